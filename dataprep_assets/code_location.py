@@ -1,6 +1,6 @@
 """The code location of a project: its datasets, bound to the resources of the environment and to their executor.
 
-A project's own `definitions.py` is three lines over it, as `dataprep init` writes them.
+A project's own `definitions.py` needs three lines on top of it; `dataprep init` writes them.
 """
 
 import importlib
@@ -19,16 +19,16 @@ from dataprep_assets.resources import build_resources
 
 __all__ = ["bound", "declarations_of", "definitions_of"]
 
-# said by Dagster of its own code, for every location with checks or sensors, each time that one is loaded
+# Dagster warns about its own code, each time that a location with checks or sensors is loaded
 for _parameter in ("execution_type", "owners"):
     warnings.filterwarnings("ignore", f"Parameter `{_parameter}` of ", dg.BetaWarning)
 
 
 def definitions_of(root: Path) -> dg.Definitions:
-    """All that the code location of the project in this folder has.
+    """The definitions of the project in this folder.
 
-    Datasets under `defs/`, but for shipped ones that are not to be shown (`orchestration/shipped.py`), and whatever
-    else of Dagster's is defined there.
+    They are the datasets under `defs/`, except shipped ones that are hidden (`orchestration/shipped.py`), and any other
+    Dagster definitions found there.
     """
     project = at(root)
     if project is None:
@@ -38,7 +38,7 @@ def definitions_of(root: Path) -> dg.Definitions:
 
 @cache
 def declarations_of(project: Project) -> Declarations:
-    """What a project declares, file by file."""
+    """The declared datasets of a project, which can be loaded file by file."""
     project.importable()
     try:
         module = importlib.import_module(project.defs_module)
@@ -49,19 +49,19 @@ def declarations_of(project: Project) -> Declarations:
 
 @cache
 def _tree(project: Project) -> dg.ComponentTree:
-    """What a project declares; read once a process, because Dagster asks up to six times for one run."""
+    """The component tree of a project, read once per process: Dagster asks for it up to six times in one run."""
     return dg.ComponentTree.for_project(path_within_project=declarations_of(project).folder)
 
 
 def bound(loaded: dg.Definitions, root: Path) -> dg.Definitions:
-    """Definitions with the resources of the environment, their steps run by the run's own process.
+    """Definitions with the resources of the environment, whose steps run in the run's own process.
 
-    A process a step costs seconds of imports each, and one whose run was killed goes on by itself. What is heavy has
-    worker processes of its own, which use every core and die with the run.
+    A process for each step would cost seconds of imports, and would go on when its run is killed. Heavy steps start
+    worker processes of their own, which use every core and die with the run.
 
     Args:
         loaded: The definitions of datasets.
-        root: The folder of their project, to which storage in relative folders belongs.
+        root: The folder of their project; relative storage folders are below it.
     """
     resources = build_resources(root)
     overview = overview_definitions(lambda: every.resolve_asset_graph())

@@ -1,4 +1,4 @@
-"""The vocabulary of `defs/<dataset>/defs.yaml`: one component a pipeline.
+"""The vocabulary of `defs/<dataset>/defs.yaml`: one component for each pipeline.
 
 Each is imported when its name is first asked for, so that a run of one dataset loads one pipeline.
 """

@@ -37,18 +37,18 @@ class Declarations:
     """The `defs.yaml` files below the folder of a module."""
 
     def __init__(self, module: ModuleType, project_root: Path) -> None:
-        """The `module` whose folder it is, for example `dataprep_assets.defs`, and the root of its project."""
+        """`module` is the package whose folder is searched, `project_root` the root folder of its project."""
         self.module, self.project_root = module, project_root
         self.folder = Path(module.__path__[0])
 
     @cached_property
     def files(self) -> Mapping[str, Path]:
-        """Name of each declared dataset → its `defs.yaml`; of two with one name, that which is not shipped."""
+        """Name of each declared dataset → its `defs.yaml`; if two share a name, the one that is not shipped."""
         found = sorted(self.paths, key=lambda path: shown_as(path.parent) is None)
         return {dataset_of(path.parent.relative_to(self.folder)): path for path in found}
 
     def check(self, path: Path) -> None:
-        """ConfigError, with a line for each mistake, unless a `defs.yaml` can be loaded as far as it tells itself."""
+        """Raise ConfigError, with a line for each mistake, if the content of a `defs.yaml` cannot be loaded."""
         for document in read(path):
             component = _component_of(document)
             if component is not None:
@@ -56,7 +56,10 @@ class Declarations:
                 self._refuse_second(declaration.dataset, document)
 
     def load(self, path: Path) -> dg.Component:
-        """The component of a `defs.yaml`, without a look at any other; ConfigError when the file is wrong."""
+        """The component of a `defs.yaml`, loaded without reading any other.
+
+        Raises ConfigError when the file is wrong.
+        """
         self.check(path)
         try:
             return self._tree(path.parent).load_component(Path())
@@ -64,7 +67,7 @@ class Declarations:
             raise ConfigError(_reason(error)) from error
 
     def definitions_of(self, whole: dg.ComponentTree) -> dg.Definitions:
-        """What the code location has: all of the tree, or, where a file is wrong, the others beside what is wrong."""
+        """What the code location has: the whole tree, or, if a file is wrong, the others and an asset for the error."""
         wrong = self._wrong(self.check)
         with warnings.catch_warnings():
             for said in (dg.BetaWarning, dg.PreviewWarning):
@@ -81,12 +84,12 @@ class Declarations:
             )
 
     def _wrong(self, look: Callable[[Path], object]) -> dict[Path, str]:
-        """Each file at which a look raises, and why."""
+        """Each file for which `look` raises, and why."""
         wrong = {}
         for path in self.paths:
             try:
                 look(path)
-            except Exception as error:  # whatever a component of the user's own raises, too
+            except Exception as error:  # including whatever a user's own component raises
                 wrong[path] = _reason(error)
         return wrong
 
@@ -125,7 +128,7 @@ class Declarations:
         return found
 
     def _refuse_second(self, dataset: str, document: Document) -> None:
-        """ConfigError where another file declares a dataset of the same name: their assets would have the same keys."""
+        """Raise ConfigError if another file declares a dataset of the same name: the asset keys would collide."""
         others = [path for path in self._declaring.get(dataset, []) if path != document.path]
         if others and is_shown(shown_as(document.path.parent)):
             line = document.line_of(["dataset"])
@@ -133,7 +136,10 @@ class Declarations:
 
 
 def _component_of(document: Document) -> type[DatasetComponent] | None:
-    """The component that a document names; None for one that is not ours. ConfigError when ours has no such name."""
+    """The component that a document names; None for one that is not ours.
+
+    Raises ConfigError if the name is in our namespace and does not exist.
+    """
     where = f"{document.path}:{document.line}: type: {document.type}"
     known = [_OURS + name for name in components.__all__]
     if document.type in known:
@@ -152,7 +158,7 @@ def _component_of(document: Document) -> type[DatasetComponent] | None:
 
 
 def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
-    """The same definitions without the tree that they came from: Dagster merges no two that have one."""
+    """The same definitions without their component tree: Dagster cannot merge two definitions that both have one."""
     return dg.Definitions(
         assets=loaded.assets,
         asset_checks=loaded.asset_checks,
@@ -167,7 +173,7 @@ def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
 
 
 def _reason(error: BaseException) -> str:
-    """What is wrong, without the frames of what read it: the innermost error of ours, else the first cause."""
+    """What is wrong, without the reader's stack frames: the innermost DataprepError, else the first cause."""
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)
@@ -175,7 +181,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _broken(path: Path, why: str) -> dg.Definitions:
-    """In place of a dataset that cannot be loaded: a group whose one asset says why."""
+    """A stand-in for a dataset that cannot be loaded: a group whose only asset says why."""
     group = re.sub(r"\W", "_", path.parent.name)
 
     @dg.asset(
@@ -192,10 +198,10 @@ def _broken(path: Path, why: str) -> dg.Definitions:
 
 
 def _described(tree: dg.ComponentTree) -> dg.Definitions:
-    """The tree, and what the UI shows of the components of packages that are in use.
+    """The definitions of the tree, with the component documentation of only those packages that are in use.
 
-    Dagster shows those of all that is installed, and imports it for that: boto3, BigQuery and pandas are half of the
-    time that a process takes to load a code location, and each run is a process.
+    By default Dagster documents the components of every installed package, and imports them for that: boto3, BigQuery
+    and pandas take half of the time to load a code location, and each run is a process that loads it.
     """
     used = [entry.value for entry in get_plugin_entry_points() if entry.value in sys.modules]
     snapshots = [get_package_entry_snap(key, found) for key, found in discover_package_objects(used).items()]

@@ -111,7 +111,7 @@ class WorkerDiedError(DataprepError):
 
 
 def out_of_memory(where: str) -> OutOfMemoryError:
-    """The error that says so of `where`, what was at work."""
+    """An error that says that memory ran out; `where` names the work that needed it."""
     return OutOfMemoryError(
         f"{where}: out of memory. The file need not be damaged: give the process more memory, or run fewer "
         "workers at once"
@@ -119,7 +119,7 @@ def out_of_memory(where: str) -> OutOfMemoryError:
 
 
 def together(errors: Sequence[DataprepError]) -> DataprepError:
-    """One error that says what all of them say, at least one; of more than 20, how many it leaves out."""
+    """One error with the messages of all of them (at least one). Of more than 20 it counts the rest."""
     if len(errors) == 1:
         return errors[0]
     more = f" | and {len(errors) - MOST_NAMED:,} more" if len(errors) > MOST_NAMED else ""

@@ -1,4 +1,4 @@
-"""The project that a command works on: where it is, and where its datasets are declared.
+"""The project that a command works on: where the project is, and where its datasets are declared.
 
 A project is a folder of Dagster's `dg`: its `pyproject.toml` has a table `[tool.dg.project]` (or its `dg.toml` a table
 `[project]`) that names the package whose `defs` declares the datasets. `dataprep init` makes one. Nothing here imports
@@ -29,9 +29,9 @@ class Project:
 
     Attributes:
         root: Its folder.
-        defs_module: The module below whose folder datasets are declared.
+        defs_module: The module in whose folder the datasets are declared.
         location: Name of its code location.
-        target_module: The module of its definitions.
+        target_module: The module that defines the code location.
     """
 
     root: Path
@@ -50,25 +50,26 @@ class Project:
 
     @property
     def dagster_home(self) -> Path:
-        """The folder of its Dagster instance, where DAGSTER_HOME names no other."""
+        """The folder of its Dagster instance, unless DAGSTER_HOME names another."""
         return self.root / ".dagster"
 
     def importable(self) -> None:
-        """Let its package be imported, where it is not installed."""
+        """Make its package importable if it is not installed."""
         base = self.defs
         for _ in self.defs_module.split("."):
             base = base.parent
         found = find_spec(self.defs_module.partition(".")[0])
-        # one without an origin is only a folder of that name, such as the project's own seen from the folder above it
+        # a spec without an origin is only a folder of that name, such as the project's own seen from the folder above
+        # it
         if found is None or found.origin is None:
             sys.path.insert(0, str(base))
 
 
 def find(named: str | None = None) -> Project:
-    """The project that is meant: the one named, else DATAPREP_PROJECT's, else that of the working folder.
+    """The project to work on: the named one, else DATAPREP_PROJECT's, else the one that contains the working folder.
 
     Args:
-        named: A folder.
+        named: The folder of the project, from `--project`.
 
     Raises ConfigError where there is none.
     """

@@ -1,4 +1,4 @@
-"""The Dagster face of storage and friends.
+"""The Dagster resources of this project: the storage and the IO manager.
 
 `build_resources()` reads the environment and is all that `definitions.py` needs. Assets ask the `StorageResource` for
 the store of their dataset; what they make goes downstream through `ArtifactIOManager`. The storages of GCS and R2
@@ -16,7 +16,7 @@ __all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "open_stor
 
 
 def build_resources(project_root: Path) -> dict[str, Any]:
-    """The resources of the code location, as the environment says (`resources/environment.py` lists the variables)."""
+    """The resources of the code location, configured by the environment (variables: `resources/environment.py`)."""
     return resources_of(build_storage(project_root))
 
 

@@ -122,7 +122,7 @@ def open_storage(project_root: Path) -> StorageResource:
 def initialized(resource: StorageResource) -> StorageResource:
     """The resource with its `EnvVar`s resolved."""
     if type(resource) is StorageResource:
-        return resource  # it has none, and for resolving them Dagster makes an instance: a seventh of a short command
+        return resource  # no EnvVar: to resolve them Dagster would create an instance, a seventh of a command
     with resource.process_config_and_initialize_cm() as storage:  # it has nothing to tear down
         assert isinstance(storage, StorageResource)
         return storage

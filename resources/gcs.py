@@ -8,7 +8,7 @@ from dataprep_assets.stores.connect import GcsPlace, Place
 
 
 class GcsStorageResource(StorageResource):
-    """Artifacts below `prefix` of `bucket`. The project is `gcs`'s, the credentials are Google's default ones."""
+    """Artifacts below `prefix` of `bucket`. `gcs` names the project; the credentials are Google's default ones."""
 
     gcs: dg.ResourceDependency[GCSResource]
     bucket: str

@@ -1,13 +1,13 @@
 """The IO manager of this project's assets, for local, GCS and R2 storage alike.
 
-An asset downstream that names one of ours as an input gets an `ArtifactHandle`: nothing is copied before it is read::
+A downstream asset that names one of ours as an input gets an `ArtifactHandle`; files are copied only when read::
 
     @dg.asset(ins={"bins": dg.AssetIn(["my_corpus", "nanogpt_bins"])})
     def train(bins: ArtifactHandle) -> None:
         data = bins.tokens("train.bin")
 
-An input of many partitions comes as a dict, partition → handle; a partitioned asset that reads one partition of another
-gets that one's handle. Our own assets publish in their bodies and return no value, so nothing is ever pickled.
+An input of many partitions is a dict, partition → handle; a partitioned asset that reads one partition of another gets
+the handle of that partition. Our own assets publish in their bodies and return no value, so nothing is ever pickled.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ KEY = "artifacts"
 STORAGE = "dataprep/storage"
 """Definition metadata of an asset whose dataset declares a storage of its own."""
 PRIVATE = "dataprep/private"
-"""Definition metadata of an asset whose dataset is sensitive: what is copied of it is closed to others."""
+"""Definition metadata of an asset whose dataset is sensitive: only the owner can read copies of its files."""
 
 
 class ArtifactIOManager(dg.ConfigurableIOManager):
@@ -53,7 +53,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         }
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Accept the handle of the finished artifact itself, or None where it is finished; nothing else."""
+        """Accept the handle of the asset's own artifact, or None if that is finished; raises for anything else."""
         if obj is not None and not isinstance(obj, ArtifactHandle):
             raise ConfigError(
                 f"{context.asset_key.to_user_string()}: returns a {type(obj).__name__}. The IO manager {KEY!r} keeps "

@@ -33,7 +33,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
         """The store of a dataset's artifacts: at the URL or folder that it declares, else at this resource's place.
 
-        `private`: copies of a bucket's files are closed to others than their owner.
+        `private`: only their owner can read local copies of a bucket's files.
         """
         place = self.place() if declared is None else place_of(declared, os.environ)
         if isinstance(place, LocalPlace):
@@ -43,7 +43,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
 
 
 def _folder_name(place: Place) -> str:
-    """A folder name for each place: buckets of one name behind two endpoints are two places."""
+    """A folder name that is unique to the place: buckets of the same name behind two endpoints are two places."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"

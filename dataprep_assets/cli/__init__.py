@@ -1,7 +1,7 @@
 """The `dataprep` command: make datasets, say what they cost or what they need, trace, retract, lock, verify, copy.
 
 `run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
-the other commands write to no instance; `ui` serves it. One module a command, with its function `command`.
+`ui` serves that instance; the other commands do not write to it. Each command is a module with a function `command`.
 
 Exit codes: 0 done; 1 the data or a check failed, or there is something to build; 2 wrong usage or configuration;
 130 interrupted.
@@ -74,15 +74,15 @@ _app = typer.Typer(
 
 
 class _ReaderGoneError(Exception):
-    """Whoever reads the output has seen enough: `dataprep status NAME | head`."""
+    """The reader of the output closed the pipe: `dataprep status NAME | head`."""
 
 
 class _InterruptedError(Exception):
-    """Ctrl-C: typer would end the command without a word."""
+    """Ctrl-C was pressed; typer would end the command without a message."""
 
 
 def _guarded(command: Callable[..., int]) -> Callable[..., int]:
-    """The same command, whose closed output and interruption are errors of ours: typer would end the process itself."""
+    """The command, with closed output and Ctrl-C turned into our own errors: typer would end the process itself."""
 
     @wraps(command)
     def guarded(*arguments: object, **options: object) -> int:
@@ -123,8 +123,8 @@ def _root(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line and run one command: an error is told in a few lines, without its stack."""
-    # importing Dagster makes a million objects that stay: looking for garbage among them is a tenth of a short command
+    """Parse the command line, run one command, return its exit code. Errors take a few lines, without a stack."""
+    # importing Dagster creates a million permanent objects: collecting garbage among them is a tenth of a short command
     gc.set_threshold(50_000, 20, 20)
     given = sys.argv[1:] if arguments is None else arguments
     Options.verbose = "--verbose" in given

@@ -9,13 +9,13 @@ __all__ = ["AsJson", "Dataset", "Datasets", "LockFile", "Options", "Profile", "S
 
 
 class Options:
-    """What was said beside a command's own arguments, wherever it stood."""
+    """The global options, which may stand before or after the command."""
 
     verbose = False
 
 
 def dataset_names(incomplete: str) -> list[str]:
-    """Names of declared datasets, for a shell that completes one."""
+    """Names of declared datasets, for shell completion."""
     from dataprep_assets.cli.project import names
 
     return [name for name in names() if name.startswith(incomplete)]

@@ -52,9 +52,9 @@ def command(
 
 
 def require_sound(name: str, component: "DatasetComponent") -> None:
-    """ConfigError with all that is wrong with a dataset, so that nothing of it is built; hints go to standard error.
+    """Raise ConfigError naming all that is wrong with a dataset, so that nothing is built; hints go to standard error.
 
-    What only its source says is left to the run: a dataset may be current without its source.
+    What only the source can tell is left to the run: a dataset may be up to date while its source is out of reach.
     """
     _require_sound_environment()
     told = list(_located(project.declarations().files[name], component))
@@ -67,7 +67,7 @@ def require_sound(name: str, component: "DatasetComponent") -> None:
 
 
 def _require_sound_environment() -> None:
-    """ConfigError for a variable that says how the work is done, and is wrong."""
+    """Raise ConfigError if an environment variable that controls execution has an invalid value."""
     from dataprep_assets.execution.pool import chosen_engine, worker_count
     from dataprep_assets.execution.slurm import SlurmSettings
 
@@ -77,7 +77,10 @@ def _require_sound_environment() -> None:
 
 
 def _files(names: list[str]) -> list[Path]:
-    """The `defs.yaml` of these datasets; without names those of all that are shown, of two with one name both."""
+    """The `defs.yaml` files of these datasets; without names, of all that are shown.
+
+    Duplicate names give both files.
+    """
     from dataprep_assets.orchestration.shipped import is_shown, shown_as
 
     declared = project.declarations()
@@ -95,7 +98,7 @@ def _remarks(path: Path) -> "Iterator[tuple[Remark, str]]":
 
 
 def _located(path: Path, component: "DatasetComponent") -> "Iterator[tuple[Remark, str]]":
-    """Each remark, and its sentence behind the file and line that it is about."""
+    """Each remark, with its sentence prefixed by the file and line that it is about."""
     from dataprep_assets.graph.declaration_mistakes import read
 
     (document, *_) = read(path)
@@ -105,7 +108,7 @@ def _located(path: Path, component: "DatasetComponent") -> "Iterator[tuple[Remar
 
 
 def _of_other_datasets(component: "DatasetComponent") -> "Iterator[Remark]":
-    """Of each dataset that it is made of and that is not declared here: it may be another project's, or misspelt."""
+    """A remark for each input dataset that is not declared here: it may be another project's, or misspelt."""
     from dataprep_assets.graph.declaration_mistakes import nearest
     from dataprep_assets.graph.remark import Remark
     from dataprep_assets.graph.spec import OtherDataset

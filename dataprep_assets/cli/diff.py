@@ -29,7 +29,7 @@ def command(
 
     try:
         sides = [_side(side, dataset) for side in (a, b)]
-    except DataprepError as error:  # as of diff(1): 1 says that they differ, so this must not
+    except DataprepError as error:  # as in diff(1), 1 means that they differ, so an error needs another code
         raise ConfigError(str(error)) from error
     found = difference(sides[0], sides[1], (a, b))
     if json_:

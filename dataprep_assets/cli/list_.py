@@ -1,4 +1,4 @@
-"""`dataprep list`: the datasets of the project, and what there is to do with each."""
+"""`dataprep list`: the datasets of the project, with the state of each."""
 
 import json
 import sys
@@ -28,9 +28,9 @@ class Listed:
 
     Attributes:
         dataset: Its name, as commands take it.
-        component: What declares it: `TokenizedCorpus`.
+        component: The component that declares it, for example `TokenizedCorpus`.
         state: `never run`, `up to date`, `N to make`, `broken declaration`; `unknown` where its store cannot be read or
-            its component is none of ours.
+            its component is not one of this project's.
         to_make: How many artifacts a run would make; None where that is not known.
         why: The reason of the first of them, or what is wrong.
     """
@@ -70,7 +70,7 @@ def command(
 
 
 def _listed(name: str, component: str) -> Listed:
-    """The state of one dataset; whatever is wrong with one stops no other."""
+    """The state of one dataset; an error becomes a state, so that the other datasets are still listed."""
     from dataprep_assets.orchestration.component import DatasetComponent
 
     try:
@@ -88,7 +88,7 @@ def _listed(name: str, component: str) -> Listed:
 
 
 def _to_make(component: "DatasetComponent") -> tuple[int | None, str]:
-    """How many artifacts a run would make, and why the first; None for a dataset of which nothing was made yet."""
+    """How many artifacts a run would make, and why the first of them; None for a dataset that was never run."""
     from dataprep_assets.graph.status import never_built, stale
 
     store = component.store(project.storage())

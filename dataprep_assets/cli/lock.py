@@ -1,4 +1,4 @@
-"""`dataprep lock`: write what a dataset is made of and what came of it; and what `run --locked` does with that."""
+"""`dataprep lock`: write the inputs and results of a dataset; and what `run --locked` compares with them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LockedRuns", "command", "lock_of", "refuse"]
 
 _SHOWN = 20
-"""Reasons that a person is shown."""
+"""How many reasons are printed."""
 
 
 def command(
@@ -46,11 +46,11 @@ def command(
 
 
 def lock_of(name: str, file: Path | None) -> "Lock":
-    """The lock of a dataset, from a file or beside its defs.yaml; ConfigError for one of another dataset.
+    """Read the lock of a dataset; raises ConfigError if it is the lock of another dataset.
 
     Args:
-        name: As in defs/<name>/defs.yaml.
-        file: The file; None: where `dataprep lock` writes it.
+        name: The dataset, as in defs/<name>/defs.yaml.
+        file: The lock; None for `dataset.lock` beside the defs.yaml, where `dataprep lock` writes it.
     """
     from dataprep_assets.graph.lock_file import LOCK, read_lock
 
@@ -61,7 +61,7 @@ def lock_of(name: str, file: Path | None) -> "Lock":
 
 
 class LockedRuns:
-    """Runs of a dataset that may make what its lock says and nothing else."""
+    """Runs of a dataset that are refused if they would make, or have made, anything but what its lock says."""
 
     def __init__(self, lock: "Lock", specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> None:
         dataset = specs[0].declaration.dataset
@@ -70,17 +70,17 @@ class LockedRuns:
         self._lock, self._specs, self._store = lock, specs, store
 
     def before(self) -> None:
-        """Refuse what would be built otherwise, as far as it is known before anything runs."""
+        """Raise DriftError for every difference from the lock that is known before anything runs."""
         from dataprep_assets.graph.drift import adopt_plan, drift_of_recipes
 
         adopt_plan(self._specs, self._store, self._lock)
         refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock), "nothing was built")
 
     def each(self, runs: "Iterable[PlannedRun]") -> "Iterator[PlannedRun]":
-        """The runs, each compared with the lock before it begins and after it is done.
+        """The runs; each is compared with the lock before it begins and after it is done.
 
-        What is made of another artifact of the same run gets a run of its own: when that one is there, its recipe is
-        known, and is compared before it is built.
+        An artifact made of another one in the same run gets a run of its own: its recipe is known only when its input
+        is finished, and is to be compared before it is built.
         """
         from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
         from dataprep_assets.graph.runs import apart
@@ -94,7 +94,7 @@ class LockedRuns:
             refuse(self._lock, found, f"it was built in “{run.title}”; nothing that follows was")
 
     def after(self) -> None:
-        """Refuse a finished dataset of which anything is not as the lock says; say that it is, otherwise."""
+        """Raise DriftError if the finished dataset differs from the lock; otherwise say that it equals the lock."""
         from dataprep_assets.graph.drift import drift_of_contents, undeclared
 
         for found in (
@@ -106,12 +106,12 @@ class LockedRuns:
 
 
 def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
-    """Tell each reason once, with the artifacts that it holds for; DriftError when there is any.
+    """Print each reason once, with the artifacts that it applies to; raises DriftError if there is any.
 
     Args:
-        lock: Whose dataset the error names.
-        found: What is not as the lock says.
-        told: Of what has been done.
+        lock: The lock, whose dataset the error names.
+        found: The differences from the lock.
+        told: What has been done so far, for the error.
     """
     by_reason: dict[str, list[str]] = {}
     for drift in found:

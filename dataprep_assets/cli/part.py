@@ -1,4 +1,4 @@
-"""Which partitions of a dataset a run is to make: those of a split, a range of them, or one part of several."""
+"""The partitions that a run is limited to: those of a split, a range of them, or one of several even parts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Part:
     Attributes:
         split: Only partitions of this split.
         bounds: `FIRST...LAST`, or one name.
-        count: Into how many even parts to cut what is left.
-        index: Which of the parts, from 0.
+        count: Number of even parts into which the remaining partitions are cut.
+        index: Which of these parts, from 0.
     """
 
     split: str | None = None
@@ -39,7 +39,7 @@ class Part:
 
     @property
     def is_some(self) -> bool:
-        """Whether it is less than all."""
+        """Whether anything is limited at all."""
         return any(value is not None for value in (self.split, self.bounds, self.count))
 
     def __str__(self) -> str:
@@ -47,7 +47,10 @@ class Part:
         return ", ".join(name for name, value in said.items() if value is not None)
 
     def runs(self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> "Iterator[PlannedRun]":
-        """The runs of the partitions that are chosen, in order; ConfigError where there are none of that name."""
+        """The runs of the chosen partitions, in order.
+
+        Raises ConfigError where there are none of that name.
+        """
         from dataprep_assets.graph.runs import PlannedRun
 
         partitioned = [spec for spec in specs if spec.partitions is not None]
@@ -74,7 +77,7 @@ class Part:
             raise ConfigError(f"--shards {self.bounds}: give FIRST...LAST among {', '.join(dict.fromkeys(known))}")
 
     def _within(self, every: Sequence[str]) -> Sequence[str]:
-        """The partitions within the bounds; none where these are not among them."""
+        """The partitions within the bounds; none if the bounds are not among them."""
         if self.bounds is None:
             return every
         first, _, last = self.bounds.partition("...")

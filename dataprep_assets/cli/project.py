@@ -1,6 +1,6 @@
 """The project that the commands work on: its storage, its declared datasets, its Dagster instance.
 
-Dagster is imported when it is first needed: most commands do without.
+Dagster is imported when it is first needed: most commands do without it.
 """
 
 import fcntl
@@ -60,12 +60,12 @@ __all__ = [
 
 @cache
 def current() -> Project:
-    """The project that is worked on."""
+    """The project that this command works on."""
     return find(_chosen[-1] if _chosen else None)
 
 
 def choose(folder: Path) -> None:
-    """Work on the project in this folder, whatever the environment and the working folder say."""
+    """Work on the project in this folder, instead of the one that the environment or the working folder names."""
     _chosen.append(str(folder))
     current.cache_clear()
 
@@ -75,7 +75,7 @@ _TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 
 def declarations() -> "Declarations":
-    """What it declares."""
+    """The declared datasets of the current project."""
     from dataprep_assets.code_location import declarations_of
 
     return declarations_of(current())
@@ -87,7 +87,7 @@ def names() -> list[str]:
 
 
 def components() -> dict[str, str]:
-    """Name of each declared dataset → the component that its file names; `?` where it names none."""
+    """Name of each declared dataset → the component that its file names; `?` if it names none."""
     found = {}
     for name, folder in sorted(_folders().items()):
         said = _TYPE.search((folder / "defs.yaml").read_text(encoding="utf-8", errors="replace"))
@@ -96,14 +96,14 @@ def components() -> dict[str, str]:
 
 
 def kinds() -> dict[str, str | None]:
-    """Name of each declared dataset → `sample` or `example` of one that was shipped, None of the user's own."""
+    """Name of each declared dataset → `sample` or `example` if it is shipped, None if it is the user's own."""
     from dataprep_assets.orchestration.shipped import shown_as
 
     return {name: shown_as(folder) for name, folder in _folders().items()}
 
 
 def _folders() -> dict[str, Path]:
-    """Name of each declared dataset → its folder, found without Dagster: a shell waits for it."""
+    """Name of each declared dataset → its folder, found without Dagster because shell completion waits for it."""
     from dataprep_assets.orchestration.shipped import dataset_of
 
     below = current().defs
@@ -111,7 +111,7 @@ def _folders() -> dict[str, Path]:
 
 
 def storage() -> "StorageResource":
-    """The storage that the environment names."""
+    """The storage that the environment configures."""
     from dataprep_assets.resources import open_storage
 
     return open_storage(current().root)
@@ -125,7 +125,7 @@ def place(url: str | None, profile: str | None = None) -> "Place":
 
 
 def place_of_dataset(place: "Place", dataset: str) -> "Place":
-    """The folder of a dataset below a place, where there is one, so that nothing else of it is read; else the place."""
+    """The folder of a dataset below a place if there is one, so that nothing else is read; else the place itself."""
     from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place
 
     if isinstance(place, LocalPlace):
@@ -138,13 +138,13 @@ def place_of_dataset(place: "Place", dataset: str) -> "Place":
 
 
 def folder(name: str) -> Path:
-    """The folder of a dataset's defs.yaml; where there is none, the one that it would be in."""
+    """The folder of a dataset's defs.yaml, or the folder where it would be if it is not declared."""
     found = declarations().files.get(name)
     return declarations().folder / name if found is None else found.parent
 
 
 def declaration_of(name: str) -> Path:
-    """The `defs.yaml` of a dataset; ConfigError when there is none of this name."""
+    """The `defs.yaml` of a dataset; raises ConfigError when there is none of this name."""
     known = declarations().files
     if name not in known:
         near = nearest(name, list(known))
@@ -155,7 +155,7 @@ def declaration_of(name: str) -> Path:
 
 
 def component(name: str) -> "DatasetComponent":
-    """The declared dataset of this name; ConfigError when there is none, or its component is not one of ours."""
+    """The declared dataset of this name; raises ConfigError when there is none, or its component is not one of ours."""
     from dataprep_assets.orchestration.component import DatasetComponent
 
     found = declarations().load(declaration_of(name))
@@ -167,7 +167,7 @@ def component(name: str) -> "DatasetComponent":
 
 
 class _Command:
-    """What a command that has loaded a sensitive dataset keeps to, until it is over."""
+    """What a command does differently once it has loaded a sensitive dataset, until it ends."""
 
     def __init__(self) -> None:
         self.closed, self.cells = ExitStack(), SHOW_ALL
@@ -182,7 +182,7 @@ _running: list[_Command] = []
 
 @contextmanager
 def one_command() -> Iterator[None]:
-    """Once a sensitive dataset is loaded inside, what is written is its owner's alone, and `shown` hides counts."""
+    """Once a sensitive dataset is loaded inside, written files are private to their owner and `shown` hides counts."""
     _running.append(_Command())
     try:
         yield
@@ -191,14 +191,14 @@ def one_command() -> Iterator[None]:
 
 
 def shown(text: str) -> str:
-    """What the command prints of its datasets: without small counts once one of them is sensitive."""
+    """The text as the command prints it: without small counts once a sensitive dataset was loaded."""
     return _running[-1].cells.text(text) if _running else text
 
 
 def naming(dataset: str) -> "list[DatasetComponent]":
-    """The other datasets whose declarations have this one's name in them, and those that name these, and so on.
+    """The datasets whose declarations contain this one's name, directly or through other datasets.
 
-    Only these can be made of it. One that cannot be loaded is left out: its own commands tell why.
+    Only these can be made of it. Datasets that cannot be loaded are left out: their own commands say why.
     """
     import dagster as dg
 
@@ -218,17 +218,17 @@ def naming(dataset: str) -> "list[DatasetComponent]":
 
 
 def others(dataset: str) -> "list[DatasetComponent]":
-    """All other declared datasets that can be loaded, in the order of their names."""
+    """All other declared datasets that can be loaded, sorted by name."""
     return _loaded(name for name in sorted(declarations().files) if name != dataset)
 
 
 def retracting(dataset: str) -> "list[DatasetComponent]":
-    """Those of the others that may have retracted something."""
+    """The other datasets that may have retracted documents."""
     return _loaded(name for name in sorted(declarations().files) if name != dataset and may_retract(name))
 
 
 def may_retract(dataset: str) -> bool:
-    """Whether a retraction list lies beside a dataset's declaration, or that says where one is."""
+    """Whether a dataset has a retraction list: beside its declaration, or at a place that the declaration names."""
     path = declarations().files[dataset]
     return path.with_name("retracted.jsonl").exists() or "retractions:" in path.read_text(errors="replace")
 
@@ -264,12 +264,12 @@ def browser() -> str:
 
 
 def in_the_browser() -> str:
-    """The line that says how to see what was made."""
+    """The line that says how to see the result in the browser."""
     return f"see it: {browser()}, then open http://127.0.0.1:3000"
 
 
 def instance_there() -> "dg.DagsterInstance | None":
-    """The instance where there is one; none is made."""
+    """The Dagster instance if there is one; None otherwise. It is not created."""
 
     if not (instance_home() / "dagster.yaml").exists():
         return None
@@ -278,7 +278,7 @@ def instance_there() -> "dg.DagsterInstance | None":
 
 
 def _opened() -> "dg.DagsterInstance":
-    """The instance of DAGSTER_HOME; ConfigError where its settings are wrong."""
+    """The instance of DAGSTER_HOME; raises ConfigError if its settings are invalid."""
     import dagster as dg
     import yaml  # type: ignore[import-untyped]
 
@@ -299,9 +299,9 @@ def _quiet() -> None:
 
 
 def instance() -> "dg.DagsterInstance":
-    """The instance, made on first use, with the pools of the assets limited."""
+    """The Dagster instance, created on first use, with limits on the pools of the assets."""
 
-    # what a run of many partitions will make is written at once
+    # the planned materializations of a run with many partitions are then written in one batch
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
     from dataprep_assets.orchestration.pools import limit_pools
 
@@ -312,12 +312,12 @@ def instance() -> "dg.DagsterInstance":
         home.mkdir(mode=0o700, exist_ok=True)  # runs, logs and events of every dataset are in it
     except OSError as error:
         raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
-    # two commands that make the databases of a new home at once would trip over each other's tables
+    # two commands that create the databases of a new home at the same time would collide
     with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
         found = _opened()
-        found.all_asset_keys()  # the event log makes its tables when it is first asked
+        found.all_asset_keys()  # the event log creates its tables at the first query
         limit_pools(found)
         return found

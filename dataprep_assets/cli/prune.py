@@ -1,4 +1,4 @@
-"""`dataprep prune`: list what of a dataset is in no plan any more, and with `--yes` remove it."""
+"""`dataprep prune`: list the artifacts of a dataset that are no longer in its plan, and with `--yes` remove them."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ __all__ = ["command"]
 
 
 def command(dataset: Dataset, yes: Annotated[bool, typer.Option("--yes", help="Remove them.")] = False) -> int:
-    """List the artifacts that are in no plan any more; with --yes remove them."""
+    """List the artifacts that are no longer in any plan; with --yes remove them."""
     from dataprep_assets.graph.prune import listed, prune
     from dataprep_assets.planning.cost import shown_bytes
 

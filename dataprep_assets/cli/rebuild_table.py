@@ -1,4 +1,4 @@
-"""What is to be built again, as a person reads it and as a program does: of `dataprep status` and `run --dry-run`."""
+"""What has to be rebuilt, as a table for people and as JSON: for `dataprep status` and `run --dry-run`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class _Row:
 
 
 def _amounts(works: Sequence[ToBuild]) -> tuple[str, str, str]:
-    """Source, tokens and time; `-` for what is not known of any."""
+    """Source bytes, tokens and time, summed and formatted; `-` for an amount that is not known."""
     sizes = [work.reading.source_bytes for work in works if work.reading is not None]
     tokens = [work.tokens for work in works if work.tokens is not None]
     seconds = [work.seconds for work in works if work.seconds is not None]
@@ -47,7 +47,7 @@ def _amounts(works: Sequence[ToBuild]) -> tuple[str, str, str]:
 
 
 def rebuild_lines(rebuild: Rebuild) -> Iterable[str]:
-    """The table, then its sums. Plain text, a line each, whatever it is piped into."""
+    """The lines of the table, then its sums: plain text, also on a terminal."""
     groups: dict[tuple[object, str], list[ToBuild]] = {}
     for work in rebuild.works:
         groups.setdefault((work.stale.spec or work.stale.name, work.stale.kind), []).append(work)

@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 MOST_SHOWN = 20
 _WIDTHS = (20, 22)
-"""Of the columns of counts."""
+"""Widths of the two columns of counts, in characters."""
 
 
 def command(
@@ -48,7 +48,7 @@ def command(
 
 
 def _beyond(component: "DatasetComponent", files: frozenset[str]) -> Iterator[str]:
-    """What `dataprep run` of this dataset does not change: other datasets of the same files, and copies."""
+    """What a `dataprep run` of this dataset leaves unchanged: other datasets made of the same files, and copies."""
     from dataprep_assets.graph.sharing import published_places, sharing
 
     storage = project.storage()

@@ -108,7 +108,7 @@ def _run(name: str, lock: "Lock | None") -> int:
 
 
 def _run_part(name: str, part: Part) -> int:
-    """Make the chosen partitions of a dataset, and nothing that is unpartitioned."""
+    """Make the chosen partitions of a dataset, but none of its unpartitioned artifacts."""
     from dataprep_assets.code_location import bound
     from dataprep_assets.orchestration.partitions import register_planned
     from dataprep_assets.orchestration.runs import materialize
@@ -123,7 +123,7 @@ def _run_part(name: str, part: Part) -> int:
         return 0
     print(f"{name}:")
     with project.instance() as instance, watched(sys.stderr):
-        # another node may have made the plan, with records of its own
+        # another node may have made the plan, recorded in its own instance
         register_planned(instance, (spec for run in runs for spec in run.specs), store)
         job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
         return 0 if materialize(job, runs, instance, verbose=Options.verbose) else 1

@@ -1,4 +1,4 @@
-"""`dataprep show`: what a dataset makes and where, and the lines for its trainer, as a run ends with them."""
+"""`dataprep show`: what a dataset makes and where, and the lines for its trainer that a run also prints at its end."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ def command(dataset: Dataset) -> int:
 
 
 def _table(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[str]:
-    """What it makes: an artifact a line, the products marked, with how many are there and the place of the first."""
+    """One line for each artifact, with products marked, how many partitions are there, and where the first one is."""
     from dataprep_assets.graph.products import products
 
     made_for, rows = products(specs), []
@@ -61,7 +61,7 @@ def _table(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[
 
 
 def _place(spec: "ArtifactSpec", store: "ArtifactStore") -> tuple[str, str]:
-    """Where an artifact lies, and how much of it is there: `yes`, `no`, `2 of 3 shards`."""
+    """Where an artifact is stored, and how much of it is there: `yes`, `no`, `2 of 3 shards`."""
     try:
         artifacts = [spec.located(store, slot) for slot in spec.slots(store)]
         there = sum(receipt is not None for receipt in store.receipts(artifacts))

@@ -1,4 +1,7 @@
-"""`dataprep status`: what of a dataset has to be built again, why, and what that costs. Also `run --dry-run`."""
+"""`dataprep status`: which artifacts of a dataset have to be rebuilt, why, and what that costs.
+
+Also `run --dry-run`.
+"""
 
 import json
 import os
@@ -25,7 +28,7 @@ def command(datasets: Datasets, json_: AsJson = False) -> int:
 
 
 def tell(name: str, *, as_json: bool) -> int:
-    """Print what a run would build, for a person or as one line of JSON; 0 where that is nothing, else 1.
+    """Print what a run would build, as text or as one line of JSON; return 0 if that is nothing, else 1.
 
     Nothing is written: no artifact, no lock, no instance.
     """
@@ -33,7 +36,7 @@ def tell(name: str, *, as_json: bool) -> int:
 
 
 def tell_of(component: "DatasetComponent", *, as_json: bool) -> int:
-    """The same of a dataset that is loaded already: loading one takes about as long as all else of the command."""
+    """`tell` for a dataset that is already loaded: loading takes about as long as the rest of the command."""
     from dataprep_assets.graph.rebuild import rebuild_of
     from dataprep_assets.graph.status import unplanned
     from dataprep_assets.planning.cost import Machine
@@ -90,7 +93,7 @@ def _as_json(
 
 
 def _reached(component: "DatasetComponent", rebuild: "Rebuild") -> list[dict[str, str]]:
-    """What of other declared datasets is made of what a run would build."""
+    """The artifacts of other declared datasets that are made of what a run would build."""
     from dataprep_assets.graph.downstream import reached
 
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
@@ -102,9 +105,10 @@ def _reached(component: "DatasetComponent", rebuild: "Rebuild") -> list[dict[str
 
 
 def _still_held(component: "DatasetComponent", store: "ArtifactStore") -> "Iterator[StillHeld]":
-    """What this dataset and others hold of documents that the other one dropped as retracted.
+    """The documents that this dataset still holds although another one retracted them, and the other way round.
 
-    Others are loaded only where that can be: all of them where this dataset dropped any, else those that have a list.
+    Other datasets are loaded only if needed: all of them if this dataset dropped any document as retracted, else those
+    that have a retraction list.
     """
     from dataprep_assets.graph.sharing import retracted_of, still_held
 
@@ -118,7 +122,7 @@ def _still_held(component: "DatasetComponent", store: "ArtifactStore") -> "Itera
 
 
 def known_failures(specs: "Sequence[ArtifactSpec]") -> Mapping[tuple[str, ...], Sequence[str]]:
-    """The blocking checks that failed last, where there is an instance that knows."""
+    """Path of an asset → its blocking checks whose latest result is a failure; empty if there is no instance."""
     from dataprep_assets.orchestration.runs import failed_checks
 
     instance = project.instance_there()

@@ -1,4 +1,4 @@
-"""`dataprep sync`: copy a dataset, a release or any prefix between two places, digests compared."""
+"""`dataprep sync`: copy a dataset, a release or any prefix between two places, comparing digests."""
 
 import hashlib
 from pathlib import Path
@@ -31,7 +31,7 @@ def command(
     source_profile: Profile = None,
     dest_profile: Profile = None,
 ) -> int:
-    """Copy a dataset, a release or any prefix between two places, digests compared."""
+    """Copy a dataset, a release or any prefix between two places, comparing digests."""
     from dataprep_assets.stores.private import private_files
 
     there, here = project.place(source, source_profile), project.place(destination, dest_profile)
@@ -40,7 +40,7 @@ def command(
 
 
 def _is_closed(place: "Place") -> bool:
-    """Whether the place is a folder, and it or a dataset in it is closed to others than its owner."""
+    """Whether the place is a folder that only its owner can read, or contains a dataset that is."""
     from dataprep_assets.stores.connect import LocalPlace
     from dataprep_assets.stores.private import OTHERS
 
@@ -91,7 +91,7 @@ def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], *
 
 
 def _sync_release(source: "Place", destination: "Place", prefix: str, scratch: Path, *, dry_run: bool) -> int:
-    """A release is copied by its manifest: every file compared with it, the manifest last."""
+    """Copy a release by its manifest: every file is compared with it, and the manifest is copied last."""
     from dataprep_assets.pipelines.release.migration import migrate, plan_migration
     from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
     from dataprep_assets.serving import release

@@ -29,7 +29,7 @@ def command(
     here = project.current()
     with project.instance():
         pass  # the pools are limited before the first run
-    # for the processes of Dagster: the project need not be installed
+    # for Dagster's own processes, because the project need not be installed
     below = str(here.defs.parents[here.defs_module.count(".")])
     os.environ["PYTHONPATH"] = os.pathsep.join([below, *filter(None, [os.environ.get("PYTHONPATH")])])
     started = _guarding(dev)
@@ -56,9 +56,9 @@ def command(
 
 
 def _guarding(dev: Any) -> list[list[str]]:
-    """Let Dagster's `dev` start the guarded webserver in place of its own; the commands that it has started.
+    """Make Dagster's `dev` start the guarded webserver instead of its own; returns the list of commands that it starts.
 
-    DataprepError, before a port is open, where Dagster starts it in a way that is not known here.
+    Raises DataprepError, before a port is open, if Dagster starts its webserver in a way that this code does not know.
     """
     start, started = dev.open_ipc_subprocess, list[list[str]]()
 

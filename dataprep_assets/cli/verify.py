@@ -38,7 +38,7 @@ def command(
 
 
 def _verdicts(path: str | None, verification: "Verification", dataset: str | None = None) -> "Iterator[Verified]":
-    """Of all that is there, or where a dataset has a folder of its own, of that."""
+    """The verdicts on everything at the place; on one dataset's folder if `dataset` has one."""
     from dataprep_assets.integrity.verify import verify, verify_store
     from dataprep_assets.stores.connect import LocalPlace
 

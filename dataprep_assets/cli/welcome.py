@@ -1,4 +1,7 @@
-"""What `dataprep` alone says: the datasets here, and what a person can do next. Without Dagster, so at once."""
+"""What `dataprep` without arguments prints: the datasets here, and what to do next.
+
+Fast, because it needs no Dagster.
+"""
 
 from collections.abc import Iterator
 
@@ -11,7 +14,7 @@ _OWN = "dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus"
 
 
 def welcome() -> Iterator[str]:
-    """The lines."""
+    """The lines to print."""
     yield "dataprep makes training data for language models, with proofs, in Dagster."
     yield ""
     try:
@@ -28,7 +31,7 @@ def welcome() -> Iterator[str]:
         yield from _next([(_OWN, "declare a dataset, every key explained")])
         return
     kinds, order = project.kinds(), (None, "sample", "example")
-    # the reader's own before what was shipped, and of that what runs anywhere
+    # the user's own datasets before shipped ones, and of these the samples, which run anywhere
     name = min(components, key=lambda name: (order.index(kinds[name]), components[name] != "TokenizedCorpus", name))
     yield from _next(
         [

@@ -1,4 +1,4 @@
-"""What a worker answers to a task, wherever it runs."""
+"""The answer of a worker to a task, wherever it runs."""
 
 import os
 import resource
@@ -18,15 +18,15 @@ Answer = tuple[str, Any]
 
 
 def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool = False) -> Answer:
-    """Do a task in this process.
+    """Run a task in this process and return its answer.
 
     Args:
         task: What to do.
-        send: Where the task's `report` goes.
-        private: Its data are sensitive: what it writes is closed to others (`stores.private`), and the message of an
-            error that is not the project's own is withheld, because it may quote them.
+        send: Gets the counts that the task reports.
+        private: Whether its data are sensitive: only the owner can read the files that it writes (`stores.private`),
+            and the message of an error that is not the project's own is withheld, because it may quote the data.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold documents, and keys of the environment
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would contain documents and secret keys
     connect(send)
     try:
         with private_files(private):
@@ -37,7 +37,7 @@ def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool 
         return "error", out_of_memory(str(task.id))
     except OSError as error:
         return "error", DataprepError(f"{task.id}: {refused(error, Path.cwd())}")
-    except Exception as error:  # a bug or the operating system: whoever asked gets its name, not a dead worker
+    except Exception as error:  # a bug, or an error of the operating system: report it instead of dying
         return "error", DataprepError(f"{task.id}: {type(error).__name__}{_told(error, private)}")
     finally:
         connect(None)
@@ -64,7 +64,7 @@ def without_stderr(private: bool) -> Iterator[None]:
 
 
 def _told(error: Exception, private: bool) -> str:
-    """What is said of an error beside its type."""
+    """The text that is reported beside the type of an error."""
     if not private:
         return f": {error}"
     last = traceback.extract_tb(error.__traceback__)[-1]

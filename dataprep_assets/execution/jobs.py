@@ -1,8 +1,9 @@
-"""One loop for the work of many partitions, whatever its tasks and whoever does them.
+"""One loop for the work on many partitions, whatever the tasks are and wherever they run.
 
-A job is the work of one partition. Most are one task (`TaskJob`); a shard of token bins is several, one after another
-and beside each other. `run_jobs` submits, listens, counts and yields each partition's outcome as soon as it is known.
-A failed partition does not stop the others. A worker that dies does (WorkerDiedError): what is finished is committed.
+A job is the work on one partition. Most jobs are one task (`TaskJob`); that of a shard of token bins is several, some
+of them in parallel. `run_jobs` submits, listens, counts and yields each partition's outcome as soon as it is known. A
+failed partition does not stop the others. A worker that dies does (WorkerDiedError); finished partitions stay
+committed.
 """
 
 from collections import deque
@@ -25,10 +26,10 @@ __all__ = ["Job", "Outcome", "TaskJob", "run_and_sweep", "run_fetches", "run_job
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a partition: its receipt (`reused` when nothing had to be done), or the error that failed it.
+    """The outcome of a partition: its receipt (`reused` if nothing had to be done), or the error with which it failed.
 
-    An artifact without files has `content`, a digest of what it says, and `metadata` in place of a receipt. Beside a
-    receipt, `metadata` is what only this build knows: where it was logged, say.
+    An artifact without files has `content`, a digest of what it reports, and `metadata` instead of a receipt. With a
+    receipt, `metadata` is what only this build knows, such as where it was logged.
     """
 
     partition: str
@@ -45,27 +46,27 @@ class Outcome:
 
 
 class Job(Protocol):
-    """The work of one partition."""
+    """The work on one partition."""
 
     @property
     def partition(self) -> str:
-        """Its key."""
+        """The partition key."""
 
     @property
     def source_bytes(self) -> int:
-        """Bytes that the work reads."""
+        """Bytes that the work reads from the source."""
 
     def first(self) -> Task:
-        """The task that comes before all others of the partition."""
+        """The first task of the partition, before all others."""
 
     def finished(self, end: Finished, pool: Pool) -> Outcome | None:
-        """Take the end of one of its tasks, submit what follows; the outcome as soon as it is known."""
+        """Handle the end of a task and submit what follows; return the outcome once it is known, else None."""
 
     def turn(self, pool: Pool) -> Outcome | None:
-        """Called once, in the order of the jobs, after `first` ended and when the pool has room."""
+        """Called once, in the order of the jobs, when `first` has ended and the pool has room; returns as `finished`."""
 
     def told(self) -> None:
-        """Called when whoever listens has taken the outcome: what is held for it may be let go."""
+        """Called when the caller has taken the outcome: what the job holds for it (a lock) may be released."""
 
 
 class DirectoryJob(Job, Protocol):
@@ -77,7 +78,7 @@ class DirectoryJob(Job, Protocol):
 
 
 class Subject(Protocol):
-    """What a task that does all of a partition's work is given: it knows its artifact and how much it reads."""
+    """The argument of a task that does all the work on a partition; it knows its artifact and how much it reads."""
 
     @property
     def artifact(self) -> Artifact: ...
@@ -86,7 +87,7 @@ class Subject(Protocol):
 
 
 class TaskJob:
-    """A partition whose work is one task, which returns the receipt and whether it was reused."""
+    """A job of one task, which returns the receipt and whether the artifact was reused."""
 
     def __init__(self, subject: Subject, function: Callable[..., tuple[Receipt, bool]], *arguments: Any) -> None:
         """Prepare it.
@@ -113,14 +114,14 @@ class TaskJob:
         return None
 
     def told(self) -> None:
-        """Nothing is held."""
+        """Do nothing: this job holds nothing."""
 
 
 def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Outcome]:
-    """Yield the outcome of each job as soon as it is known. `pool` is open; `progress` counts and shows.
+    """Yield the outcome of each job as soon as it is known. `pool` must be open; `progress` counts and shows the work.
 
-    Turns are given in the order of the jobs, whatever is finished first: two runs that took the locks of several
-    partitions in orders of their own would wait for each other for ever.
+    Turns are given in the order of the jobs, whatever is finished first: two runs that took the locks of partitions in
+    different orders could wait for each other forever.
     """
     progress.expect(sum(job.source_bytes for job in jobs), pool.count)
     by_partition = {job.partition: job for job in jobs}
@@ -152,9 +153,9 @@ def run_and_sweep(jobs: Sequence[DirectoryJob], *, workers: int, progress: Progr
     """Run jobs on worker processes of this machine, then remove what killed runs left beside the reused artifacts.
 
     Args:
-        jobs: What to do, in the order of their turns.
-        workers: Processes.
-        progress: Counts and shows; None counts for nobody.
+        jobs: The jobs, in the order of their turns.
+        workers: Number of processes.
+        progress: Counts and shows the work; None: nothing is shown.
     """
     with WorkerPool(workers, ONE_THREAD) as pool:
         reused = set()
@@ -162,20 +163,20 @@ def run_and_sweep(jobs: Sequence[DirectoryJob], *, workers: int, progress: Progr
             if outcome.reused:
                 reused.add(outcome.partition)
             yield outcome
-        # at once, because each sweep lists the area of all partitions
+        # one sweep for all, because each lists the staging area of all partitions
         sweep(job.directory for job in jobs if job.partition in reused)
 
 
 def run_tasks(
     jobs: Sequence[TaskJob], *, workers: int, engine: Engine = ON_PROCESSES, progress: Progress | None = None
 ) -> Iterator[Outcome]:
-    """Run one task a partition.
+    """Run one task for each partition.
 
     Args:
-        jobs: The tasks; what they are given is pickled into the workers.
-        workers: Workers at most.
-        engine: Who works.
-        progress: Counts and shows; None counts for nobody.
+        jobs: The tasks; their arguments are pickled into the workers.
+        workers: Largest number of workers.
+        engine: Who does the work.
+        progress: Counts and shows the work; None: nothing is shown.
     """
     if jobs:
         with engine.open(min(workers, len(jobs))) as pool:
@@ -191,11 +192,11 @@ def run_fetches(
     """Fetch partitions one after another in this process.
 
     Args:
-        partitions: In the order wanted.
-        fetch: Given a partition and what to call with the bytes that have come; returns its receipt and whether it was
-            reused.
-        source_bytes: Expected in all.
-        progress: Counts and shows.
+        partitions: The partition keys, in the order in which they are fetched.
+        fetch: Called with a partition and a callback for the number of bytes that arrived; returns the receipt and
+            whether the artifact was reused.
+        source_bytes: Expected number of bytes of all partitions together.
+        progress: Counts and shows the work.
     """
     progress.expect(source_bytes, 1)
 

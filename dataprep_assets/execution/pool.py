@@ -1,7 +1,7 @@
-"""Who works: processes of this machine, a Ray cluster, or Slurm; and how many.
+"""Chooses the pool that does the work: processes of this machine, a Ray cluster, or Slurm; and its number of workers.
 
-The assets do not know which. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it (`processes`, the default, `ray`
-or `slurm`); all have the interface `tasks.Pool`.
+The assets do not know which one. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it: `processes` (the default),
+`ray` or `slurm`. All of them have the interface `tasks.Pool`.
 """
 
 import os
@@ -19,9 +19,9 @@ ENGINES = (PROCESSES, RAY, SLURM)
 
 
 def worker_count(declared: int | None) -> int:
-    """Worker processes: the declared number, else DATAPREP_WORKERS, else one a core that this process may use.
+    """Number of worker processes: the declared one, else DATAPREP_WORKERS, else one for each usable core.
 
-    ConfigError when the variable is no number of processes.
+    Raises ConfigError if the variable is not a positive integer.
     """
     said = os.environ.get(WORKERS)
     if said and not (said.isascii() and said.isdigit() and int(said) > 0):
@@ -30,7 +30,7 @@ def worker_count(declared: int | None) -> int:
 
 
 def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -> str:
-    """The engine that a dataset declares, else that the environment names; ConfigError for an unknown one."""
+    """The engine that a dataset declares, else that the environment names; raises ConfigError for an unknown one."""
     engine = declared or environment.get(ENGINE) or PROCESSES
     if engine not in ENGINES:
         raise ConfigError(f"{ENGINE}: {engine!r} is not allowed; one of {', '.join(ENGINES)}")
@@ -47,12 +47,12 @@ def open_pool(
     """The pool of the chosen engine.
 
     Args:
-        count: Workers at least. On Ray, the tasks in flight where the cluster has fewer CPUs, so that an autoscaler
-            sees the demand.
-        settings: Variables that are set in each worker.
-        environment: Names the engine, and the cluster.
+        count: Number of workers. On Ray, the least number of tasks in flight even if the cluster has fewer CPUs, so
+            that an autoscaler sees the demand.
+        settings: Environment variables to set in each worker.
+        environment: The environment variables that name the engine and the cluster.
         declared: The engine that the dataset declares.
-        slurm: What the dataset declares of its arrays; the rest is the environment's (`slurm.SlurmSettings`).
+        slurm: The dataset's settings for its arrays; the environment has the others (`slurm.SlurmSettings`).
     """
     engine = chosen_engine(environment, declared)
     if engine == PROCESSES:

@@ -1,14 +1,14 @@
 """Worker processes of this machine, which fail loudly.
 
-Workers are fresh interpreters, never forks: a fork beside a thread that a tokenizer library or a client started can
-hang for ever. They are started with `-c`, not through `multiprocessing`, which would import the parent's main module
-(Dagster's command line) into each of them. A worker that dies is noticed at once, because its end of the socket
-closes, and is named with the task it held. Workers die with their parent (the kernel sees to it), so a killed run
-leaves nothing that still writes.
+Workers are fresh interpreters, never forks: a fork of a process in which a tokenizer library or a client has started a
+thread can hang forever. They are started with `-c`, not through `multiprocessing`, which would import the parent's main
+module (Dagster's command line) into each of them. A worker that dies is noticed at once, because its end of the socket
+closes, and is named with its task. The kernel ends workers with their parent, so nothing goes on writing after a run
+was killed.
 
-A worker that is idle when its pool is left is kept for the next pool of the same thread: a run of small data has a
-dozen pools, and a worker that has its libraries and its tokenizer loaded begins at once. Before its next task it is
-told the environment of now.
+A worker that is idle when its pool is closed is kept for the next pool of the same thread: a run of small data has a
+dozen pools, and a worker that has already loaded its libraries and tokenizer starts at once. Before its next task it is
+sent the current environment.
 """
 
 import contextlib
@@ -52,13 +52,13 @@ def _die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)  # the parent died before the kernel was told
+        os._exit(1)  # the parent died before prctl took effect
 
 
 def serve(handle: int, parent: int, private: bool) -> None:
     """A worker's whole life: take tasks from the socket until it closes. Run by `WorkerPool` in a new interpreter.
 
-    `private`: of a sensitive dataset.
+    `private`: whether the dataset is sensitive.
     """
     _die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -81,7 +81,7 @@ def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> Non
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a worker that has closed its socket, which may be long before the kernel is done with it."""
+    """The exit code of a worker that has closed its socket, which may happen long before the process has ended."""
     try:
         return process.wait(_DYING_SECONDS)
     except subprocess.TimeoutExpired:
@@ -91,7 +91,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 @dataclass(frozen=True)
 class _Worker:
-    """A worker process, the parent's end of its socket, and what it has of its parent that cannot be changed."""
+    """A worker process, the parent's end of its socket, and the fixed properties with which it was started."""
 
     process: subprocess.Popen[bytes]
     channel: Channel
@@ -105,10 +105,10 @@ class _Worker:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a worker was started with: only a pool that would start it in the same way may have it.
+    """How a worker was started: only a pool that would start it in the same way may reuse it.
 
-    `private`: what it writes is closed to others, by the umask that it inherited (`stores.private`). `thread`: the
-    kernel ends a worker with the thread that started it, not with the process.
+    `private`: only the owner can read the files that it writes, by its inherited umask (`stores.private`). `thread`:
+    the kernel ends a worker with the thread that started it, not with the process.
     """
 
     settings: tuple[tuple[str, str], ...]
@@ -120,11 +120,11 @@ class _Kind:
 
 
 _kept: list[_Worker] = []
-"""Idle workers of pools that were left, the last one last."""
+"""Idle workers of closed pools, the latest one last."""
 
 
 def _keep(workers: Sequence[_Worker]) -> None:
-    """Keep idle workers for the next pool of their thread, no more than one pool had; others end."""
+    """Keep idle workers for the next pool of their thread, at most as many as one pool has had; end the others."""
     for old in [*_kept]:
         if old.kind.thread == threading.get_ident() or old.process.poll() is not None:
             _kept.remove(old)
@@ -133,11 +133,11 @@ def _keep(workers: Sequence[_Worker]) -> None:
 
 
 def _take(kind: _Kind) -> _Worker | None:
-    """A kept worker of this kind that is alive."""
+    """Take a live worker of this kind from those kept; None if there is none."""
     for worker in [*_kept]:
         if worker.kind == kind:
             _kept.remove(worker)
-            # an idle worker says nothing: what can be read is that it has died
+            # an idle worker sends nothing: a readable socket means that it has died
             if worker.process.poll() is None and not worker.channel.poll():
                 return worker
             worker.end()
@@ -147,8 +147,8 @@ def _take(kind: _Kind) -> _Worker | None:
 class WorkerPool:
     """Runs tasks on `count` processes. Use as a context manager; leaving it ends the workers that are still at work.
 
-    Those that are started inside of `private_files` have no standard error: a native library that panics prints its
-    message there before Python hears of it, and the message may quote what it was given.
+    Workers that are started inside of `private_files` have no standard error: a native library that panics prints its
+    message there before Python can intercept it, and the message may quote the data.
     """
 
     def __init__(self, count: int, environment: dict[str, str] | None = None) -> None:
@@ -190,13 +190,13 @@ class WorkerPool:
         self._dispatch()
 
     def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Forget queued tasks whose id is doomed, and say which; running ones go on."""
+        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks go on."""
         forgotten = [task.id for task in self._queue if doomed(task.id)]
         self._queue = deque(task for task in self._queue if not doomed(task.id))
         return forgotten
 
     def _worker(self) -> _Worker:
-        """A kept worker that is told the environment of now, or a new one."""
+        """A kept worker, with the current environment sent to it, or a new one."""
         environment = {**os.environ, **self._environment, "PYTHONPATH": self._kind.path}
         if (kept := _take(self._kind)) is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # reported by `events`

@@ -1,7 +1,7 @@
-"""Progress of a step: counts what its tasks have done, and shows it wherever somebody looks.
+"""Progress of a step: counts what its tasks have done, and shows it on all sinks.
 
-One object reaches from the workers' counts to the terminal and the run's log: the loop over tasks (`jobs.run_jobs`)
-adds counts to it and asks it to show itself; sinks decide how often they look at it.
+One object connects the workers' counts with the terminal and the run's log: the loop over tasks (`jobs.run_jobs`) adds
+counts to it and calls `show`; each sink decides how often it displays them.
 """
 
 import time
@@ -14,13 +14,13 @@ __all__ = ["Progress", "Sink"]
 
 
 class Sink(Protocol):
-    """Where progress is shown."""
+    """A place where progress is shown."""
 
     def show(self, progress: "Progress") -> None:
-        """Look at it, if it is time to: this is called at every count, thousands of times a second."""
+        """Show the progress if it is time to: this is called at every count, thousands of times a second."""
 
     def close(self, progress: "Progress") -> None:
-        """Look at it for the last time."""
+        """Show the progress for the last time."""
 
 
 class Progress:
@@ -35,9 +35,9 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         shown: Callable[[int], str] = "{:,}".format,
     ) -> None:
-        """`workers` share the work, which reads `source_bytes` in all; `sinks` are told of it.
+        """`workers` share the work, which reads `source_bytes` in all; `sinks` show it.
 
-        `shown` says how a number of documents or tokens is written.
+        `shown` formats a number of documents or tokens.
         """
         self._clock, self._sinks, self._shown = clock, sinks, shown
         self.started = clock()
@@ -45,7 +45,7 @@ class Progress:
         self.done: dict[str, int] = {"tokens": 0, "documents": 0, "source_bytes": 0, "cpu_ms": 0}
 
     def expect(self, source_bytes: int, workers: int) -> None:
-        """Begin: the bytes that will be read in all, and by how many workers."""
+        """Set the total number of bytes to read and the number of workers, before the work begins."""
         self.source_bytes, self.workers = source_bytes, workers
 
     def add(self, done: Mapping[str, int]) -> None:
@@ -54,12 +54,12 @@ class Progress:
             self.done[name] = self.done.get(name, 0) + value
 
     def show(self) -> None:
-        """Let the sinks show how far it is."""
+        """Let the sinks show the progress."""
         for sink in self._sinks:
             sink.show(self)
 
     def close(self) -> None:
-        """The end of the step."""
+        """End the step: let the sinks show the last state."""
         for sink in self._sinks:
             sink.close(self)
 
@@ -70,27 +70,27 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return max(self._clock() - self.started, 1e-9)
 
     @property
     def fraction(self) -> float:
-        """Done of the total, by source bytes, 0 to 1."""
+        """Share of the total that is done, by source bytes, 0 to 1."""
         return min(1.0, self.done["source_bytes"] / self.source_bytes) if self.source_bytes else 1.0
 
     @property
     def eta_seconds(self) -> float | None:
-        """Until the end, at the rate so far; None before there is one."""
+        """Seconds until the end, at the rate so far; None before there is a rate."""
         return self.seconds * (1 - self.fraction) / self.fraction if self.fraction > 0 else None
 
     @property
     def expected_tokens(self) -> int | None:
-        """Tokens in all, at the tokens per source byte so far."""
+        """Expected total of tokens, at the tokens per source byte so far; None before there are any."""
         return int(self.done["tokens"] / self.fraction) if self.fraction > 0 else None
 
     @property
     def amount(self) -> str:
-        """What is done of what is expected, for a person: tokens, or bytes where there are none."""
+        """The work done and expected, as text: tokens, or bytes if no tokens are counted."""
         tokens, source = self.done["tokens"], self.done["source_bytes"]
         if not tokens:
             return f"{source / 1e6:,.1f} of {self.source_bytes / 1e6:,.1f} MB"
@@ -99,14 +99,14 @@ class Progress:
 
     @property
     def rate(self) -> str:
-        """What is done a second, for a person."""
+        """The work done per second, as text."""
         if tokens := self.done["tokens"]:
             return f"{tokens / self.seconds / 1e6:.2f} M tokens/s"
         return f"{self.done['source_bytes'] / self.seconds / 1e6:.1f} MB/s"
 
     @property
     def time_left(self) -> str:
-        """Until the end, for a person; `?` before there is a rate."""
+        """The time left, as text; `?` before there is a rate."""
         return shown_time(self.eta_seconds).strip() if self.eta_seconds is not None else "?"
 
     def line(self) -> str:

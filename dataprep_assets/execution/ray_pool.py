@@ -1,9 +1,9 @@
 """Tasks on a Ray cluster, behind the interface of `processes.WorkerPool`.
 
-The cluster is an existing one (`RAY_ADDRESS`, or whatever this process is already connected to), else a local one
-that lives as long as the pool. Ray retries a task whose worker or node dies; after `RETRIES` of that the run fails and
-names the task, so nothing is lost silently. A retried shard finds the parts that were finished in its staging
-directory when it lands on a machine that can see it, and begins anew when it does not: the bytes are the same.
+The cluster is an existing one (`RAY_ADDRESS`, or the one that this process is already connected to), else a local one
+that lives as long as the pool. Ray retries a task whose worker or node dies; after `RETRIES` retries the run fails and
+names the task, so nothing is lost silently. A retried shard reuses the finished parts in its staging directory if its
+node can see it, and otherwise starts again from the beginning: the bytes are the same.
 
 Every node must be able to import this project at the same version and see the tokenizer under the same path. Artifacts
 in a bucket need no shared disk; artifacts in a folder need one that is mounted everywhere.
@@ -27,7 +27,7 @@ from dataprep_assets.stores.private import are_private
 ADDRESS = "RAY_ADDRESS"
 _TOKEN = "RAY_AUTH_TOKEN"
 RETRIES = 2
-"""A second lost worker is bad luck, a third is the shard's own doing (memory, mostly)."""
+"""Retries of a task: a second lost worker is bad luck, a third is the shard's own fault (mostly its memory)."""
 _REPORT_SECONDS = 1.0
 _CONNECT_SECONDS = 10.0
 _CLIENT_TRIES = 6
@@ -35,7 +35,7 @@ _CLIENT_WAIT_SECONDS = 5.0
 
 
 class _Board:
-    """An actor: what the running tasks have done since somebody asked."""
+    """An actor that collects the counts of running tasks until the driver takes them."""
 
     def __init__(self) -> None:
         self._done: list[Counts] = []
@@ -49,7 +49,7 @@ class _Board:
 
 
 class _Sums:
-    """Where `report` goes inside a Ray task: sums, sent to the board once a second."""
+    """Sums up the counts of a Ray task, and sends them to the board once a second."""
 
     def __init__(self, board: Any, running: TaskId) -> None:
         self._board, self._running, self._sums, self._sent = board, running, dict[str, int](), time.monotonic()
@@ -67,15 +67,17 @@ class _Sums:
         self._sums, self._sent = {}, time.monotonic()
 
     def close(self, wait: Callable[[Any], object]) -> None:
-        """Send the rest, and wait until all is on the board: the driver looks there last when it hears of the end."""
+        """Send the rest, and wait until the board has it: the driver last reads the board when the task ends."""
         self._flush()
-        if self._added is not None:  # an actor takes one caller's messages in their order
+        if self._added is not None:  # an actor handles the messages of one caller in order
             wait(self._added)
 
 
 def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) -> tuple[str, Any]:
-    """A Ray task: the answer that a worker process would send. The task travels packed, so that `settings` are in
-    force before the libraries that read them are imported. `private`: what it writes is closed to others."""
+    """A Ray task: returns the answer that a worker process would send.
+
+    The task is sent pickled, so that `settings` are in force before the libraries that read them are imported.
+    `private`: only the owner can read the files that it writes."""
     import ray
 
     os.environ.update(settings)
@@ -90,7 +92,7 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) 
 
 
 def _require_listener(address: str | None) -> None:
-    """OSError at once when nobody listens: Ray itself would try for minutes."""
+    """Raise OSError at once if nothing listens at the address: Ray itself would retry for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
@@ -102,9 +104,9 @@ def _last_line(error: BaseException) -> str:
 
 
 def _remedy(error: BaseException) -> str:
-    """What to do about a refused token, which Ray names only in the causes of its error."""
-    if "client connection timeout" in str(error):  # all that `ray://` says of a token
-        return f". It is busy, or does not take the token: set RAY_AUTH_MODE=token and {_TOKEN} to the cluster's"
+    """What to do about a rejected token, which Ray mentions only in the causes of its error."""
+    if "client connection timeout" in str(error):  # the only sign of a rejected token over `ray://`
+        return f". It is busy, or rejects the token: set RAY_AUTH_MODE=token and {_TOKEN} to the cluster's"
     refused = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"
     return f". It asks for its token: set RAY_AUTH_MODE=token and {_TOKEN}" if refused else ""
 
@@ -134,7 +136,7 @@ class RayPool:
                 if self._address is None:
                     # a token by default, which Ray would keep in a file of the home directory
                     os.environ.setdefault(_TOKEN, secrets.token_hex(32))
-                    # "local", because nothing means whatever cluster somebody started on this machine last
+                    # "local", because None means the cluster that was last started on this machine
                     ray.init(address="local", num_cpus=self._count, include_dashboard=False, **quiet)
                 else:
                     _require_listener(self._address)
@@ -144,7 +146,7 @@ class RayPool:
                 raise ConfigError(f"{ADDRESS}: {what}: {_last_line(error)}{_remedy(error)}") from error
             self._owner = True
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
-        # it may lie on any node, and comes back empty when that is lost
+        # the actor may be on any node, and restarts empty if that node is lost
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Board).remote()
         self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_run)
         self._dispatch()

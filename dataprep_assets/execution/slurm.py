@@ -1,4 +1,4 @@
-"""Slurm's own commands: submit an array, ask what became of its tasks, cancel it.
+"""Runs Slurm's commands: submits a job array, asks for the state of its tasks, cancels it.
 
 | variable | YAML, below `slurm:` | |
 |---|---|---|
@@ -6,11 +6,13 @@
 | DATAPREP_SLURM_ACCOUNT | `account` | `--account` |
 | DATAPREP_SLURM_TIME | `time` | `--time` of a shard, such as `2:00:00` |
 | DATAPREP_SLURM_MEMORY | `memory` | `--mem` of a shard, such as `2G` |
-| DATAPREP_SLURM_WIDTH | `width` | shards of an array that run at a time; default: as many as Slurm lets |
-| DATAPREP_SLURM_OPTIONS | `options` | further words for `sbatch` |
-| DATAPREP_SLURM_PYTHON | | what starts Python on a node, such as `apptainer exec image.sif python`; default: this one |
-| DATAPREP_SLURM_FOLDER | | where run and nodes meet, on a disk that all see; default `.dataprep/slurm` |
-| DATAPREP_SLURM_ORPHAN_SECONDS | | after so long without a sign of its run a task ends its array; default 60 |
+| DATAPREP_SLURM_WIDTH | `width` | shards of an array that run at a time; default: as many as Slurm allows |
+| DATAPREP_SLURM_OPTIONS | `options` | further options of `sbatch` |
+| DATAPREP_SLURM_PYTHON | | command that starts Python on a node, such as `apptainer exec image.sif python`; default:
+this Python |
+| DATAPREP_SLURM_FOLDER | | folder that run and nodes share, on a disk that all can see; default `.dataprep/slurm` |
+| DATAPREP_SLURM_ORPHAN_SECONDS | | seconds without a sign of life of its run after which a task ends its array; default
+60 |
 """
 
 import os
@@ -30,16 +32,16 @@ _AWAY = (
     *("Unable to contact slurm controller", "Socket timed out", "Connection refused", "Zero Bytes were transmitted"),
     *("Transport endpoint is not connected", "temporarily unable", "Resource temporarily unavailable", "timed out"),
 )
-"""What Slurm's commands say of a controller that is down, restarting or busy."""
+"""Texts with which Slurm's commands report a controller that is down, restarting or busy."""
 
 
 class SlurmAwayError(Exception):
-    """The controller does not answer for now; what runs goes on."""
+    """The controller does not answer at the moment; running tasks go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmSettings:
-    """How arrays are submitted; the module's table has what each is."""
+    """How arrays are submitted; the module's table explains each setting."""
 
     partition: str = ""
     account: str = ""
@@ -53,13 +55,13 @@ class SlurmSettings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str], declared: Mapping[str, str | int] | None = None) -> "SlurmSettings":
-        """What a dataset declares, else what the environment says.
+        """The settings of a dataset's declaration, else those of the environment.
 
         Args:
-            environment: Variables of the run.
+            environment: Environment variables of the run.
             declared: The keys of `slurm:` that are set.
 
-        ConfigError for a number that is none.
+        Raises ConfigError for an invalid number.
         """
         said = {name: environment.get(f"DATAPREP_SLURM_{name.upper()}", "") for name in cls.__dataclass_fields__}
         said = {name: value for name, value in said.items() if value} | {k: str(v) for k, v in (declared or {}).items()}
@@ -75,13 +77,13 @@ class SlurmSettings:
         )
 
     def words(self) -> list[str]:
-        """Options of `sbatch`."""
+        """The options for `sbatch`."""
         named = {"partition": self.partition, "account": self.account, "time": self.time, "mem": self.memory}
         return [f"--{name}={value}" for name, value in named.items() if value] + shlex.split(self.options)
 
 
 def require() -> None:
-    """ConfigError where Slurm's commands are absent."""
+    """Raise ConfigError if Slurm's commands are not installed."""
     if missing := [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]:
         raise ConfigError(
             f"run_on (or DATAPREP_ENGINE): `slurm` needs Slurm's commands, and {missing[0]} is not on PATH: start the "
@@ -90,14 +92,14 @@ def require() -> None:
 
 
 def submit(folder: Path, tasks: int, settings: SlurmSettings) -> str:
-    """Submit an array and return its job id; its tasks are `slurm_task`'s.
+    """Submit an array and return its job id; its tasks run `slurm_task`.
 
     Args:
-        folder: The array's, which has a packed task for each index from 0.
-        tasks: How many.
-        settings: Options.
+        folder: The folder of the array, with a pickled task for each index from 0.
+        tasks: Number of tasks.
+        settings: The options of the submission.
 
-    SlurmAwayError when the controller does not answer, ConfigError when it refuses.
+    Raises SlurmAwayError when the controller does not answer, ConfigError when it refuses.
     """
     width = f"%{settings.width}" if settings.width else ""
     command = ["sbatch", "--parsable", f"--array=0-{tasks - 1}{width}", "--job-name=dataprep", "--requeue"]
@@ -108,7 +110,10 @@ def submit(folder: Path, tasks: int, settings: SlurmSettings) -> str:
 
 
 def in_queue(jobs: Iterable[str]) -> set[str]:
-    """The tasks of arrays (`job_index`) that wait or run. SlurmAwayError when the controller does not answer."""
+    """The tasks (`job_index`) of these arrays that are waiting or running.
+
+    Raises SlurmAwayError when the controller does not answer.
+    """
     found: set[str] = set()
     for job in jobs:  # one by one: an id that Slurm has forgotten hides the others
         try:
@@ -122,9 +127,9 @@ def in_queue(jobs: Iterable[str]) -> set[str]:
 
 
 def ended(task: str) -> str:
-    """The state in which a task (`job_index`) ended, such as `TIMEOUT`; empty when Slurm does not know it (any more).
+    """The state in which a task (`job_index`) ended, such as `TIMEOUT`; "" if Slurm does not know it (any longer).
 
-    By the accounting where there is one, else by the controller, which forgets after minutes.
+    From Slurm's accounting if there is one, else from the controller, which forgets jobs after minutes.
     """
     for command in (
         ["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={task}", "--format=State"],
@@ -143,14 +148,14 @@ def ended(task: str) -> str:
 
 
 def cancel(jobs: Sequence[str]) -> None:
-    """End arrays; what has ended is left alone. SlurmAwayError when the controller does not answer."""
+    """Cancel arrays; those that have ended are ignored. Raises SlurmAwayError when the controller does not answer."""
     if jobs:
         _run(["scancel", "--quiet", *jobs])
 
 
 def _run(command: list[str], text: str = "") -> str:
-    """What a command prints."""
-    # of an allocation that the run itself is in, only where the cluster is
+    """Run a command and return what it prints."""
+    # of an allocation that the run itself is in, pass on only how to reach the cluster
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k == "SLURM_CONF"}
     try:
         done = subprocess.run(

@@ -1,11 +1,12 @@
 """Tasks of Slurm's job arrays, behind the interface of `processes.WorkerPool`.
 
-Tasks that wait are submitted together, as one array. Run and nodes meet in a folder: packed tasks, counts, answers. A
-task that ends without an answer was preempted, hit its time limit, lost its node, or died; it is submitted again, and a
-shard goes on from its last finished file where it finds its staging directory. The bytes are the same in any case.
+Waiting tasks are submitted together, as one array. Run and nodes share a folder with pickled tasks, counts and answers.
+A task that ends without an answer was preempted, hit its time limit, lost its node, or died; it is submitted again, and
+a shard continues after its last finished file if it finds its staging directory. The bytes are the same in any case.
 
-A controller that does not answer is waited for; what runs goes on meanwhile. Leaving the pool cancels its arrays. A run
-that is killed cannot: its tasks miss its sign of life and end their arrays themselves (`slurm_task`).
+The pool waits for a controller that does not answer; running tasks go on meanwhile. Closing the pool cancels its
+arrays. A run that is killed cannot do that: its tasks miss its sign of life and end their arrays themselves
+(`slurm_task`).
 """
 
 import json
@@ -29,16 +30,16 @@ from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
 from dataprep_assets.stores.private import are_private
 
 DEATHS = 2
-"""How often a task may die and be tried again: a third time is its own doing (memory, mostly)."""
+"""How often a task that died is tried again: a third death is its own fault (mostly its memory)."""
 RETURNS = 20
-"""How often a task may lose its node or its time, which are the weather of a cluster."""
+"""How often a task may lose its node or hit its time limit, which is normal on a cluster."""
 WEATHER = {"PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "REQUEUED", "REVOKED", "DEADLINE", "SUSPENDED"}
 ARRAY = 1_000
-"""Tasks of an array at most: clusters take indexes up to 1,000 unless told otherwise."""
+"""Most tasks in an array: clusters accept indices up to 1,000 by default."""
 _POLL_SECONDS = 5.0
 _SIGN_SECONDS = 2.0
 _LATE_SECONDS = 60.0
-"""How long an answer may be on its way from a node's disk cache to this machine."""
+"""How long an answer may take from a node's disk cache to this machine."""
 _AWAY_SECONDS = 1_800.0
 _GONE_SECONDS = 90.0
 
@@ -56,7 +57,7 @@ class _Try:
 
 @dataclass
 class _Array:
-    """A submitted array: its folder, its job, and its tasks without an answer by index."""
+    """A submitted array: its folder, its job id, and by index its tasks that have no answer yet."""
 
     folder: Path
     job: str
@@ -78,7 +79,7 @@ class SlurmPool:
 
     def __enter__(self) -> Self:
         self._folder = self._slurm.folder / secrets.token_hex(8)
-        # tasks are pickles: who may write here may run code
+        # tasks are pickles: anybody who can write here can run code
         self._folder.mkdir(parents=True, mode=0o700)
         self._sign = self._folder / "sign"
         write(self._sign, b"0")
@@ -93,7 +94,7 @@ class SlurmPool:
             while jobs and slurm.in_queue(jobs) and time.monotonic() < deadline:
                 time.sleep(0.5)
         self._over.set()
-        if not any(array.tries for array in self._arrays):  # else its logs say why
+        if not any(array.tries for array in self._arrays):  # otherwise keep its logs, which say why
             shutil.rmtree(self._folder, ignore_errors=True)
         self._arrays.clear()
         self._queue.clear()
@@ -115,7 +116,7 @@ class SlurmPool:
         (self._queue.appendleft if first else self._queue.append)(_Try(task))
 
     def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Forget tasks that are in no array yet and whose id is doomed, and say which; others go on."""
+        """Remove tasks that are in no array yet and whose id is `doomed`, and return their ids; others go on."""
         forgotten = [one.task.id for one in self._queue if doomed(one.task.id)]
         self._queue = deque(one for one in self._queue if not doomed(one.task.id))
         return forgotten
@@ -142,7 +143,7 @@ class SlurmPool:
                 time.sleep(tick_seconds)
 
     def _dispatch(self) -> None:
-        """Submit what waits, once the arrays before are half done or one of the size of a cluster's would follow."""
+        """Submit waiting tasks, unless earlier arrays still have more than half an array, or half the workers, to do."""
         under_way = sum(len(array.tries) for array in self._arrays)
         if not self._queue or under_way > max(self.count, ARRAY) // 2:
             return
@@ -164,7 +165,7 @@ class SlurmPool:
         self._arrays.append(_Array(folder, job, {str(index): one for index, one in enumerate(tries)}))
 
     def _news(self, array: _Array) -> Iterator[Counts | Finished]:
-        """Counts and answers that have come since the last look."""
+        """Counts and answers that arrived since the last look."""
         for path in (array.folder / "counts").iterdir():
             if path.name in array.tries:
                 yield from self._counted(array.tries[path.name], path)
@@ -186,7 +187,7 @@ class SlurmPool:
             yield Counts(one.task.id, done)
 
     def _look(self) -> None:
-        """Ask Slurm what is in its queue, and take back what is neither there nor answered."""
+        """Ask Slurm for its queue, and take back tasks that are neither in it nor answered."""
         arrays = [array for array in self._arrays if array.tries]
         try:
             there = slurm.in_queue(array.job for array in arrays)
@@ -199,11 +200,11 @@ class SlurmPool:
             self._wait_for_controller(error)
 
     def _missed(self, array: _Array, index: str, one: _Try) -> None:
-        """A task has left the queue without an answer: try it again, or say why not."""
+        """Handle a task that left the queue without an answer: try it again, or report why not."""
         state = slurm.ended(f"{array.job}_{index}")
         if state in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUE_HOLD", "STOPPED"):
             return
-        if state in ("COMPLETED", ""):  # its answer is on its way, or its controller has forgotten it
+        if state in ("COMPLETED", ""):  # its answer is on the way, or the controller has forgotten the task
             one.missed_at = one.missed_at or time.monotonic()
             if time.monotonic() - one.missed_at < _LATE_SECONDS:
                 return

@@ -1,7 +1,7 @@
 """`python -m dataprep_assets.execution.slurm_task FOLDER`: one task of an array, on the node that Slurm chose.
 
-It finds its work below FOLDER, where `slurm_pool` put it, leaves counts there once a second, and at the end its answer.
-While it works it looks for signs of its run: when there are none for long, it ends its whole array.
+It finds its task below FOLDER, where `slurm_pool` put it, writes counts there once a second, and its answer at the end.
+Meanwhile it watches its run's sign of life: if that is missing for long, it ends its whole array.
 """
 
 import json
@@ -20,7 +20,7 @@ _REPORT_SECONDS = 1.0
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file that is there as a whole or not at all, also for another node."""
+    """Write a file that other processes and nodes see either complete or not at all."""
     draft = path.with_name(f".{path.name}-{os.getpid()}")
     with open(draft, "wb") as file:
         file.write(content)
@@ -30,7 +30,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 class _Counts:
-    """Where `report` goes inside a Slurm task: sums, written once a second."""
+    """Sums up the counts of a Slurm task, and writes them once a second."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._sums, self._written = path, dict[str, int](), time.monotonic()
@@ -47,7 +47,7 @@ class _Counts:
 
 
 def _watch(sign: Path, seconds: float) -> None:
-    """End the array when the file has not changed for so long: clocks of two machines are not compared."""
+    """End the array if the file has not changed for `seconds`, by this machine's clock alone."""
     seen, since = b"", time.monotonic()
     while True:
         try:
@@ -64,10 +64,10 @@ def _watch(sign: Path, seconds: float) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The command."""
+    """Run the command and return its exit code."""
     folder, index = Path(arguments[0]), os.environ["SLURM_ARRAY_TASK_ID"]
     answers = folder / "answers" / index
-    if answers.exists():  # Slurm runs a task again whose node was lost after its end
+    if answers.exists():  # Slurm may requeue a task whose node was lost after its end
         return 0
     settings, private, sign, seconds, packed = pickle.loads((folder / "tasks" / index).read_bytes())
     os.environ.update(settings)  # before the libraries that read them are imported

@@ -1,6 +1,6 @@
-"""What is done by workers and what they answer: tasks with typed ids, counts while they run, results at their end.
+"""What workers do and answer: tasks with typed ids, counts while they run, results at their end.
 
-`Pool` is what every kind of worker offers: `processes.WorkerPool`, `ray_pool.RayPool`, `slurm_pool.SlurmPool`. A
+`Pool` is the interface of all kinds of workers: `processes.WorkerPool`, `ray_pool.RayPool`, `slurm_pool.SlurmPool`. A
 task's function calls `report` to say what it has done so far.
 """
 
@@ -23,7 +23,7 @@ __all__ = [
 
 @dataclass(frozen=True, order=True)
 class TaskId:
-    """Which partition a task is for, which step of its work, and which of that step's pieces (from 0)."""
+    """The partition of a task, the step of its work, and the number of the piece within that step, from 0."""
 
     partition: str
     step: str = ""
@@ -36,7 +36,7 @@ class TaskId:
 
 @dataclass(frozen=True)
 class Task:
-    """A picklable module-level function and its arguments; errors and progress name the id."""
+    """A picklable module-level function and its arguments; errors and progress show the id."""
 
     id: TaskId
     function: Callable[..., Any]
@@ -61,7 +61,7 @@ class Finished:
 
 
 class Pool(Protocol):
-    """What every kind of worker offers. Leaving the context ends what is still running."""
+    """The interface of all kinds of workers. Leaving the context ends running tasks."""
 
     count: int
 
@@ -73,7 +73,7 @@ class Pool(Protocol):
         """Queue a task; `first` puts it before the others."""
 
     def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Forget queued tasks whose id is doomed, and say which; running ones go on."""
+        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks go on."""
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
         """Counts and ends of tasks, None at a tick without one; ends when nothing is outstanding.
@@ -90,13 +90,13 @@ _send: Callable[[dict[str, int]], None] | None = None
 
 
 def connect(send: Callable[[dict[str, int]], None] | None) -> None:
-    """Say where this process's `report` goes: a worker connects itself before it runs a task, None disconnects."""
+    """Set the receiver of this process's `report`: a worker does so before it runs a task; None disconnects."""
     global _send
     _send = send
 
 
 def report(**done: int) -> None:
-    """Called inside a task: tell the run what was done since the last call. Nothing happens outside a worker."""
+    """Report, from inside a task, what was done since the last call. Does nothing outside of a worker."""
     if _send is not None:
         _send(done)
 
@@ -105,9 +105,9 @@ _later = True
 
 
 def keep_for_this_pool_only() -> None:
-    """Called inside a task that loads what may be another in the next pool under the same name, as a user's module.
+    """Call this in a task that loads something that may differ in the next pool, such as a user's module.
 
-    Its worker is not kept when the pool is left.
+    The worker is then not kept when the pool is closed.
     """
     global _later
     _later = False

@@ -45,9 +45,9 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
     """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
 
     A payload is a serialised ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
-    synced and not moved: staging and commit are the caller's. FormatError when there are more than
-    ``most`` payloads; FileExistsError when ``path`` exists; OSError when the package cannot write (a full disk);
-    ConfigError when the package is not installed. After an error there is no file.
+    synced and not moved: staging and commit are the caller's. Raises FormatError when there are more than
+    ``most`` payloads; raises FileExistsError when ``path`` exists; raises OSError when the package cannot write (a full
+    disk); Raises ConfigError when the package is not installed. After an error there is no file.
     """
     package = _package()
     written = payload_bytes = 0
@@ -69,7 +69,7 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
 def records(path: Path) -> Iterator[bytes]:
     """Yield the payload of every record, in order; the package verifies each chunk's hash.
 
-    FormatError, naming file and record, for a file that is damaged or cut; ConfigError as in `write`.
+    Raises FormatError, naming file and record, for a file that is damaged or cut; raises ConfigError as in `write`.
     """
     with _opened(path) as reader:
         for index in range(reader.num_records()):
@@ -83,7 +83,7 @@ def records(path: Path) -> Iterator[bytes]:
 def count(path: Path) -> int:
     """The number of records that the footer lists; payloads are not read.
 
-    FormatError for a file that is cut or is no ArrayRecord file; ConfigError as in `write`.
+    Raises FormatError for a file that is cut or is no ArrayRecord file; raises ConfigError as in `write`.
     """
     with _opened(path) as reader:
         listed: int = reader.num_records()

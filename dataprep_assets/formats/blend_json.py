@@ -36,7 +36,7 @@ def _flat(entries: Sequence[Entry]) -> list[str]:
 
 
 def write_blend(path: Path, splits: Mapping[str, Sequence[Entry]]) -> None:
-    """Write the blend to the new file `path`. FormatError for what Megatron would refuse or misread."""
+    """Write the blend to the new file `path`. Raises FormatError for what Megatron would refuse or misread."""
     if unknown := set(splits) - set(SPLITS):
         raise FormatError(f"blend: unknown splits {sorted(unknown)}; Megatron has {SPLITS}")
     value = {split: _flat(splits[split]) if split in splits else None for split in SPLITS}
@@ -47,14 +47,17 @@ def write_blend(path: Path, splits: Mapping[str, Sequence[Entry]]) -> None:
 
 
 def data_args(entries: Sequence[Entry]) -> str:
-    """The line for `--data-args-path`. FormatError for a prefix with white space, which Megatron would cut there."""
+    """The line for `--data-args-path`.
+
+    Raises FormatError for a prefix with white space, which Megatron would cut there.
+    """
     if spaced := next((e.prefix for e in entries if e.prefix.split() != [e.prefix]), None):
         raise FormatError(f"blend: {spaced!r} holds white space: --data-args-path cannot name it; use blend.json")
     return " ".join(_flat(entries)) + "\n"
 
 
 def read_blend(path: Path) -> dict[str, list[Entry]]:
-    """The splits that there are; FormatError for anything that Megatron would refuse or misread."""
+    """The splits that there are; raises FormatError for anything that Megatron would refuse or misread."""
     value = _loaded(path)
     if found := list(_defects(value)):
         raise FormatError(f"{path}: {found[0]}")

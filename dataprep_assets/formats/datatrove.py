@@ -27,12 +27,15 @@ UNNAMED = "Unknown Tokenizer"
 
 
 def index_path(tokens_path: Path) -> Path:
-    """``<name>.ds.index``; FormatError when the token file is not called ``*.ds``, as datatrove's globs demand."""
+    """``<name>.ds.index``.
+
+    Raises FormatError when the token file is not called ``*.ds``, as datatrove's globs demand.
+    """
     return _sidecar(tokens_path, ".index")
 
 
 def metadata_path(tokens_path: Path) -> Path:
-    """``<name>.ds.metadata``; FormatError when the token file is not called ``*.ds``."""
+    """``<name>.ds.metadata``; raises FormatError when the token file is not called ``*.ds``."""
     return _sidecar(tokens_path, ".metadata")
 
 
@@ -48,7 +51,7 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
     The stream has ``tokens`` ids of ``dtype`` (``"uint16"`` or ``"uint32"``); ``ends_path`` is its file of document
     ends, which is hard-linked where possible and copied otherwise. ``tokenizer`` is the name that datatrove shows,
     None for one without a name. FormatError
-    when the ends do not fit the stream, or the tokenizer's name would break the metadata; FileExistsError when a
+    when the ends do not fit the stream, or the tokenizer's name would break the metadata; raises FileExistsError when a
     sidecar exists.
     """
     said = metadata(tokens, dtype, tokenizer)
@@ -59,7 +62,10 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
 
 
 def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
-    """The metadata of a stream of ``tokens`` ids of ``dtype``; FormatError for a name of one that breaks them."""
+    """The metadata of a stream of ``tokens`` ids of ``dtype``.
+
+    Raises FormatError for a name of one that breaks them.
+    """
     name = tokenizer or UNNAMED
     if "|" in name or name.splitlines() != [name]:
         raise FormatError(f"tokenizer name {name!r} has a '|' or a line break, which datatrove's metadata cannot hold")
@@ -67,7 +73,7 @@ def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
 
 
 def validate(tokens_path: Path, *, dtype: str) -> None:
-    """FormatError unless index and metadata describe the stream as it is, of this dtype.
+    """Raise FormatError unless index and metadata describe the stream as it is, of this dtype.
 
     The third line, for people, is not compared: its rounding differs between versions of humanize.
     """

@@ -35,8 +35,8 @@ _DTYPE = np.dtype("<u8")
 def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield document ends as non-empty uint64 arrays of shape ``(<= BLOCK,)``, checked.
 
-    FormatError, naming the document, for an end below the one before it or below zero, and for anything that is not a
-    one-dimensional array of integers.
+    Raises FormatError, naming the document, for an end below the one before it or below zero, and for anything that is
+    not a one-dimensional array of integers.
     """
     documents = 0
     previous = np.uint64(0)
@@ -68,7 +68,7 @@ def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: 
 def write(path: Path, ends: Ends) -> None:
     """Write document ends (integers, shape ``(documents,)``, unit tokens) to the new file ``path``.
 
-    FormatError when they decrease, are negative or are no integers; FileExistsError when ``path`` exists.
+    Raises FormatError when they decrease, are negative or are no integers; raises FileExistsError when ``path`` exists.
     """
     with flat_bins.create(path) as handle:
         for block in blocks(ends):
@@ -78,7 +78,7 @@ def write(path: Path, ends: Ends) -> None:
 def open_ends(path: Path) -> npt.NDArray[np.uint64]:
     """The ends of a file: shape ``(documents,)``, uint64, read-only, memory-mapped; their order is not checked.
 
-    FormatError when the size is not a multiple of 8.
+    Raises FormatError when the size is not a multiple of 8.
     """
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
@@ -87,7 +87,7 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
 
 
 def validate(path: Path, tokens: int) -> None:
-    """FormatError unless the file's ends never decrease and the last one is ``tokens``."""
+    """Raise FormatError unless the file's ends never decrease and the last one is ``tokens``."""
     for _ in _checked(path, tokens):
         pass
 
@@ -96,8 +96,8 @@ def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
     """Join the ends of token streams that are concatenated in the same order into the new file ``target``.
 
     ``parts`` are ``(ends file, tokens of its stream)``; each part's ends move up by the tokens before it. Returns the
-    number of documents. FormatError when a part is not valid for its token count (``target`` is then removed);
-    FileExistsError when ``target`` exists.
+    number of documents. Raises FormatError when a part is not valid for its token count (``target`` is then removed);
+    Raises FileExistsError when ``target`` exists.
     """
     documents = 0
     offset = 0

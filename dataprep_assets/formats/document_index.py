@@ -45,7 +45,7 @@ _BLOCK = 1 << 17
 def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
     """The ids of the file ``path``: shape ``(documents,)``, uint64, read-only, memory-mapped.
 
-    FormatError when the file does not hold ``documents`` of them.
+    Raises FormatError when the file does not hold ``documents`` of them.
     """
     found = _open(path, 1)
     if len(found) != documents:
@@ -56,7 +56,7 @@ def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
 def open_runs(path: Path) -> NDArray[np.uint64]:
     """The runs of the file ``path``: shape ``(runs, 2)``, columns document and row, uint64, memory-mapped.
 
-    FormatError when the file was cut.
+    Raises FormatError when the file was cut.
     """
     return _open(path, 2)
 
@@ -101,7 +101,7 @@ class RunWriter:
 
 
 def concatenate_ids(parts: Sequence[Path], target: Path, documents: int) -> None:
-    """Join the ids of source files into the new file ``target``; FormatError when they are not ``documents``."""
+    """Join the ids of source files into the new file ``target``; raises FormatError when they are not ``documents``."""
     found = concatenate(parts, target) // _DTYPE.itemsize
     if found != documents:
         raise FormatError(f"{target}: would hold the ids of {found} documents, the stream has {documents}")
@@ -152,7 +152,7 @@ class DocumentRows:
         return int(self._starts[-1])
 
     def locate(self, document: int) -> tuple[int, int]:
-        """The file and the row of a document of the stream; IndexError when there is no such document."""
+        """The file and the row of a document of the stream; raises IndexError when there is no such document."""
         if not 0 <= document < self.documents:
             raise IndexError(f"document {document} of {self.documents}")
         file = int(np.searchsorted(self._starts, np.uint64(document), side="right")) - 1

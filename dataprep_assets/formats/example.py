@@ -48,8 +48,8 @@ _BLOCK = 32_768
 class Column:
     """One column of every row: ``length`` values a row, each within ``dtype``, ``"int32"`` or ``"int64"``.
 
-    A length of None is any number of values from 1 on, which need not be the same in every row. FormatError for a
-    length below 1 or another dtype.
+    A length of None is any number of values from 1 on, which need not be the same in every row. Raises FormatError for
+    a length below 1 or another dtype.
     """
 
     name: str
@@ -191,8 +191,8 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
 
     An array of a column without a length is as wide as its longest row; behind the values of a shorter one is `ABSENT`.
 
-    FormatError, naming the row and the column, for a payload that is not such an Example, a column that is missing or
-    not declared, a list of another kind, a number of values other than ``length``, a value beyond the dtype.
+    Raises FormatError, naming the row and the column, for a payload that is not such an Example, a column that is
+    missing or not declared, a list of another kind, a number of values other than ``length``, a value beyond the dtype.
     """
     rows = []
     for row, payload in enumerate(payloads):
@@ -204,16 +204,16 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
 
 
 def column_names(payload: bytes) -> frozenset[str]:
-    """The columns of one payload; FormatError when it is no Example of integer columns."""
+    """The columns of one payload; raises FormatError when it is no Example of integer columns."""
     return frozenset(_int64_lists(payload))
 
 
 def _check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
     """Hold one payload against the columns; the packed varints of each, in the order of ``columns``.
 
-    FormatError for a message that is not such an Example, a column missing or not declared, a list of another kind, a
-    number of values other than ``length``, and a value that the dtype cannot hold. Nothing is decoded, unless a varint
-    is so long that its value must be looked at.
+    Raises FormatError for a message that is not such an Example, a column missing or not declared, a list of another
+    kind, a number of values other than ``length``, and a value that the dtype cannot hold. Nothing is decoded, unless a
+    varint is so long that its value must be looked at.
     """
     found = _int64_lists(payload)
     if len(found) != len(columns) or any(column.name not in found for column in columns):

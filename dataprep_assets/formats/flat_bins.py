@@ -26,7 +26,7 @@ DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtyp
 
 
 def token_dtype(dtype: str) -> np.dtype[Any]:
-    """The on-disk numpy dtype of ``"uint16"`` or ``"uint32"``; FormatError for any other name."""
+    """The on-disk numpy dtype of ``"uint16"`` or ``"uint32"``; raises FormatError for any other name."""
     try:
         return DTYPES[dtype]
     except KeyError:
@@ -37,8 +37,8 @@ def dtype_for_vocab(vocab_size: int) -> str:
     """The narrowest dtype name that holds every id in ``[0, vocab_size)``.
 
     ``vocab_size`` is ``len(tokenizer)``, added tokens included; ``tokenizer.vocab_size`` often leaves them out, and an
-    added id of 65,536 or more would then wrap to a small, valid, wrong one. FormatError when it is not positive, or
-    beyond 32 bits.
+    added id of 65,536 or more would then wrap to a small, valid, wrong one. Raises FormatError when it is not positive,
+    or beyond 32 bits.
     """
     if not 0 < vocab_size <= 1 << 32:
         raise FormatError(f"vocabulary size {vocab_size} is not in [1, 2**32]; pass len(tokenizer)")
@@ -48,7 +48,7 @@ def dtype_for_vocab(vocab_size: int) -> str:
 def open_tokens(path: Path, dtype: str) -> npt.NDArray[Any]:
     """The ids of a token stream: shape ``(tokens,)``, dtype ``DTYPES[dtype]``, read-only, memory-mapped.
 
-    FormatError when the size is not a multiple of the item size.
+    Raises FormatError when the size is not a multiple of the item size.
     """
     return mapped(path, token_dtype(dtype), _tokens_in(path, dtype))
 
@@ -66,7 +66,7 @@ def mapped(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
 
 
 def validate(path: Path, dtype: str, tokens: int) -> None:
-    """FormatError unless the file ``path`` holds exactly ``tokens`` ids of ``dtype``; its ids are not read."""
+    """Raise FormatError unless the file ``path`` holds exactly ``tokens`` ids of ``dtype``; its ids are not read."""
     found = _tokens_in(path, dtype)
     if found != tokens:
         itemsize = token_dtype(dtype).itemsize

@@ -90,8 +90,8 @@ def write_split(
     file of no rows. ``threads`` write as many files at once, and change no byte. ``resume`` keeps the files that a call
     with the same arguments left when it was killed; every one that has its name is complete.
 
-    FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
-    tokens or more; FileExistsError when a file exists and nothing is to be resumed.
+    Raises FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
+    tokens or more; raises FileExistsError when a file exists and nothing is to be resumed.
     """
     if (last := int(ends[-1]) if len(ends) else 0) != len(tokens):
         raise FormatError(f"{split}: the last document ends at token {last}, the stream has {len(tokens)} tokens")
@@ -183,7 +183,10 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
 
 
 def validate(directory: Path) -> dict[str, int]:
-    """Rows of each split; FormatError unless all files are there, of one schema, and as many rows as the card says."""
+    """Rows of each split.
+
+    Raises FormatError unless all files are there, of one schema, and as many rows as the card says.
+    """
     try:
         front = (directory / CARD).read_text(encoding="utf-8").split("---\n")[1]
         listed = {split["name"]: split["num_examples"] for split in yaml.safe_load(front)["dataset_info"]["splits"]}
@@ -195,8 +198,10 @@ def validate(directory: Path) -> dict[str, int]:
 
 
 def read_counts(directory: Path) -> dict[str, int]:
-    """Rows of each split by its files' footers; FormatError for a file that is missing, has another schema, or bytes
-    of no row."""
+    """Rows of each split by its files' footers.
+
+    Raises FormatError for a file that is missing, has another schema, or has bytes that belong to no row.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -227,7 +232,7 @@ def read_counts(directory: Path) -> dict[str, int]:
 def read_blocks(directory: Path, split: str) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]:
     """A split in order, a row group at a time: ids, int32, and lengths of its documents, int64.
 
-    For files that `read_counts` accepts; FormatError for one whose pages cannot be read or fail their checksum.
+    For files that `read_counts` accepts; raises FormatError for one whose pages cannot be read or fail their checksum.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -77,8 +77,8 @@ def write_mds(
     ``tokens``: ids, unsigned, shape ``(tokens,)``, below 2**31. ``length``: tokens of a sample. ``shard_bytes`` limits
     a shard's size on disk; ``threads`` write as many shards at once, and change no byte. ``resume`` keeps the shards
     that a call with the same arguments left when it was killed; every one that has its name is complete.
-    FormatError for a length or limit that cannot be, and for an id of 2**31 or more; FileExistsError when the folder
-    exists and nothing is to be resumed.
+    Raises FormatError for a length or limit that cannot be, and for an id of 2**31 or more; raises FileExistsError when
+    the folder exists and nothing is to be resumed.
     """
     config = _config(length, shard_bytes) if length > 0 else {}
     header = len(json.dumps(config, sort_keys=True).encode()) + 2 * 4
@@ -148,7 +148,10 @@ def _head(count: int, length: int, config: dict[str, Any]) -> bytes:
 
 
 def validate(directory: Path) -> int:
-    """The number of samples; FormatError unless every shard is whole, of its digest, and as the index describes it."""
+    """The number of samples.
+
+    Raises FormatError unless every shard is whole, of its digest, and as the index describes it.
+    """
     shards = _index(directory)
     listed = {shard["raw_data"]["basename"] for shard in shards}
     if odd := sorted({path.name for path in directory.glob("*.mds")} ^ listed):
@@ -159,7 +162,7 @@ def validate(directory: Path) -> int:
 def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
     """The ids of all samples in order, a shard at a time: shape ``(samples, length)``, int32, read-only.
 
-    For shards that `validate` accepts; FormatError for one whose samples are not those of the index.
+    For shards that `validate` accepts; raises FormatError for one whose samples are not those of the index.
     """
     for shard in _index(directory):
         path = directory / shard["raw_data"]["basename"]
@@ -172,7 +175,10 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
 
 
 def shard_samples(index: bytes, where: str) -> list[tuple[str, int]]:
-    """Name and samples of each shard that an ``index`` file lists; FormatError, naming ``where``, when it is none."""
+    """Name and samples of each shard that an ``index`` file lists.
+
+    Raises FormatError, naming ``where``, when it is none.
+    """
     try:
         return [(shard["raw_data"]["basename"], int(shard["samples"])) for shard in _shards(index, where)]
     except (ValueError, KeyError, TypeError) as error:

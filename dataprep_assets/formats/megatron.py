@@ -65,8 +65,8 @@ def write_idx(path: Path, ends: Ends, *, dtype: str) -> None:
     """Write the index of a token stream of ``dtype`` with these document ends to the new file ``path``.
 
     ``ends`` (uint64 tokens) is an array, a memmap, or an iterable of blocks that is read once; memory stays flat.
-    FormatError for ends that decrease, for a document of 2**31 tokens or more, and for a stream whose byte offsets do
-    not fit in int64; FileExistsError when ``path`` exists. After an error there is no file.
+    Raises FormatError for ends that decrease, for a document of 2**31 tokens or more, and for a stream whose byte
+    offsets do not fit in int64; raises FileExistsError when ``path`` exists. After an error there is no file.
     """
     itemsize = flat_bins.token_dtype(dtype).itemsize
     with flat_bins.create(path) as handle:
@@ -115,7 +115,7 @@ def _write_pointers(handle: BinaryIO, sequences: int, itemsize: int) -> None:
 def read_idx(path: Path) -> MegatronIndex:
     """Map an ``.idx`` file; nothing but the header is read.
 
-    FormatError for a wrong magic or version, for a dtype code other than 4 and 8, and for a size other than the
+    Raises FormatError for a wrong magic or version, for a dtype code other than 4 and 8, and for a size other than the
     header's counts give (an index with the optional multimodal section among them).
     """
     size = path.stat().st_size
@@ -148,7 +148,7 @@ def read_idx(path: Path) -> MegatronIndex:
 
 
 def validate(bin_path: Path, idx_path: Path) -> None:
-    """FormatError unless the index describes the token stream exactly, one sequence a document.
+    """Raise FormatError unless the index describes the token stream exactly, one sequence a document.
 
     Checked besides `read_idx`: no negative length; each pointer is the byte where the lengths before it end (which also
     finds a dtype code of the other width); the last sequence ends where the ``.bin`` does; document indices are 0 to S.

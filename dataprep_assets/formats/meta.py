@@ -29,9 +29,10 @@ _PROTOCOL = 4
 def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
     """Write the new files ``meta.pkl`` and ``meta.json`` into ``directory``.
 
-    Values are str, bool, int, finite float, None, and lists and str-keyed dicts of these. FormatError, naming the key,
-    for any other (a numpy scalar would make the loader need the same numpy; a tuple would come back as a list), for a
-    missing or unknown ``dtype``, and for one that is too narrow. FileExistsError when either file exists.
+    Values are str, bool, int, finite float, None, and lists and str-keyed dicts of these. Raises FormatError, naming
+    the key, for any other (a numpy scalar would make the loader need the same numpy; a tuple would come back as a
+    list), for a missing or unknown ``dtype``, and for one that is too narrow. Raises FileExistsError when either file
+    exists.
     """
     plain = dict(meta)
     _check_builtin(plain, "")
@@ -44,7 +45,7 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
 
 
 def read_meta(directory: Path) -> dict[str, Any]:
-    """The values of ``meta.json``; FormatError when it is no JSON object or its ``dtype`` cannot be right."""
+    """The values of ``meta.json``; raises FormatError when it is no JSON object or its ``dtype`` cannot be right."""
     path = directory / "meta.json"
     try:
         meta = json.loads(path.read_bytes())
@@ -57,7 +58,7 @@ def read_meta(directory: Path) -> dict[str, Any]:
 
 
 def validate(directory: Path) -> None:
-    """FormatError unless both files are there in the bytes that `write_meta` gives for the same values."""
+    """Raise FormatError unless both files are there in the bytes that `write_meta` gives for the same values."""
     text = _json_text(read_meta(directory))
     for path, expected in (
         (directory / "meta.json", text.encode("utf-8")),
@@ -78,7 +79,7 @@ def _pickle_bytes(text: str) -> bytes:
 
 
 def _check_builtin(value: Any, key: str) -> None:
-    """FormatError at the first value, by dotted key, that is not exactly a JSON builtin."""
+    """Raise FormatError at the first value, by dotted key, that is not exactly a JSON builtin."""
     kind = type(value)
     if kind is dict:
         for name, item in value.items():

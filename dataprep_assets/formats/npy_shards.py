@@ -115,7 +115,7 @@ def token_bytes(tokens: int, dtype: str) -> int:
 def parse_header(data: bytes, where: str) -> NpyHeader:
     """The header in the first 128 bytes of a shard.
 
-    FormatError, naming `where`, for anything but version 1.0, 128 bytes, one dimension, C order, `<u2` or `<u4`.
+    Raises FormatError, naming `where`, for anything but version 1.0, 128 bytes, one dimension, C order, `<u2` or `<u4`.
     """
     if data[:6] != MAGIC:
         raise FormatError(
@@ -144,7 +144,7 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
 
 
 def read_header(path: Path) -> NpyHeader:
-    """The header of a file; FormatError as `parse_header`, and when the size is not what the header says."""
+    """The header of a file; raises FormatError as `parse_header`, and when the size is not what the header says."""
     with open(path, "rb") as file:
         found = parse_header(file.read(HEADER_BYTES), str(path))
     size, expected = path.stat().st_size, token_bytes(found.tokens, found.dtype)
@@ -157,7 +157,7 @@ def read_header(path: Path) -> NpyHeader:
 
 
 def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> None:
-    """FormatError unless the file ``path`` is a shard of exactly ``tokens`` ids of ``dtype``, in whole sequences.
+    """Raise FormatError unless the file ``path`` is a shard of exactly ``tokens`` ids of ``dtype``, in whole sequences.
 
     ``dtype`` is ``"uint16"`` or ``"uint32"``, ``sequence_length`` the tokens of a sequence. Only the header and the
     size are read, not the ids.
@@ -173,7 +173,7 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
 def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
     """The ids of a shard: shape `(tokens,)`, `<u2` or `<u4`, read-only, memory-mapped.
 
-    FormatError when the file is no shard, or its length is no multiple of the sequence length.
+    Raises FormatError when the file is no shard, or its length is no multiple of the sequence length.
     """
     found = read_header(path)
     _check_sequences(path, found.tokens, sequence_length)

@@ -43,9 +43,9 @@ def build_index(
     """The index of ``files`` in the order given, as MaxText's JSON object.
 
     A file is ``(path, label, tokens)``, see `TokenFile`. ``sequence_length``: tokens of an instance. ``dtype`` of the
-    files is ``"uint16"`` or ``"uint32"``; ``tokenizer`` is its name, which is part of the fingerprint. FormatError for
-    no files, a sequence length below 1, a negative count, or a path that is empty or holds a NUL (two lists of files
-    could then have one fingerprint).
+    files is ``"uint16"`` or ``"uint32"``; ``tokenizer`` is its name, which is part of the fingerprint. Raises
+    FormatError for no files, a sequence length below 1, a negative count, or a path that is empty or holds a NUL (two
+    lists of files could then have one fingerprint).
     """
     flat_bins.token_dtype(dtype)
     if sequence_length < 1:
@@ -88,7 +88,7 @@ def write_index(path: Path, index: Mapping[str, Any]) -> None:
 
 
 def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> None:
-    """FormatError unless the index in the file ``path`` is what `build_index` gives, and its files have its sizes.
+    """Raise FormatError unless the index in the file ``path`` equals `build_index`, and its files have its sizes.
 
     Paths of the index are taken relative to ``root`` (an absolute path stands for itself). ``sequence_length``, when
     given, is what the trainer will use.

@@ -52,7 +52,10 @@ def schema() -> "pa.Schema":
 
 
 def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
-    """The same ids as int32, the type of the column; FormatError, naming the position, for one that does not fit."""
+    """The same ids as int32, the type of the column.
+
+    Raises FormatError, naming the position, for one that does not fit.
+    """
     if tokens.size and int(tokens.max()) > LARGEST_ID:
         at = int(np.argmax(tokens > LARGEST_ID))
         raise FormatError(
@@ -104,7 +107,7 @@ def write_bins(
     a leading 0. Sequence `i` is `tokens[ends[i]:ends[i + 1]]` with the same slice of `mask` (aligned to labels);
     `ends` has shape `(sequences + 1,)` and a leading 0. `row_group_bins` rows are a row group, which is what is in
     memory at a time; `compression` is a codec of Parquet. Pages have checksums, which a reader may verify and ours
-    does. The same arrays give the same bytes. FormatError when a row group has more than 2**31 - 1 tokens.
+    does. The same arrays give the same bytes. Raises FormatError when a row group has more than 2**31 - 1 tokens.
     """
     import pyarrow.parquet as pq
 
@@ -153,7 +156,7 @@ class PackedFile:
     group_sizes: tuple[int, ...]
 
     def __iter__(self) -> Iterator[PackedRows]:
-        """Rows of each row group. FormatError when they cannot be read."""
+        """Rows of each row group. Raises FormatError when they cannot be read."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -168,7 +171,10 @@ class PackedFile:
 
 
 def open_packed(path: Path) -> PackedFile:
-    """Open a packed file; FormatError when it is not a Parquet file, has another schema, or bytes of no row."""
+    """Open a packed file.
+
+    Raises FormatError when it is not a Parquet file, has another schema, or has bytes that belong to no row.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -46,8 +46,8 @@ def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int |
     """The ids of all samples of consecutive tokens: shape `(tokens / sequence_length,)`, uint64.
 
     `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped; a sample has `sequence_length` of
-    them. `threads` is one a core unless given; the result does not depend on it. FormatError when the tokens are not
-    whole sequences.
+    them. `threads` is one a core unless given; the result does not depend on it. Raises FormatError when the tokens are
+    not whole sequences.
     """
     if sequence_length < 1 or tokens.ndim != 1 or len(tokens) % sequence_length:
         raise FormatError(f"{tokens.shape} tokens are not whole sequences of {sequence_length}")
@@ -78,7 +78,7 @@ def _wide(tokens: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
 
 
 def write(path: Path, ids: Sequence[npt.NDArray[np.uint64]]) -> None:
-    """Write ids (uint64 arrays, in order) to the new headerless file `path`; FileExistsError when it exists."""
+    """Write ids (uint64 arrays, in order) to the new headerless file `path`; raises FileExistsError when it exists."""
     with create(path) as file:
         for part in ids:
             file.write(np.ascontiguousarray(part, dtype=_DTYPE).tobytes())
@@ -87,8 +87,8 @@ def write(path: Path, ids: Sequence[npt.NDArray[np.uint64]]) -> None:
 def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
     """The ids of a shard of `samples` samples: shape `(samples,)`, uint64, read-only, memory-mapped.
 
-    FormatError when the file has another size, or a `.npy` header. A reader that took the smaller of two counts, as
-    the original does, would silently drop samples.
+    Raises FormatError when the file has another size, or a `.npy` header. A reader that took the smaller of two counts,
+    as the original does, would silently drop samples.
     """
     size = path.stat().st_size
     with open(path, "rb") as file:
@@ -117,7 +117,7 @@ def differing(
 
     `tokens` and `sequence_length` are those of `sample_ids`; `ids` is uint64, shape `(samples,)`. With `sample`, only
     that many samples are compared, evenly spread, the first and the last among them. `threads` as in `sample_ids`.
-    FormatError when there are more or fewer ids than samples.
+    Raises FormatError when there are more or fewer ids than samples.
     """
     samples = len(tokens) // sequence_length
     if len(ids) != samples:

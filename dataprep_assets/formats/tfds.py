@@ -64,7 +64,7 @@ _OTHER_FIELDS = frozenset(
 class Split:
     """One split: rows of each shard, in shard order, and the bytes of all payloads without framing.
 
-    FormatError for a name that TFDS does not take, no shards, or a negative number.
+    Raises FormatError for a name that TFDS does not take, no shards, or a negative number.
     """
 
     name: str
@@ -89,8 +89,8 @@ class Split:
 class DatasetInfo:
     """What the metadata of a directory say. ``columns`` are the same for every split, in the order of their names.
 
-    FormatError for what TFDS would not read, or read wrongly: a name that is not snake_case, a version that is not
-    ``x.y.z`` without leading zeros, another file format, no splits or no columns, two of one name.
+    Raises FormatError for what TFDS would not read, or read wrongly: a name that is not snake_case, a version that is
+    not ``x.y.z`` without leading zeros, another file format, no splits or no columns, two of one name.
     """
 
     name: str
@@ -128,8 +128,8 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
     """The name of a shard's file, as TFDS makes it: ``<dataset>-<split>.<file_format>-<index>-of-<total>``.
 
     ``dataset`` and ``split`` are their names, ``index`` counts from 0; both numbers have five digits, or as many as
-    ``total`` has. ``file_format`` is one of `FILE_FORMATS`. FormatError for an index below 0 or not below ``total``.
-    (tensorflow-datasets, ``core/naming.py``.)
+    ``total`` has. ``file_format`` is one of `FILE_FORMATS`. Raises FormatError for an index below 0 or not below
+    ``total``. (tensorflow-datasets, ``core/naming.py``.)
     """
     if not 0 <= index < total:
         raise FormatError(f"{dataset}-{split}: invalid shard index {index} of {total} shards; the first is 0")
@@ -138,7 +138,7 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
 
 
 def write_metadata(where: Path, info: DatasetInfo) -> None:
-    """Write the two JSON files as new files into the directory ``where``. FileExistsError when one exists."""
+    """Write the two JSON files as new files into the directory ``where``. Raises FileExistsError when one exists."""
     described = {"description": info.description} if info.description else {}
     splits = [
         {
@@ -174,9 +174,9 @@ def _write_json(path: Path, value: Mapping[str, Any], indent: int) -> None:
 def read_metadata(where: Path) -> DatasetInfo:
     """Read the two JSON files of a directory; no shard is looked at.
 
-    FormatError, naming the file and the field, for a file that is missing or not JSON, for an unknown field (TFDS
-    refuses it too), for a type or value that TFDS or this module does not take, for another template of file names, and
-    for a column that is not a tensor of one dimension of int32 or int64.
+    Raises FormatError, naming the file and the field, for a file that is missing or not JSON, for an unknown field
+    (TFDS refuses it too), for a type or value that TFDS or this module does not take, for another template of file
+    names, and for a column that is not a tensor of one dimension of int32 or int64.
     """
     columns = _read_features(where / FEATURES)
     path = where / DATASET_INFO

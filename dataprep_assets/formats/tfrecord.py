@@ -74,7 +74,7 @@ def shard_name(cohort: str, index: int, total: int) -> str:
     """The file name of shard ``index`` (from 0; the name counts from 1) of ``total`` shards.
 
     ``cohort`` is its month, ``YYYY-MM``. Numbers have three digits, or as many as ``total`` has, so that names sort in
-    order. FormatError for a cohort that is no month, and for an index below 0 or not below ``total``.
+    order. Raises FormatError for a cohort that is no month, and for an index below 0 or not below ``total``.
     """
     if not _COHORT.fullmatch(cohort):
         raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
@@ -88,8 +88,8 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
     """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
 
     A payload is a serialised ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
-    synced and not moved: staging and commit are the caller's. FormatError when there are more than
-    ``most`` payloads; FileExistsError when ``path`` exists. After an error there is no file.
+    synced and not moved: staging and commit are the caller's. Raises FormatError when there are more than
+    ``most`` payloads; raises FileExistsError when ``path`` exists. After an error there is no file.
     """
     written = payload_bytes = 0
     with flat_bins.create(path) as handle:
@@ -111,8 +111,8 @@ def _masked(content: bytes) -> int:
 def records(path: Path) -> Iterator[Record]:
     """Yield every record of a file, both its checksums verified.
 
-    FormatError, naming file, record and byte, for a file that ends within a record, for a checksum that does not match,
-    and for a gzip file.
+    Raises FormatError, naming file, record and byte, for a file that ends within a record, for a checksum that does not
+    match, and for a gzip file.
     """
     with open(path, "rb") as handle:
         for number, offset, length in _frames(path, handle):
@@ -129,7 +129,7 @@ def records(path: Path) -> Iterator[Record]:
 def count(path: Path) -> ShardCount:
     """Count records and payload bytes by walking from frame to frame; payloads are neither read nor verified.
 
-    FormatError as in `records`, but for damage within a payload.
+    Raises FormatError as in `records`, but for damage within a payload.
     """
     found = payload_bytes = 0
     with open(path, "rb") as handle:

@@ -1,7 +1,7 @@
 """The path of an artifact's asset: `<dataset>/<artifact>`, or `<dataset>/<artifact>_<split>` of one split.
 
-The split is in the last part, which is all that Dagster's graph shows of an asset. A code location that reads an asset
-of another one knows its path alone, so the way back has to be told from that.
+The split is in the last part, because that is all that Dagster's graph shows of an asset. A code location that reads
+another one's asset knows only its path, so the artifact has to be found from that.
 
 Entry points: `asset_path`, `artifact_at`.
 """
@@ -14,11 +14,11 @@ from dataprep_assets.integrity.artifact import Artifact
 __all__ = ["artifact_at", "asset_path"]
 
 OF_SPLITS = ("snapshot", "token_bins", "combined_bins")
-"""The artifacts that there is one of for each split. No other artifact's name begins with one of these and `_`."""
+"""Artifacts that exist once for each split. No other artifact's name begins with one of these names and `_`."""
 
 
 def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
-    """The path of an artifact's asset; ValueError for a name that `artifact_at` would not find again."""
+    """The path of an artifact's asset; raises ValueError for a name that `artifact_at` would not find again."""
     last = name if split is None else f"{name}_{split}"
     if _parts(last) != (name, split):
         raise ValueError(f"{last}: only {', '.join(OF_SPLITS)} are of one split, and no other name may begin like them")
@@ -26,7 +26,10 @@ def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, 
 
 
 def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
-    """The artifact of an asset, or that of one of its partitions; ConfigError for a path that is no asset of ours."""
+    """The artifact of an asset, or that of one of its partitions.
+
+    Raises ConfigError if the path is not that of an asset of this project.
+    """
     if len(path) != 2:
         raise ConfigError(f"{'/'.join(path)}: not an asset of this project: <dataset>/<artifact>[_<split>]")
     dataset, last = path

@@ -1,7 +1,7 @@
-"""What a dataset does by itself, as its YAML declares it: `automation`. A key that is there switches on what it names.
+"""The YAML key `automation`: what a dataset does by itself. Each key that is present switches on what it names.
 
-Nothing here imports Dagster: `orchestration.automation` makes sensors, schedules and checks of it, and validates cron
-expressions with Dagster's own reader.
+Nothing here imports Dagster: `orchestration.automation` turns it into sensors, schedules and checks, and validates cron
+expressions with Dagster's own parser.
 """
 
 import os
@@ -18,11 +18,11 @@ from dataprep_assets.graph.declared import Declared
 __all__ = ["SECRETS", "Automation", "Email", "EnvironmentVariable", "OnFailure", "seconds_of"]
 
 SECRETS = frozenset({"webhook", "user", "password"})
-"""Keys whose value, written in a wrong form, is in no error."""
+"""Keys whose values no error may show, even if they are malformed."""
 SHORTEST_INTERVAL = 5
-"""Seconds between two looks at a source: Dagster's daemon asks its sensors no more often."""
+"""Seconds between two looks at a source: Dagster's daemon evaluates its sensors no more often."""
 SHORTEST_WINDOW = 60
-"""Seconds of a freshness window: Dagster's own lower limit."""
+"""Shortest freshness window in seconds: Dagster's own lower limit."""
 
 _DURATION = re.compile(r"([1-9]\d{0,5})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -38,7 +38,10 @@ def seconds_of(duration: str) -> int | None:
 
 
 def _cron(text: str) -> str:
-    """The text with single blanks, if it looks like a cron expression: five fields, or a name such as @daily."""
+    """Normalize white space.
+
+    Raises ValueError unless it looks like a cron expression: five fields, or a name such as @daily.
+    """
     if text.startswith("@") or len(text.split()) == 5:
         return " ".join(text.split())
     raise ValueError('a cron expression has five fields, such as "0 3 * * 1" (minute, hour, day, month, weekday)')
@@ -50,7 +53,7 @@ class EnvironmentVariable(Declared):
     env: str = Field(pattern=_VARIABLE, description="Name of the environment variable that holds it.")
 
     def read(self, setting: str) -> str:
-        """Its value now; ConfigError, naming the `setting` of the YAML, when it is not set."""
+        """Its value now; raises ConfigError, naming the `setting` of the YAML, when it is not set."""
         if value := os.environ.get(self.env):
             return value
         raise ConfigError(f"{setting}: the environment variable {self.env} is not set where the sensors are evaluated")
@@ -157,22 +160,22 @@ class Automation(Declared):
 
     @property
     def interval(self) -> int | None:
-        """Seconds between two looks at the source; None where a cron expression, or nothing, is declared."""
+        """Seconds between two looks at the source; None if a cron expression, or nothing, is declared."""
         return None if self.on_new_files is None else seconds_of(self.on_new_files)
 
     @property
     def look_cron(self) -> str | None:
-        """The cron expression of the looks at the source; None where an interval, or nothing, is declared."""
+        """The cron expression of the looks at the source; None if an interval, or nothing, is declared."""
         return None if self.on_new_files is None or self.interval is not None else self.on_new_files
 
     @property
     def window(self) -> timedelta | None:
-        """How old the products may be."""
+        """How old the products may be; None if nothing is declared."""
         return None if self.freshness is None else timedelta(seconds=seconds_of(self.freshness) or 0)
 
     @property
     def crons(self) -> dict[str, str]:
-        """Key of the YAML → its cron expression."""
+        """Cron expressions by their YAML keys."""
         found = {"on_new_files": self.look_cron, "schedule": self.schedule}
         return {key: cron for key, cron in found.items() if cron is not None}
 

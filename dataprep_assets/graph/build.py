@@ -1,6 +1,6 @@
-"""The life of a small artifact: current, or built once under a lock and committed with its receipt.
+"""How a small artifact is made: reused if it is current, else built once under a lock and committed with its receipt.
 
-Shards of token bins have a life of their own (`pipelines/corpus/token_bins.py`): they are built in parallel parts.
+Shards of token bins are made differently, in parallel parts (`pipelines/corpus/token_bins.py`).
 """
 
 import shutil
@@ -19,11 +19,11 @@ from dataprep_assets.integrity.receipt import Receipt, Verification, now, record
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What a writer says of the files it left in the staging directory, for the receipt.
+    """What a writer reports about the files in the staging directory, for the receipt.
 
-    `inputs` are what it was made of, name → digest. `digests` are SHA-256 of files that it knows already, by name:
-    these are not read again. `joined` are files that `ArtifactStore.join` made. `recipe` is given where only writing
-    tells all of it, and is then that of the receipt.
+    `inputs` is what they were made of, name → digest. `digests` are the SHA-256 digests that the writer already knows,
+    by file name: these files are not read again. `joined` are files that `ArtifactStore.join` made. `recipe` is given
+    if only writing completes it; the receipt then has this one.
     """
 
     inputs: Mapping[str, str]
@@ -47,9 +47,9 @@ def ensure(
     Args:
         recipe: What to make.
         store: Where artifacts are.
-        write: Fills an empty staging directory. When it raises, what was there before stays as it is.
-        verification: How thoroughly a finished artifact is read before it is reused.
-        resumes: The writer finds in staging what it left there when it was killed under the same key.
+        write: Fills an empty staging directory. If it raises, the artifact that was there before stays as it is.
+        verification: How thoroughly a finished artifact is verified before it is reused.
+        resumes: Whether the writer finds in staging what it left there when it was killed while building the same key.
 
     Returns:
         The receipt, and whether the artifact was reused.

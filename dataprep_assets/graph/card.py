@@ -1,7 +1,7 @@
 """The artifact `<dataset>/data_card`: what a dataset is, for people and for machines, beside its products.
 
-It is made of receipts and of the declaration alone. Its key digests everything that it says, so it is made again
-exactly when one of these things has changed, and its bytes are the same wherever it is made.
+It is made of receipts and the declaration only. Its key is a digest of everything that the card says, so it is made
+again exactly when one of these things has changed, and its bytes are the same wherever it is made.
 
 Entry point: `data_card_spec`, one line of a wing's `component.py`.
 """
@@ -42,13 +42,13 @@ DATA_CARD = "data_card"
 PRODUCT_BYTES = "product_bytes"
 """The entry of a card's metadata that counts the bytes of the dataset's products."""
 BUILD_SECONDS = "build_seconds"
-"""The entry of a card's metadata that sums what building the artifacts took that are there: CPU seconds where these are
-measured (tokenizing), else the seconds that the step took."""
+"""The entry of a card's metadata with the total build time of the present artifacts: CPU seconds if they were measured
+(tokenizing), else the seconds that the step took."""
 _TODO = "Delete the artifact's directory and materialize data_card again"
 
 
 class CardFacts(Facts):
-    """Counts of what a card describes; `undeclared` are the things that Croissant asks for and only a person knows."""
+    """Counts of what a card describes. `undeclared` lists what Croissant asks for and the declaration does not say."""
 
     rows: int
     documents: int
@@ -60,7 +60,7 @@ class CardFacts(Facts):
 
 
 def data_card_spec(subject: CardSubject) -> ArtifactSpec:
-    """The card of a dataset, made in the run of its last artifact, after everything that its other artifacts are."""
+    """The spec of a dataset's card, made in the run of its last artifacts and after all of them."""
     used = {source for spec in subject.specs for source in spec.inputs}
     last = subject.specs[-1]
     return ArtifactSpec(
@@ -80,7 +80,7 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
 
 
 def _recipe(card: Card) -> Recipe:
-    """What the card will say, under the names by which a change of it is told."""
+    """The recipe of the card: what it will say, under the names that a reported change uses."""
     settings: dict[str, Any] = {
         "description": card.description,
         "sensitive": card.sensitive,
@@ -108,7 +108,7 @@ def _recipe(card: Card) -> Recipe:
 
 
 def _totals(card: Card) -> dict[str, Any]:
-    """What of the ledger a card tells."""
+    """The ledger's totals that a card shows."""
     return {name: getattr(card.ledger, name) for name in ("rows_in", "documents", "tokens", "dropped")}
 
 
@@ -185,8 +185,8 @@ def _examined(subject: CardSubject) -> Callable[[ArtifactStore, Sequence[str]], 
 
 @judged
 def card_matches_receipts(directory: Path, card: Card, receipt: Receipt) -> Finding:
-    """Every line of the two files in `directory` is what the receipts, gathered into `card`, say now, and so is what
-    the card's own `receipt` counts."""
+    """Every line of the two files in `directory` equals what the receipts, gathered into `card`, say now, and so do the
+    counts in the card's own `receipt`."""
     wanted = card_files(card)
     lines = sum(len(data.splitlines()) for data in wanted.values())
     same = CardFacts.of(receipt) == _facts(card)

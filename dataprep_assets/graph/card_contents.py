@@ -1,8 +1,8 @@
-"""What a data card says of a dataset: gathered from its declaration, the list of its specs and their receipts.
+"""The content of a data card, gathered from a dataset's declaration, its list of specs and their receipts.
 
-Nothing is read but receipts, so a card costs what `dataprep status` costs without looking at files; and nothing of this
-machine is in it: no date, no host, no path of a local source. Of a sensitive dataset it holds counts alone: no name of
-a file or of a partition, no place of a source, no digest of its content.
+Only receipts are read, so a card is as cheap as a `dataprep status` that reads no data files. Nothing in it depends on
+this machine: no date, no host, no path of a local source. The card of a sensitive dataset has counts only: no names of
+files or partitions, no places of sources, no content digests.
 
 Entry points: `CardSubject`, which a wing makes, and `gathered`.
 """
@@ -36,14 +36,14 @@ __all__ = [
 ]
 
 Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
-"""Every artifact of a dataset with the receipts of its partitions, in the order of the plan."""
+"""Artifact → the receipts of its partitions, in the order of the plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardSource:
-    """A source of a dataset. `place` is a public name (a repository, a URL), None for files of this machine.
+    """A source of a dataset. `place` is a public name (a repository, a URL), None for local files.
 
-    `files` and `bytes` are counts of what was listed, None where nobody counted.
+    `files` and `bytes` count what was listed; None if they were not counted.
     """
 
     name: str
@@ -58,13 +58,13 @@ class CardSource:
 
 
 def attributed(source: CardSource, declared: Attributed) -> CardSource:
-    """The source with what was declared of it."""
+    """The source with the declared attribution added."""
     return replace(source, license=declared.license, citation=declared.citation, homepage=declared.homepage)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCounts:
-    """The counts of one split; None for what its receipts do not count."""
+    """The counts of one split; None for a number that its receipts do not have."""
 
     split: str
     files: int | None = None
@@ -104,10 +104,10 @@ class CardFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CardArtifact:
-    """One artifact: of how many partitions (None: unpartitioned), by which version of its step, made of what.
+    """One artifact: its number of partitions (None: unpartitioned), the version of its step, and its inputs.
 
-    `content` digests its files' digests. Of a product, `described` are the files, and `contents` the folder and the
-    content of each partition. None and empty where the dataset is sensitive.
+    `content` is the digest of its files' digests. For a product, `described` are its files, and `contents` the folder
+    and content of each partition. They are None and empty if the dataset is sensitive.
     """
 
     name: str
@@ -125,7 +125,7 @@ class CardArtifact:
 
 @dataclass(frozen=True, kw_only=True)
 class CardCheck:
-    """What is proven of an artifact."""
+    """A check of an artifact."""
 
     artifact: str
     name: str
@@ -135,7 +135,7 @@ class CardCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """All that a card says, and what building the dataset took, which differs between builds and is on no page."""
+    """Everything that a card says; and the build time, which differs between builds and is shown on no page."""
 
     dataset: str
     description: str
@@ -153,30 +153,30 @@ class Card:
 
     @property
     def licenses(self) -> list[str]:
-        """The dataset's own licence, else those of its sources, each once."""
+        """The dataset's own license, else those of its sources without repetition."""
         if self.declared.license is not None:
             return [self.declared.license]
         return list(dict.fromkeys(source.license for source in self.sources if source.license is not None))
 
     @property
     def retracted(self) -> int:
-        """Documents taken out because somebody asked for it."""
+        """Number of documents dropped as retracted."""
         return self.ledger.dropped.get(RETRACTED, 0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CardSubject:
-    """What a wing knows of its datasets that specs and receipts do not say in one way for all wings.
+    """What a wing has to add about its dataset, because specs and receipts do not say it in the same way for all wings.
 
     Attributes:
-        declaration: The dataset.
-        specs: Its artifacts, but for the card.
-        products: Those that trainers read, whose files are described one by one.
-        counted: Those whose ledgers hold what became of every row of the sources.
-        sources: Its sources.
-        tokenizer: Its tokenizer; None where nothing is tokenized.
-        splits: Its counts, by default those of the ledgers of `counted`.
-        records: Parquet among the products' files.
+        declaration: The dataset's declaration.
+        specs: All its artifacts except the card.
+        products: The artifacts that trainers read, whose files are described one by one.
+        counted: The artifacts whose ledgers account for every row of the sources.
+        sources: The dataset's sources.
+        tokenizer: Its tokenizer; None if nothing is tokenized.
+        splits: The counts of its splits; by default from the ledgers of `counted`.
+        records: The Parquet files among the products' files.
     """
 
     declaration: DatasetDeclaration
@@ -199,7 +199,10 @@ def ledger_counts(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
 
 
 def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
-    """The card of a dataset as its receipts are now; MissingArtifactError naming the first artifact without one."""
+    """The card of a dataset as its receipts are now.
+
+    Raises MissingArtifactError naming the first artifact without one.
+    """
     declaration, receipts = subject.declaration, _receipts(subject, store)
     counted = [receipt for spec in subject.counted for receipt in receipts[spec]]
     splits = (
@@ -228,13 +231,13 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
 
 
 def _seconds(receipt: Receipt) -> float:
-    """CPU seconds where they were measured, else how long it took; 0 where neither was."""
+    """Build time: CPU seconds if they were measured, else elapsed seconds; 0 if neither was."""
     measured = receipt.measured
     return float(measured.get("cpu_seconds", measured.get("wall_seconds", 0.0)))
 
 
 def _ledger(counted: Sequence[Receipt], splits: Sequence[SplitCounts]) -> Ledger:
-    """What became of every row; of artifacts without a ledger, whose rows are taken as they are, their counts."""
+    """The sum of the ledgers; for artifacts without one, which use rows as they are, a ledger of their counts."""
     ledgers = [receipt.ledger for receipt in counted if receipt.ledger is not None]
     if ledgers:
         return Ledger.total(ledgers)
@@ -285,12 +288,12 @@ def _described(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
 
 
 def _folder(receipt: Receipt) -> str:
-    """Where an artifact lies in its dataset's folder."""
+    """The path of an artifact in its dataset's folder."""
     return "/".join(filter(None, (receipt.artifact, receipt.partition)))
 
 
 def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
-    """The checks of all artifacts; those of the same name in several splits once."""
+    """The checks of all artifacts; a check with the same name in several splits is listed once."""
     seen: set[tuple[str, str]] = set()
     for spec in specs:
         for proof in spec.proofs.proofs if spec.proofs is not None else ():
@@ -302,7 +305,8 @@ def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
 
 
 def _counts_alone(card: Card) -> Card:
-    """Without everything that names a file, a partition or a place, or that a guessed text could be compared with."""
+    """The card without names of files, partitions and places, and without digests, with which a guessed text could be
+    compared."""
     sources = [replace(s, name=f"source {i}", place=None, revision=None) for i, s in enumerate(card.sources, 1)]
     artifacts = [replace(artifact, content=None, described=(), contents=()) for artifact in card.artifacts]
     return replace(card, sources=tuple(sources), artifacts=tuple(artifacts), records=())

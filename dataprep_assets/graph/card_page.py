@@ -1,4 +1,4 @@
-"""A data card as its two files: `dataset_card.md` for people, `croissant.json` for machines. Pure functions."""
+"""Renders a data card as its two files: `dataset_card.md` for people, `croissant.json` for machines. Pure functions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,12 +12,12 @@ _UNDECLARED = "not declared"
 
 
 def card_files(card: Card) -> dict[str, bytes]:
-    """File name → bytes of a card."""
+    """The files of a card, file name → bytes."""
     return {PAGE: _page(card).encode(), croissant.NAME: croissant.to_bytes(_described(card))}
 
 
 def license_url(license: str) -> str:
-    """The page of a licence that SPDX knows; an expression of several, or words, as they are."""
+    """The URL of a license that SPDX lists; an expression of several, or free text, is returned unchanged."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:

@@ -1,6 +1,6 @@
-"""The proof that every artifact of a sensitive dataset has: nobody but the owner may read what it left on this machine.
+"""The proof of every artifact of a sensitive dataset: only the owner can read its files on this machine.
 
-`ArtifactSpec` adds it by itself. It looks at modes as they are now, so no verdict of it is remembered.
+`ArtifactSpec` adds it automatically. It examines current file modes, so its verdicts are never remembered.
 """
 
 import os
@@ -22,22 +22,22 @@ DESCRIPTION = (
     "staging and quarantine; and Dagster's own folder is closed."
 )
 _HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
-"""What Dagster keeps in its folder where no server of databases does; a folder of settings alone tells nothing."""
+"""Entries of DAGSTER_HOME that show that it holds runs: a folder that has only settings does no harm."""
 
 
 def places_of(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
-    """The folders of this machine that hold these artifacts or copies of them; by default all of the dataset."""
+    """The local folders that hold these artifacts or copies of them; by default those of the whole dataset."""
     names = [str(artifact) for artifact in artifacts] or [dataset]
     return [place for name in names for place in (store.root / name, store.root / FETCHED / name) if place.exists()]
 
 
 @judged
 def closed_to_others(places: Iterable[Path], home: str | None = None) -> Finding:
-    """Fails when others than the owner may read something below the `places`, or get into Dagster's folder.
+    """Fails if anybody but the owner can read something below the `places`, or open Dagster's folder.
 
     Args:
-        places: Folders of the dataset. No name of a file in them is told.
-        home: DAGSTER_HOME, where it is set.
+        places: Folders of the dataset. The finding names no file in them.
+        home: The folder DAGSTER_HOME, if it is set.
     """
     seen, rows = 0, list[Row]()
     for place in places:
@@ -64,7 +64,7 @@ def closed_to_others(places: Iterable[Path], home: str | None = None) -> Finding
 
 
 def _open_home(home: str | None) -> Iterator[Row]:
-    """Dagster's folder, where it holds runs and anybody may get into it."""
+    """A row for Dagster's folder if it holds runs and others can open it."""
     folder = Path(home) if home else None
     if folder is None or not any((folder / name).exists() for name in _HOLDS_RUNS) or within_closed_folder(folder):
         return

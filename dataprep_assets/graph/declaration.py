@@ -1,4 +1,4 @@
-"""What every declared dataset has in common, whatever its pipeline: its name, its owners, where its artifacts go."""
+"""The keys that declarations of all pipelines share: the dataset's name, its owners, its storage."""
 
 import re
 from datetime import date
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
-"""What Dagster takes for an owner."""
+"""What Dagster accepts as an owner."""
 
 
 class Attributed(Declared):
@@ -39,12 +39,12 @@ class Attributed(Declared):
 
     @property
     def unattributed(self) -> Self:
-        """The same without these: two declarations that read the same data are then equal."""
+        """A copy without the attribution, so that declarations that read the same data compare equal."""
         return self.model_copy(update=dict.fromkeys(Attributed.model_fields))
 
 
 ATTRIBUTION = frozenset(Attributed.model_fields)
-"""The keys of `Attributed`, which stay out of every artifact key."""
+"""The YAML keys of `Attributed`, which are left out of every artifact's key."""
 
 
 class Creator(Declared):
@@ -116,7 +116,7 @@ class DatasetDeclaration(Declared):
         return accept
 
     def located(self, folder: Path) -> Self:
-        """The same declaration with relative paths resolved against `folder`."""
+        """A copy with relative paths resolved against `folder`."""
         if self.storage is None or "://" in self.storage:
             return self
         return self.model_copy(update={"storage": str(resolved(Path(self.storage), folder))})
@@ -127,6 +127,6 @@ class DatasetDeclaration(Declared):
 
 
 def resolved(path: Path, folder: Path) -> Path:
-    """A declared path, relative to the folder of its YAML unless absolute or in the home directory."""
+    """Resolve a declared path against the folder of its YAML, unless it is absolute or starts with `~`."""
     expanded = path.expanduser()
     return expanded if expanded.is_absolute() else (folder / expanded).resolve()

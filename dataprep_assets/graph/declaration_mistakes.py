@@ -1,7 +1,7 @@
-"""What is wrong with a `defs.yaml`, in sentences: which line, which key, what stands there, what is allowed.
+"""Describes mistakes in a `defs.yaml`, one sentence each: the line, the key, the value, and what is allowed.
 
-`read` parses a file and refuses what YAML itself lets pass or says badly (tabs, keys that stand twice); `mistakes`
-turns what the model of a component refuses into one line each.
+`read` parses a file and refuses what YAML parsers accept or report badly (tabs, duplicate keys); `mistakes` turns each
+validation error of a component's model into one line.
 """
 
 import difflib
@@ -23,7 +23,7 @@ from dataprep_assets.graph.automation import SECRETS
 __all__ = ["MOST_SHOWN", "Document", "mistakes", "nearest", "read", "together", "validated"]
 
 MOST_SHOWN = 5
-"""Mistakes of one file that are told at once."""
+"""Most mistakes of one file that are shown at once."""
 M = TypeVar("M", bound=BaseModel)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _KINDS = {
@@ -50,10 +50,10 @@ class Document:
 
     Attributes:
         path: The file.
-        type: The component's name as it stands there.
-        attributes: As YAML has them.
+        type: The component's name as it is written there.
+        attributes: The parsed attributes.
         node: The YAML tree of `attributes`, which knows the lines.
-        line: Where the document begins, from 1; 0 where it stands in no file.
+        line: The line where the document begins, from 1; 0 if it is not in a file.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class Document:
     line: int
 
     def line_of(self, keys: Sequence[str | int]) -> int:
-        """The line of the deepest of these keys that stands there."""
+        """The line of the deepest of these nested keys that is present."""
         node, line = self.node, self.line if self.node is None else self.node.start_mark.line + 1
         for key in keys:
             child = None
@@ -71,7 +71,7 @@ class Document:
                 child = next(((k, v) for k, v in node.value if k.value == str(key)), None)
             elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
                 child = (node.value[key], node.value[key])
-            if child is None:  # a tag of a union, which pydantic counts among the keys, or an absent key
+            if child is None:  # a tag of a union, which pydantic includes in the keys, or an absent key
                 continue
             line, node = child[0].start_mark.line + 1, child[1]
         return int(line)
@@ -80,7 +80,7 @@ class Document:
 def read(path: Path) -> list[Document]:
     """The documents of a `defs.yaml`.
 
-    Raises ConfigError, naming the line, for text that is not YAML, for a key that stands twice, and for a document
+    Raises ConfigError, naming the line, for text that is not YAML, for a duplicate key, and for a document
     without a `type`.
     """
     try:
@@ -157,12 +157,12 @@ def _value(node: yaml.Node) -> Any:
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that a misspelt one most probably means; None where none is near."""
+    """The known name that a misspelt one most probably means; None if none is similar."""
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
 def validated(model: type[M], document: Document) -> M:
-    """The attributes of a document as their model; ConfigError has a line for each mistake."""
+    """Validate the attributes of a document; raises ConfigError with a line for each mistake."""
     if document.attributes is None:
         raise ConfigError(f"{document.path}:{document.line}: `attributes` is missing: `dg scaffold defs` writes them")
     try:
@@ -176,7 +176,7 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     found = []
     every = error.errors(include_url=False)
-    # a misspelt key is not missing as well
+    # a misspelt key should not also be reported as missing
     meant = {(d["loc"][:-1], near) for d in every if d["type"] == "extra_forbidden" and (near := _near_key(d, model))}
     for details in every:
         if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in meant:
@@ -186,7 +186,7 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
         line = document.line_of([*keys, *_named_first(details)])
         shown = ".".join(str(key) for key in _written(keys, document.attributes, details["type"]))
-        # a secret may stand in a wrong place
+        # a secret may have been written in the wrong place
         sentence = _sentence(details, model, hidden=hides_all or not SECRETS.isdisjoint(keys))
         where = f"{document.path}:{line}" if line else str(document.path)
         found.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
@@ -195,19 +195,19 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
 
 
 def _named_first(details: ErrorDetails) -> list[str]:
-    """The key with which the sentence of a whole block's own check begins: `template.header: …`; its line is meant."""
+    """The key that a block's own validator names first in its sentence (`template.header: …`): its line is meant."""
     found = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
     return found[1].split(".") if found else []
 
 
 def together(sentences: Sequence[str]) -> str:
-    """The first sentences, one a line, and how many more there are."""
+    """The first sentences, one on each line, and how many more there are."""
     more = len(sentences) - MOST_SHOWN
     return "\n".join([*sentences[:MOST_SHOWN], *([f"… and {more} more"] if more > 0 else [])])
 
 
 def _written(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:
-    """The keys as they stand in the file, without the tags of unions."""
+    """The keys as written in the file, without the tags of unions."""
     value = attributes
     for i, key in enumerate(keys):
         listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
@@ -276,7 +276,7 @@ def _described(field: FieldInfo | None) -> str:
 
 
 def _field_at(model: type[BaseModel], keys: Sequence[str | int]) -> tuple[type[BaseModel], FieldInfo | None]:
-    """The innermost model on the way that pydantic reports, and the field of it that the last key names."""
+    """The innermost model on the path that pydantic reports, and its field that the last key names."""
     owner: type[BaseModel] = model
     here: Any = model
     field: FieldInfo | None = None

@@ -1,4 +1,4 @@
-"""What every part of a declaration is: strict, and fixed once it is validated."""
+"""The base class of every part of a declaration: strict, and frozen once it is validated."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -14,4 +14,4 @@ class Declared(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Keys that other tools have, with what says the same here: told to who writes one of them."""
+    """Keys of other tools → what to write here instead; errors suggest it to whoever writes such a key."""

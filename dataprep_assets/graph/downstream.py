@@ -1,4 +1,4 @@
-"""Which artifacts of other datasets are made of a dataset's artifacts: a replay mix of notes, say."""
+"""Finds the artifacts of other datasets that are made of a dataset's artifacts, such as a replay mix of notes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ __all__ = ["Reached", "reached"]
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:
-    """An `artifact` of another `dataset`, and what it is made of: `through`, a dataset's artifact."""
+    """An `artifact` of another `dataset`, and `through`, the artifact that it is made of."""
 
     dataset: str
     artifact: str
@@ -18,11 +18,11 @@ class Reached:
 
 
 def reached(dataset: str, names: Iterable[str], others: Mapping[str, Sequence[ArtifactSpec]]) -> Iterator[Reached]:
-    """Yield what of the other datasets has to follow, nearest first.
+    """Yield the artifacts of other datasets that are affected, nearest first.
 
     Args:
-        dataset: The one that changes.
-        names: Its artifacts that change, as `OtherDataset` names them.
+        dataset: The dataset that changes.
+        names: Names of its artifacts that change, as in `OtherDataset`.
         others: Name of each other dataset → its specs.
     """
     changed = {(dataset, name) for name in names}

@@ -1,7 +1,7 @@
-"""What of a dataset is not as its lock says, and why: what `dataprep run --locked` and `dataprep verify --lock` refuse.
+"""Finds how a dataset differs from its lock, and why: what `dataprep run --locked` and `dataprep verify --lock` refuse.
 
-A recipe can be compared before anything is built, as soon as what it is made of is there as the lock says; so drift of
-a setting or of a source is told before the artifact that would differ is made. The content is compared when the
+A recipe can be compared before anything is built, as soon as the artifact's inputs are there as in the lock; so drift
+of a setting or a source is reported before the artifact that would differ is made. The content is compared once the
 artifact is there.
 
 Entry points: `drift_of_recipes` (before a run), `drift_of_contents` (after it), `drift_of_copy` (somebody's copy).
@@ -26,7 +26,7 @@ __all__ = ["Drift", "adopt_plan", "drift_of_contents", "drift_of_copy", "drift_o
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """One artifact that is not as its lock says: its name without the dataset's, and one sentence."""
+    """One artifact that differs from the lock: its name without the dataset's, and one sentence."""
 
     name: str
     reason: str
@@ -36,9 +36,9 @@ class Drift:
 
 
 def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
-    """Commit the plan of the lock where there is none and it depends on plans that were never here.
+    """Commit the lock's plan if there is no plan here and it depends on earlier plans that this store never had.
 
-    Nothing is committed when the sources are not those of the lock: what differs is then told by `drift_of_recipes`.
+    Nothing is committed if the sources differ from those of the lock: `drift_of_recipes` then reports the difference.
 
     Args:
         specs: Those of the dataset.
@@ -63,13 +63,13 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
 def drift_of_recipes(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, only: Sequence[ArtifactSpec] | None = None
 ) -> Iterator[Drift]:
-    """Yield what would not be built as the lock says, as far as it can be known now, in build order.
+    """Yield, in build order, the artifacts that would be built differently from the lock, as far as is known now.
 
     Args:
         specs: Those of the dataset.
-        store: Where its artifacts are; local sources are read whole.
+        store: Where its artifacts are; local sources are read completely.
         lock: Of the same dataset.
-        only: Compare the recipes of these alone; None: of all.
+        only: Compare only the recipes of these artifacts; None: all.
     """
     present = _Present(specs, store, lock)
     if only is None:
@@ -88,16 +88,16 @@ def drift_of_recipes(
 
 
 def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Sequence[str | None]) -> Iterator[Drift]:
-    """What drifts among slots whose inputs are as the lock says."""
+    """The drift among slots whose inputs are as in the lock."""
     if not slots:
         return
     try:
         recipes = list(spec.recipes(store, slots))
-    except DataprepError:  # of what is not fetched yet, nothing is known; the build tells what is wrong
+    except DataprepError:  # nothing is known before it is fetched; the build reports what is wrong
         return
     receipts = _receipts(store, [recipe.artifact for recipe in recipes])
     for recipe, receipt in zip(recipes, receipts, strict=True):
-        if not recipe.key:  # nor of a plan that is not made yet
+        if not recipe.key:  # nor before its plan is made
             continue
         name = lock_name(recipe.artifact)
         reason = _difference(_in_full(recipe, receipt), lock, spec)
@@ -108,7 +108,7 @@ def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Seque
 
 
 def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
-    """Which source files the lock does not have, and which are there no more, where the artifact lists them."""
+    """The source files that were added since the lock, and those that are gone, if the artifact lists its files."""
     known = {line.file for one in lock.artifacts.values() for line in one.files}
     if spec.listed is None or not known:
         return ""
@@ -119,14 +119,14 @@ def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
 
 
 def _in_full(recipe: Recipe, receipt: Receipt | None) -> Recipe:
-    """The recipe with its names, where it is believed to be that of the receipt and says no more than its key."""
+    """The recipe with the names that the receipt has, if it consists only of a key and equals the receipt's."""
     if receipt is None or receipt.key != recipe.key or not receipt.recipe:
         return recipe
     return Recipe(artifact=recipe.artifact, key=recipe.key, **receipt.recipe)
 
 
 def _difference(recipe: Recipe, lock: Lock, spec: ArtifactSpec) -> str | None:
-    """What of a recipe is not as the lock says."""
+    """How a recipe differs from the lock, in one sentence; None if it does not."""
     name = lock_name(recipe.artifact)
     one = lock.artifacts[name]
     if recipe.key == one.key:
@@ -137,20 +137,20 @@ def _difference(recipe: Recipe, lock: Lock, spec: ArtifactSpec) -> str | None:
     compared = replace(recipe, sources=sources)
     change = Recipe.difference(compared, lock.made(compared, name))
     if change is None or (one.is_placed and change.kind == "recipe changed"):
-        return None  # its key names a place, and nothing else of it has changed
+        return None  # its key depends on a place, and nothing else has changed
     return change.reason
 
 
 def drift_of_contents(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, partitions: Sequence[str] = ()
 ) -> Iterator[Drift]:
-    """Yield the finished artifacts that are not as the lock says.
+    """Yield the finished artifacts that differ from the lock.
 
     Args:
-        specs: Those to look at.
+        specs: The specs to compare.
         store: Where their artifacts are.
-        lock: Of the same dataset.
-        partitions: Of partitioned ones, these alone; none: all that are planned.
+        lock: The lock of the same dataset.
+        partitions: Compare only these partitions of partitioned artifacts; empty: all that are planned.
     """
     for spec in specs:
         if not spec.kept:
@@ -178,7 +178,7 @@ def _unlike(receipt: Receipt, lock: Lock, spec: ArtifactSpec) -> str | None:
 
 
 def _other_bytes(receipt: Receipt, one: Locked) -> str | None:
-    """That an artifact has other content than the lock says; with what may be why."""
+    """A sentence if an artifact's content differs from the lock, with the probable cause; None if it is equal."""
     if one.is_placed or receipt.content == one.content:
         return None
     installed = Locked.of(receipt).libraries
@@ -192,7 +192,7 @@ def _other_bytes(receipt: Receipt, one: Locked) -> str | None:
 
 
 class _Present:
-    """Which artifacts are there as the lock says."""
+    """Tells which artifacts are present with the lock's content."""
 
     def __init__(self, specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
         self._store, self._lock = store, lock
@@ -200,7 +200,7 @@ class _Present:
         self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
 
     def is_planned(self, spec: ArtifactSpec) -> bool:
-        """Whether its artifacts are known: what plans them is as the lock says."""
+        """Whether the artifacts of a spec are known: what plans them is as in the lock."""
         if spec.partitions is not None and (planner := self._planner(spec.partitions)) is not None:
             return self._is_whole(planner)
         try:
@@ -210,7 +210,7 @@ class _Present:
         return True
 
     def has_inputs(self, spec: ArtifactSpec, slot: str | None) -> bool:
-        """Whether all that it is made of is there as the lock says."""
+        """Whether all inputs of a slot are present as in the lock."""
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):
                 continue
@@ -225,13 +225,13 @@ class _Present:
         return self._planners.get(partitions)
 
     def _is_whole(self, spec: ArtifactSpec) -> bool:
-        if not spec.kept:  # it reports of what it is made of
+        if not spec.kept:  # it has no files: it reports on its inputs
             return self.has_inputs(spec, None)
         there = self._there(spec)
         return there is not None and len(there) == len(spec.slots(self._store))
 
     def _there(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
-        """The slots that are there as the lock says; None where they are not planned."""
+        """The slots of a spec that are present as in the lock; None if they are not planned."""
         if spec not in self._known:
             self._known[spec] = self._compare(spec) if self.is_planned(spec) else None
         return self._known[spec]
@@ -250,7 +250,7 @@ class _Present:
 
 
 def _receipts(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
-    """Those of all artifacts; a damaged one is none: the artifact is built again."""
+    """The receipts of the artifacts; a damaged one counts as absent, because its artifact is built again."""
     try:
         return store.receipts(artifacts)
     except IntegrityError:
@@ -265,13 +265,13 @@ def _receipt(store: ArtifactStore, artifact: Artifact) -> Receipt | None:
 
 
 def undeclared(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> Iterator[Drift]:
-    """Artifacts of the lock that no spec makes, by the names before their partitions."""
+    """Yield the artifacts in the lock that no spec makes, compared by name without the partition."""
     makes = set()
     for spec in specs:
         if spec.kept:
             try:
                 makes.add(spec.name if spec.artifact is None else spec.located(store).name)
-            except DataprepError:  # named after a plan that is not made yet
+            except DataprepError:  # its name depends on a plan that is not made yet
                 return
     for name in lock.artifacts:
         if name.partition("/")[0] not in makes:
@@ -279,12 +279,12 @@ def undeclared(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
 
 
 def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str] = ()) -> Iterator[Drift]:
-    """Yield what of a copy is not what the lock says: damaged, other, missing and extra artifacts.
+    """Yield how a copy differs from the lock: damaged, different, missing and extra artifacts.
 
     Args:
         lock: What the copy should be.
-        verdicts: Of the copy's artifacts; those of other datasets are passed over.
-        select: Globs of the artifacts that the copy should have; none: all.
+        verdicts: The verdicts on the copy's artifacts; those of other datasets are ignored.
+        select: Globs of the artifacts that the copy should have; empty: all.
     """
     found: set[str] = set()
     for verdict in verdicts:
@@ -309,7 +309,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
 
 
 def selected(lock: Lock, select: Sequence[str]) -> list[str]:
-    """The artifacts of a lock that match one of these globs; all without any."""
+    """The names of a lock's artifacts that match one of the globs; all if there are no globs."""
     return [name for name in lock.artifacts if not select or any(fnmatchcase(name, glob) for glob in select)]
 
 

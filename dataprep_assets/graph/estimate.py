@@ -1,4 +1,4 @@
-"""What building a dataset will cost: rates from the shards that are there already, else from the bench."""
+"""Estimates what building a dataset will cost, with rates measured on finished shards, else on the benchmark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ __all__ = ["Estimate", "estimated"]
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The cost, and the number of finished shards that its rates were measured on: 0 when they are the bench's."""
+    """The cost, and the number of finished shards that its rates were measured on: 0 if they are the benchmark's."""
 
     cost: Cost
     measured: int
@@ -27,15 +27,15 @@ def estimated(
     bytes_per_token: int,
     products: Products,
 ) -> Estimate:
-    """The cost of making these shards and what follows from them.
+    """Estimate the cost of making these shards and the artifacts downstream.
 
     Args:
         sizes: Files and shards, by split.
-        machine: Who does it.
-        store: Where finished shards are looked for.
-        artifacts: Those whose receipts say how fast they were made.
-        bytes_per_token: Item size of the token stream.
-        products: How often the stream is written, sent and joined.
+        machine: The machine that builds.
+        store: Where to look for finished shards.
+        artifacts: The artifacts whose receipts say how fast they were made.
+        bytes_per_token: Item size of the token stream: 2 or 4.
+        products: How many times the stream is written, uploaded and joined.
     """
     receipts = [receipt for receipt in store.receipts(list(artifacts)) if receipt is not None]
     ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]

@@ -1,6 +1,6 @@
-"""Typed facts: what an artifact's receipt tells beyond its files and counts, declared beside the artifact.
+"""Typed facts: what an artifact's receipt says beyond its files and counts, declared beside the artifact.
 
-An artifact's module declares one subclass; its build makes an instance, and whoever reads the receipt asks the class::
+An artifact's module declares one subclass; its build makes an instance, and readers of the receipt use the class::
 
     class CombinedBinsFacts(Facts):
         dtype: str
@@ -9,8 +9,8 @@ An artifact's module declares one subclass; its build makes an instance, and who
     Written(facts=CombinedBinsFacts(dtype="uint16", shards=3))
     CombinedBinsFacts.of(receipt).shards
 
-A receipt on disk holds the same names as JSON. A field with a default that nobody set is not written, so a fact that
-only some artifacts have does not appear in the others.
+A receipt on disk has the same names as JSON. A field that was not set is not written, so a fact that only some
+artifacts have does not appear in the others.
 """
 
 from typing import Any, Self
@@ -24,13 +24,16 @@ __all__ = ["Facts"]
 
 
 class Facts(BaseModel):
-    """See the module. Facts that a newer version wrote and this one does not know are ignored."""
+    """Base class of an artifact's facts, see the module. Unknown facts, from a newer version, are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     @classmethod
     def of(cls, receipt: Receipt) -> Self:
-        """The facts of a receipt; IntegrityError, naming artifact and fact, when one is missing or of a wrong type."""
+        """The facts of a receipt.
+
+        Raises IntegrityError, naming artifact and fact, if one is missing or has a wrong type.
+        """
         try:
             return cls.model_validate(dict(receipt.facts))
         except ValidationError as error:
@@ -41,5 +44,5 @@ class Facts(BaseModel):
             ) from None
 
     def to_json(self) -> dict[str, Any]:
-        """The facts as a receipt holds them."""
+        """The facts as JSON values for the receipt."""
         return self.model_dump(mode="json", exclude_unset=True)

@@ -1,8 +1,8 @@
-"""A finding: the verdict of one proof on one artifact, with the numbers and the places that support it.
+"""A finding: the verdict of one proof on one artifact, with the numbers and places that support it.
 
-Proofs never raise for a defect that they exist to find, because a check that raises has no history and shows no
-numbers. They read files that may be damaged in any way, so `judged` also turns the refusals of the readers below them
-(a cut file, a missing one, a receipt without its facts) into failed findings. A bug still raises.
+A proof never raises for a defect that it exists to find, because a check that raises has no history and shows no
+numbers. Proofs read files that may be damaged in any way, so `judged` also turns errors of the readers below them
+(a truncated file, a missing one, a receipt without its facts) into failed findings. A bug still raises.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,16 +33,16 @@ Row = Mapping[str, str | int | float]
 """One row of a finding's table."""
 
 ACCEPTED = "accepted"
-"""The fact of an accepted finding that holds the reason."""
+"""Name of the fact with the reason in an accepted finding."""
 SHOWN = 20
-"""Rows of defects that a table lists; a file of a million defects is shown as damaged by the first few."""
+"""Most rows of defects in a table: of a million defects, the first few are enough to see."""
 
 _P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a proof found. `facts` are numbers to plot (a text where they cannot change),
+    """What a proof found. `facts` are numbers to plot (texts if they cannot change),
     `table` rows to look at.
 
     `summary` is one sentence: what holds, or what is wrong, where, and what to do. `warning` is the severity of a
@@ -65,9 +65,9 @@ def verdict(
     table: Iterable[Row] | None = None,
     warning: bool = False,
 ) -> Finding:
-    """A finding that passes with `holds` when there is no defect, and else names the first and says what `todo`.
+    """A finding: passes with the sentence `holds` if there are no defects, else names the first and says what `todo`.
 
-    Without a `table` of its own the finding lists the first defects.
+    Without a `table` the finding lists the first defects.
     """
     found = list(defects)
     facts = {**(facts or {}), "defects": len(found)}
@@ -79,7 +79,7 @@ def verdict(
 
 
 def accepted(finding: Finding, why: str) -> Finding:
-    """A failed guess that the declaration accepts: it passes, and tells the reason. What cannot be read still fails."""
+    """Turn a warning that the declaration accepts into a pass with the reason. An unreadable artifact still fails."""
     if finding.passed or "unreadable" in finding.facts:
         return finding
     return replace(
@@ -88,7 +88,7 @@ def accepted(finding: Finding, why: str) -> Finding:
 
 
 def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
-    """Decorates a proof: what a reader refuses, or the file system does not have, is a failed finding."""
+    """Decorate a proof so that errors of readers and of the file system become failed findings."""
 
     @wraps(proof)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
@@ -111,7 +111,7 @@ def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
 def files_intact(
     directory: Path, receipt: Receipt, todo: str = "Delete the shard's directory and materialize it again"
 ) -> Finding:
-    """Every file that the receipt lists is there with its size and SHA-256, and no other file is."""
+    """Every file that the receipt lists is there with its size and SHA-256, and there is no other file."""
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)),
         f"{number_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
@@ -121,7 +121,7 @@ def files_intact(
 
 
 def ledger_of(receipt: Receipt) -> Ledger:
-    """The receipt's ledger; IntegrityError when it has none."""
+    """The receipt's ledger; raises IntegrityError when it has none."""
     if receipt.ledger is None:
         raise IntegrityError(f"{name_of(receipt)}: its receipt has no ledger. Rebuild the artifact")
     return receipt.ledger

@@ -1,4 +1,4 @@
-"""What can be wrong between a ledger, the lines of its source files and the quarantine: one sentence a defect."""
+"""Compares a ledger with the lines of its source files and with the quarantine; one sentence for each defect."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ __all__ = ["unbalanced", "unbalanced_lines", "wrong_drops", "wrong_quarantine", 
 
 
 def unbalanced(receipt: Receipt) -> Iterator[str]:
-    """Rows of the ledger that are neither documents nor drops."""
+    """A sentence if rows of the ledger are neither documents nor drops."""
     name = name_of(receipt)
     try:
         ledger_of(receipt).balance(name)
@@ -22,9 +22,9 @@ def unbalanced(receipt: Receipt) -> Iterator[str]:
 
 
 def unbalanced_lines(receipt: Receipt, lines: Iterable[Mapping[str, Any]], made: str = "documents") -> Iterator[str]:
-    """Lines of source files whose rows do not sum to drops and to what was `made` of them, as the line calls it.
+    """A sentence for each source file's line whose rows are not the sum of its drops and of the field `made`.
 
-    `receipt` is the one that messages name.
+    `receipt` is only named in the sentences.
     """
     for line in lines:
         dropped = sum(line["dropped"].values())
@@ -36,7 +36,7 @@ def unbalanced_lines(receipt: Receipt, lines: Iterable[Mapping[str, Any]], made:
 
 
 def wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields: Iterable[str]) -> Iterator[str]:
-    """Fields of which the source files' lines do not sum to the ledger."""
+    """A sentence for each field whose sum over the source files' lines is not the ledger's."""
     name, ledger = name_of(receipt), ledger_of(receipt)
     for field in fields:
         if (total := sum(line[field] for line in lines)) != getattr(ledger, field):
@@ -44,7 +44,7 @@ def wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields: Ite
 
 
 def wrong_drops(receipt: Receipt) -> Iterator[str]:
-    """Reasons of which the source files' drops are not those of the ledger."""
+    """A sentence for each reason whose drops in the source files do not sum to the ledger's."""
     ledger = ledger_of(receipt)
     by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
     if by_reason != +Counter(ledger.dropped):
@@ -55,7 +55,7 @@ def wrong_drops(receipt: Receipt) -> Iterator[str]:
 
 
 def wrong_quarantine(receipt: Receipt, path: Path, bad: int) -> Iterator[str]:
-    """A quarantine of JSON lines that does not hold as many rows as were dropped for being bad; no file is none."""
+    """A sentence if a quarantine of JSON lines does not have the `bad` rows that were dropped; no file means none."""
     held = len(path.read_bytes().splitlines()) if path.exists() else 0
     if held != bad:
         yield f"{name_of(receipt)}: {bad} bad rows were dropped, {path.name} holds {held}"

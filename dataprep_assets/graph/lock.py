@@ -1,10 +1,10 @@
-"""The lock of a dataset: everything that decides its bytes, and the digest of every artifact that came of it.
+"""The lock of a dataset: everything that decides its bytes, and the digest of every artifact made from it.
 
-A lock is made of receipts alone, so that one can be read from a folder or a bucket as well as from its file, and two of
-them are compared without the data. It names no path of a machine, no host and no time: the same dataset built on two
-machines has the same lock, byte for byte, as long as the same libraries built it.
+A lock is made of receipts only, so it can be read from a folder or a bucket as well as from its file, and two locks can
+be compared without the data. It has no local path, host or time in it: the same dataset built on two machines has the
+same lock, byte for byte, if the same libraries built it.
 
-Source files of a sensitive dataset are named by digests. `lock_file.py` has the file.
+The source files of a sensitive dataset are named by digests. `lock_file.py` reads and writes the file.
 
 Entry points: `Lock.of_receipts`, `lock_dataset`.
 """
@@ -28,12 +28,12 @@ __all__ = ["Counts", "Lock", "Locked", "SourceLine", "hidden_name", "lock_datase
 
 _FILE_NAME = re.compile(r"[./]")
 _UNRELATED = ("dataprep-assets", "python")
-"""Versions in a receipt that decide no bytes: what does of this project is a step's version."""
+"""Versions in a receipt that do not affect bytes: within this project, only a step's version does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Rows of a source, documents that came of them, tokens of these."""
+    """Rows of a source, the documents made from them, and their tokens."""
 
     rows: int = 0
     documents: int = 0
@@ -64,17 +64,17 @@ class Locked:
     """One artifact of a lock.
 
     Attributes:
-        key: Digest of its recipe; None where the recipe names a place (`ArtifactSpec.names_places`).
-        content: Digest of its files; None as `key`.
+        key: Digest of its recipe; None if the recipe names a place (`ArtifactSpec.names_places`).
+        content: Digest of its files; None if `key` is.
         bytes: Size of its files.
         version: Version of the step that made it.
-        settings: As the recipe has them.
-        sources: As the recipe has them, without places.
-        upstream: The artifacts of other datasets that it is made of; those of its own are in the lock themselves.
-        is_derived: Whether artifacts of its own dataset went into it, not sources alone.
-        libraries: Versions of what made it; told where bytes differ, not compared.
-        counts: Its ledger's; None without one.
-        files: Its source files, where its receipt counts them.
+        settings: The recipe's settings.
+        sources: The recipe's sources, without places.
+        upstream: Its inputs from other datasets; those of its own dataset are in the lock themselves.
+        is_derived: Whether it has inputs from its own dataset, not only sources.
+        libraries: Versions of the libraries that made it; reported if bytes differ, but not compared.
+        counts: The counts of its ledger; None without a ledger.
+        files: Its source files, if its receipt counts them.
     """
 
     key: str | None
@@ -91,12 +91,12 @@ class Locked:
 
     @property
     def is_placed(self) -> bool:
-        """Whether its bytes name a place, so that they are others elsewhere and its recipe alone is compared."""
+        """Whether its bytes contain a place: they differ elsewhere, so only its recipe is compared."""
         return self.content is None
 
     @classmethod
     def of(cls, receipt: Receipt) -> "Locked":
-        """What a lock holds of a finished artifact."""
+        """The entry of a finished artifact."""
         recipe, ledger = receipt.recipe, receipt.ledger
         upstream = recipe.get("upstream", {})
         return cls(
@@ -120,15 +120,15 @@ class Locked:
         )
 
     def at_any_place(self, places: Container[str]) -> "Locked":
-        """The same without what depends on where it lies: key, content, and the sources with these names.
+        """A copy without what depends on its location: key, content, size, and the sources named `places`.
 
-        Its size depends on it too: it holds paths.
+        The size depends on it because the files contain paths.
         """
         sources = {name: digest for name, digest in self.sources.items() if name not in places}
         return replace(self, key=None, content=None, bytes=0, sources=sources)
 
     def hidden(self) -> "Locked":
-        """The same with digests for the names of source files."""
+        """A copy with digests instead of the names of source files."""
         return replace(
             self,
             sources={hidden_name(name): digest for name, digest in self.sources.items()},
@@ -137,12 +137,12 @@ class Locked:
 
 
 def hidden_name(name: str) -> str:
-    """What stands for the name of a source file in the lock of a sensitive dataset; other names stay."""
+    """The digest that replaces the name of a source file in the lock of a sensitive dataset; other names are kept."""
     return f"#{hashlib.sha256(name.encode()).hexdigest()[:16]}" if _FILE_NAME.search(name) else name
 
 
 def _source_lines(receipt: Receipt) -> Iterator[SourceLine]:
-    """Shards tell their files in `sources`, some as a fact of that name; a fact may also be something else."""
+    """The source files of a shard. Some receipts list them in the fact `sources`, which may also be something else."""
     found = receipt.sources or receipt.facts.get("sources", ())
     for line in found:
         if not isinstance(line, Mapping) or not {"file", "sha256", "rows_in"} <= line.keys():
@@ -158,12 +158,12 @@ def _source_lines(receipt: Receipt) -> Iterator[SourceLine]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """See the module.
+    """The lock of a dataset, see the module.
 
     Attributes:
         dataset: The dataset's name.
-        artifacts: `name[/partition]` → artifact, in order of their names.
-        commits: What of it is pinned to a commit → that commit.
+        artifacts: `name[/partition]` → artifact, sorted by name.
+        commits: Input that is pinned to a commit → that commit.
         is_hidden: Whether source files are named by digests.
     """
 
@@ -174,7 +174,7 @@ class Lock:
 
     @classmethod
     def of_receipts(cls, dataset: str, receipts: Iterable[Receipt]) -> "Lock":
-        """The lock of artifacts of one dataset, each with its content."""
+        """The lock of a dataset from the receipts of its artifacts, each paired with its content."""
         found = {name_of(r.artifact, r.partition): r for r in receipts}
         commits = {
             f"{name}.{fact}".removesuffix(".commit"): value
@@ -191,26 +191,26 @@ class Lock:
 
     @cached_property
     def tokenizers(self) -> list[str]:
-        """Digests of the tokenizers that anything was made with."""
+        """Digests of all tokenizers that were used."""
         return sorted({one.sources["tokenizer"] for one in self.artifacts.values() if "tokenizer" in one.sources})
 
     @property
     def files(self) -> int:
-        """Source files (or rows of one) whose documents are counted."""
+        """Number of source files (or ranges of rows) whose documents are counted."""
         return sum(len(one.files) for one in self.artifacts.values())
 
     def hidden(self) -> "Lock":
-        """The same lock with digests for the names of source files."""
+        """A copy with digests instead of the names of source files."""
         if self.is_hidden:
             return self
         return replace(self, is_hidden=True, artifacts={name: one.hidden() for name, one in self.artifacts.items()})
 
     def made(self, recipe: Recipe, name: str) -> Receipt:
-        """A receipt as `Recipe.difference` reads it, of what the lock holds of an artifact.
+        """The lock's entry of an artifact as a receipt, for `Recipe.difference`.
 
         Args:
-            recipe: Made now. Artifacts of its own dataset have the content that the lock says, where it has them.
-            name: The artifact, which the lock has.
+            recipe: The artifact's present recipe. Inputs that are in the lock have the lock's content.
+            name: Name of the artifact, which must be in the lock.
         """
         one = self.artifacts[name]
         own = {
@@ -252,11 +252,11 @@ def lock_dataset(
     """The lock of a finished dataset.
 
     Args:
-        specs: Those of the dataset.
-        store: Where its artifacts are; they are read as thoroughly as `dataprep status` reads them.
+        specs: The specs of the dataset.
+        store: Where its artifacts are; they are verified as thoroughly as by `dataprep status`.
         failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
 
-    Raises IntegrityError when anything of it is missing, damaged or out of date, or such a check failed.
+    Raises IntegrityError if an artifact is missing, damaged or out of date, or if `failed_checks` has any.
     """
     declaration = specs[0].declaration
     if (late := next(stale(specs, store, failed_checks), None)) is not None:

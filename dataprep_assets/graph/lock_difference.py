@@ -1,7 +1,7 @@
 """How two locks differ: documents and tokens by split and source file, settings, artifacts. Reads no data.
 
-Source files are compared by their path in a split, whatever shard they are in: a corpus that was cut anew has the same
-documents. A file whose path alone changed is told as renamed.
+Source files are compared by their path in a split, whatever shard they are in: a corpus that was cut into other shards
+has the same documents. A file of which only the path changed is reported as renamed.
 
 Entry points: `difference`, `LockDifference.lines`, `LockDifference.to_json`.
 """
@@ -17,14 +17,14 @@ from dataprep_assets.planning.shard_plan import split_of
 __all__ = ["ChangedSetting", "ChangedSource", "LockDifference", "SplitTotals", "difference"]
 
 _SHOWN = 20
-"""Lines of a kind that a person is shown; all are in the JSON."""
+"""Most lines of one kind in the text output; the JSON has all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSource:
-    """A source file that is not the same in both: its counts before and after, None on the side that lacks it.
+    """A source file that differs: its counts before and after, None on the side that lacks it.
 
-    `renamed_from` is its path before, for one that is called otherwise now.
+    `renamed_from` is its former path if it was renamed.
     """
 
     split: str
@@ -37,7 +37,7 @@ class ChangedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitTotals:
-    """Files and counts of a split on one side."""
+    """Files and counts of a split in one lock."""
 
     files: int = 0
     counts: Counts = field(default_factory=Counts)
@@ -45,7 +45,7 @@ class SplitTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSetting:
-    """A setting, a source that is no counted file, or a step's version, that differs; in which artifacts."""
+    """A setting, a source that is not a counted file, or a step's version that differs, and in which artifacts."""
 
     name: str
     before: Any
@@ -55,18 +55,18 @@ class ChangedSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class LockDifference:
-    """What differs between two locks; `a` and `b` are what a person calls them.
+    """The differences between two locks.
 
     Attributes:
-        a: The first.
-        b: The second.
-        totals: Split → totals of both.
-        files: Source files that are not the same, in order of split and path.
-        settings: Settings, sources and versions of steps that differ.
-        added: Artifacts of the second alone.
-        removed: Artifacts of the first alone.
-        changed: Artifacts with other content or another recipe.
-        libraries: Libraries whose versions differ, which alone is no difference.
+        a: Name of the first lock, for the output.
+        b: Name of the second lock.
+        totals: Split → totals in both locks.
+        files: Source files that differ, ordered by split and path.
+        settings: Settings, sources and step versions that differ.
+        added: Artifacts that only the second lock has.
+        removed: Artifacts that only the first lock has.
+        changed: Artifacts whose content or recipe differs.
+        libraries: Libraries whose versions differ; that alone does not count as a difference.
     """
 
     a: str
@@ -81,7 +81,7 @@ class LockDifference:
 
     @property
     def is_none(self) -> bool:
-        """Whether both are the same."""
+        """Whether the two locks are the same."""
         return not (self.files or self.settings or self.added or self.removed or self.changed)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class LockDifference:
         }
 
     def lines(self) -> Iterator[str]:
-        """For a person."""
+        """The differences as lines of text."""
         yield f"a: {self.a}"
         yield f"b: {self.b}"
         if self.is_none:
@@ -147,7 +147,7 @@ def _totals_json(totals: SplitTotals) -> dict[str, int]:
 
 
 def _gained(files: Sequence[ChangedSource], what: str) -> tuple[int, int]:
-    """What came and what went, file by file: a file that changed counts by how much more or less it has."""
+    """What was added and what was removed, summed over files: a changed file counts with its increase or decrease."""
     changes = [getattr(one.after or Counts(), what) - getattr(one.before or Counts(), what) for one in files]
     return sum(change for change in changes if change > 0), -sum(change for change in changes if change < 0)
 
@@ -181,9 +181,9 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
     """How the second lock differs from the first.
 
     Args:
-        a: The first.
-        b: The second; may be of a dataset of another name.
-        names: What a person calls them.
+        a: The first lock.
+        b: The second lock; its dataset may have another name.
+        names: Names of the two locks for the output.
     """
     if a.is_hidden or b.is_hidden:
         a, b = a.hidden(), b.hidden()
@@ -205,7 +205,7 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
 
 @dataclass(frozen=True)
 class _File:
-    """A source file of one side; `digests` are one, unless rows of it were read when it was another file."""
+    """A source file in one lock; it has several `digests` if parts of it were read before and after it changed."""
 
     digests: frozenset[str]
     counts: Counts
@@ -216,7 +216,7 @@ _Files = Mapping[tuple[str, str], _File]
 
 
 def _files_of(lock: Lock) -> _Files:
-    """The counted source files of a lock; of a dataset that counts none, its partitions that are made of sources."""
+    """The counted source files of a lock; if the dataset counts none, its partitions that are made of sources."""
     found: dict[tuple[str, str], _File] = {}
 
     def add(split: str, file: str, digest: str, counts: Counts) -> None:
@@ -297,7 +297,7 @@ def _changed(
 
 
 def _changed_settings(a: Lock, b: Lock, shared: Sequence[str]) -> list[ChangedSetting]:
-    """One line a setting, however many artifacts have it."""
+    """The changed settings, one entry for each however many artifacts share it."""
     known: dict[tuple[int, int], list[tuple[str, Any, Any]]] = {}
     found: dict[tuple[str, str], tuple[str, Any, Any, list[str]]] = {}
     counted = {
@@ -305,7 +305,7 @@ def _changed_settings(a: Lock, b: Lock, shared: Sequence[str]) -> list[ChangedSe
     }
     for name in shared:
         one, other = a.artifacts[name], b.artifacts[name]
-        # artifacts that were read from one file share their settings, so each pair is compared once
+        # artifacts read from one lock file share their settings objects, so each pair is compared once
         pair = (id(one.settings), id(other.settings))
         if pair not in known:
             known[pair] = list(_differing(flat(one.settings), flat(other.settings)))
@@ -322,7 +322,7 @@ def _changed_settings(a: Lock, b: Lock, shared: Sequence[str]) -> list[ChangedSe
 
 
 def _inputs(one: Locked, counted: Container[str]) -> dict[str, str]:
-    """Sources that are no counted files, and artifacts of other datasets."""
+    """Sources that are not counted files, and inputs from other datasets."""
     return {**{name: digest for name, digest in one.sources.items() if name not in counted}, **one.upstream}
 
 

@@ -1,7 +1,7 @@
-"""The file of a lock (`dataset.lock`): JSON in a stable order, one line an artifact and one a source file.
+"""The file of a lock (`dataset.lock`): JSON in a stable order, with a line for each artifact and each source file.
 
-So a person can read its difference in a review. Settings and versions of libraries that many artifacts share are there
-once (`shared`), and so are the source files of a shard (`files`), which its snapshot and its token bins have both.
+So its diff can be read in a review. Settings and library versions that many artifacts share are written once
+(`shared`), and so are the source files of a shard (`files`), which both its snapshot and its token bins have.
 
 Entry points: `lock_bytes`, `parse_lock`, `read_lock`.
 """
@@ -23,7 +23,7 @@ SCHEMA = 1
 
 
 def lock_bytes(lock: Lock) -> bytes:
-    """The one spelling of a lock."""
+    """Serialize a lock; equal locks give equal bytes."""
     shared: dict[str, Mapping[str, Any]] = {}
     blocks = {name: one.files for name, one in lock.artifacts.items() if one.files}
     of_partition = {name.partition("/")[2]: name for name in blocks}
@@ -52,8 +52,8 @@ def _entry(
     Args:
         one: The artifact.
         block: The artifact whose source files are those of its partition.
-        files: These files.
-        shared: Gets what the JSON refers to there.
+        files: The source files of that partition.
+        shared: Shared blocks by name; those that the JSON refers to are added.
     """
     value: dict[str, Any] = {"bytes": one.bytes, "content": one.content, "key": one.key}
     if one.is_placed:
@@ -95,7 +95,7 @@ def _file_lines(files: Sequence[SourceLine]) -> str:
 
 
 def read_lock(path: Path) -> Lock:
-    """The lock in a file; FormatError in one line when it cannot be read as one."""
+    """Read a lock; raises FormatError, with a message of one line, if the file is not a lock."""
     try:
         return parse_lock(path.read_bytes(), str(path))
     except OSError as error:
@@ -103,7 +103,10 @@ def read_lock(path: Path) -> Lock:
 
 
 def parse_lock(data: bytes, where: str) -> Lock:
-    """A lock from the bytes of its file; FormatError, naming `where`, when they are not one, or of another schema."""
+    """Parse the bytes of a lock file.
+
+    Raises FormatError, naming `where`, if they are not a lock, or one of another schema version.
+    """
     try:
         value = json.loads(data)
         schema = value["dataprep_lock"]
@@ -147,7 +150,7 @@ def _text(value: Any) -> str:
 
 
 def _name(value: Any) -> str:
-    """Of an artifact or a source file: both are shown, and looked for on disks."""
+    """A checked name of an artifact or a source file: both are printed, and looked up on disk."""
     if why := why_not_a_name(value):
         raise ValueError(f"{value!r} names no file: {why}")
     return _text(value)

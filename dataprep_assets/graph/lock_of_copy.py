@@ -1,7 +1,7 @@
-"""The lock of what lies somewhere, declared or not: read from the receipts in a folder or a bucket.
+"""The lock of the artifacts at any place, declared or not: read from the receipts in a folder or a bucket.
 
-Nothing says there which artifacts are planned, so shards that are in no plan any more are told by what is made of
-them: where a finished artifact is made of the shards of a split, others of that split are left over.
+Nothing there says which artifacts are planned, so shards that are no longer planned are recognized by their consumers:
+if a finished artifact is made of some shards of a split, the other shards of that split are left over.
 
 Entry point: `lock_of_receipts`.
 """
@@ -19,7 +19,7 @@ __all__ = ["FoundLock", "lock_of_receipts"]
 
 @dataclass(frozen=True, kw_only=True)
 class FoundLock:
-    """The lock of a dataset that was found; `left_over` are artifacts that are in no plan any more, left out of it."""
+    """The lock of a dataset at a place; `left_over` are artifacts that are no longer planned and not in the lock."""
 
     lock: Lock
     left_over: Sequence[str]
@@ -29,11 +29,11 @@ def lock_of_receipts(receipts: Iterable[Receipt], where: str, dataset: str | Non
     """The lock of one dataset among receipts.
 
     Args:
-        receipts: All that are there.
-        where: Names the place in errors.
-        dataset: Which dataset; None where there is but one.
+        receipts: All receipts at the place.
+        where: Name of the place for errors.
+        dataset: Name of the dataset; None if there is only one.
 
-    Raises MissingArtifactError where it is not there, ConfigError where several are and none is chosen.
+    Raises MissingArtifactError if the dataset is not there, ConfigError if there are several and none is chosen.
     """
     by_dataset: dict[str, dict[str, Receipt]] = {}
     for receipt in receipts:
@@ -57,7 +57,7 @@ def _left_over(found: Mapping[str, Receipt]) -> set[str]:
     for receipt in found.values():
         upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
         if any(name not in found or found[name].content != content for name, content in upstream.items()):
-            continue  # it is out of date itself, and tells nothing of what is planned
+            continue  # it is out of date itself, and says nothing about the plan
         used |= upstream.keys()
         splits |= {_kind_and_split(name) for name in upstream}
     unused = {name for name in found if "/" in name and _kind_and_split(name) in splits and name not in used}

@@ -1,4 +1,4 @@
-"""Where a document's tokens lie: its span in the stream, and its places in the artifacts that hold it.
+"""Where a document's tokens are: its span in the token stream, and its places in the artifacts that hold it.
 
 An artifact that holds documents says so in its spec (`ArtifactSpec.places`); `trace` asks them all.
 """
@@ -14,10 +14,10 @@ __all__ = ["Locate", "OpenPlaces", "Place", "Span"]
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A document in the token stream of a split, and in the shard of it that holds it. All numbers count from 0.
+    """A document's position in the token stream of a split, and in the shard that holds it. All numbers count from 0.
 
     Attributes:
-        split: The split (of a blend, the dataset) that the stream is of.
+        split: The split (in a blend, the dataset) of the stream.
         document: Its number in the split's stream.
         start: Its first token in the split's stream.
         shard: The partition that holds it.
@@ -36,7 +36,7 @@ class Span:
 
     @property
     def stop(self) -> int:
-        """The token of the split's stream after its last."""
+        """Position in the split's stream after its last token."""
         return self.start + self.tokens
 
 
@@ -46,11 +46,11 @@ class Place:
 
     Attributes:
         artifact: The artifact's name: `sample_corpus/megatron_bins`.
-        file: The file in it.
-        start: Its first token in the file.
-        stop: The token after its last.
-        itemsize: Bytes of a token, where the file is a flat one whose bytes follow from the tokens; else None.
-        at: What else a reader of the file calls the place: a sequence, the samples, a row.
+        file: The file in the artifact.
+        start: First token of the part in the file.
+        stop: The token after the last one.
+        itemsize: Bytes of a token if the file is a flat array of tokens, so that byte offsets follow; else None.
+        at: What a reader of the file calls the place: a sequence, the samples, a row.
     """
 
     artifact: str
@@ -62,9 +62,9 @@ class Place:
 
 
 Locate = Callable[[Span], Iterable[Place]]
-"""From a document to its places in one artifact; none when it holds nothing of it."""
+"""Finds the places of a document in one artifact; none if the artifact holds no part of it."""
 
 OpenPlaces = Callable[[ArtifactStore, Mapping[str, Receipt]], Locate]
-"""Opens an artifact for `Locate`: from the store, and the receipts of the shards of token bins that documents are
-numbered in, by partition, in the order of their streams. MissingArtifactError when the artifact is not there,
+"""Opens an artifact for `Locate`, given the store and the receipts of the shards of token bins in which documents are
+numbered, by partition and in stream order. Raises MissingArtifactError when the artifact is not there,
 IntegrityError when it was made of other shards."""

@@ -1,4 +1,4 @@
-"""What a dataset is made for."""
+"""The products of a dataset: what it is made for."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,6 @@ __all__ = ["products"]
 
 
 def products(specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
-    """The artifacts that nothing of the dataset but its data card is made of."""
+    """The artifacts that are an input of no other artifact of the dataset except its data card."""
     used = {source for spec in specs if spec.name != DATA_CARD for source in spec.inputs}
     return [spec for spec in specs if spec not in used and spec.name != DATA_CARD]

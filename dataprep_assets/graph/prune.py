@@ -1,8 +1,8 @@
-"""Removes artifacts that are in no plan any more, and never anything else.
+"""Removes artifacts that are no longer planned, and never anything else.
 
-Each is removed under its lock, its receipt first, so that a kill leaves nothing that looks finished, and while the
-plans cannot change: a run that would plan them again has to wait. (On another machine over the same bucket it does
-not: let no run be under way there.)
+Each is removed under its lock, its receipt first, so that a kill leaves nothing that looks finished. Meanwhile the
+plans are locked: a run that would plan the artifacts again has to wait. (A run on another machine that uses the same
+bucket does not wait: make sure that there is none.)
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,26 +21,26 @@ __all__ = ["Unplanned", "listed", "prune"]
 
 @dataclass(frozen=True, kw_only=True)
 class Unplanned:
-    """An artifact that is in no plan any more, and the bytes of its files; None for one that is not whole."""
+    """An artifact that is no longer planned, and the bytes of its files; None if it is not complete."""
 
     artifact: Artifact
     bytes: int | None
 
 
 def listed(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Unplanned]:
-    """What `prune` would remove."""
+    """The artifacts that `prune` would remove."""
     return [Unplanned(artifact=artifact, bytes=_bytes(store, artifact)) for artifact in unplanned(specs, store)]
 
 
 def prune(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[Artifact, bool]]:
-    """Remove them one by one; yield each with whether it is gone: one that is being built right now stays.
+    """Remove unplanned artifacts one by one; yield each with whether it was removed: one that is being built stays.
 
     Args:
-        specs: Those of a dataset.
+        specs: The specs of a dataset.
         store: Where its artifacts are.
 
     Raises:
-        IntegrityError: A plan is missing or damaged, or is being made by a run: nothing is removed.
+        IntegrityError: A plan is missing or damaged, or a run is making it. Nothing is removed.
     """
     planners = [spec.located(store) for spec in specs if spec.plans and spec.kept]
     with ExitStack() as locks:

@@ -1,4 +1,4 @@
-"""What a run would build, and why: of each artifact the source it reads, the tokens to expect, the time it takes.
+"""What a run would build, and why: for each artifact the source bytes to read, the expected tokens, and the time.
 
 Nothing is written. Entry point: `rebuild_of`.
 """
@@ -19,13 +19,13 @@ __all__ = ["Published", "Rebuild", "ToBuild", "rebuild_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class ToBuild:
-    """What is to be built of one artifact. None: not known, or nothing of the kind.
+    """One artifact to build. None means that an amount is not known, or does not apply.
 
     Attributes:
-        stale: The artifact, and why.
-        reading: The source that building it reads.
-        tokens: To expect in it.
-        seconds: Of fetching or tokenizing, with the whole machine.
+        stale: The artifact, and why it is stale.
+        reading: What building it reads of the source.
+        tokens: Expected number of tokens.
+        seconds: Time of fetching or tokenizing, with the whole machine.
     """
 
     stale: Stale
@@ -60,7 +60,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuild:
-    """All of it, in build order. `measured` counts the finished shards that the rates were measured on."""
+    """Everything to build, in build order. `measured` counts the finished shards that the rates were measured on."""
 
     works: tuple[ToBuild, ...]
     published: tuple[Published, ...]
@@ -70,7 +70,7 @@ class Rebuild:
 
     @property
     def tokenized(self) -> list[ToBuild]:
-        """What is tokenized: its source and its tokens count once, wherever they go from there."""
+        """The artifacts to tokenize. Source bytes and tokens are counted here only, not again downstream."""
         return [work for work in self.works if work.reading is not None and work.reading.tokenized]
 
     @property
@@ -146,7 +146,7 @@ def rebuild_of(
 
 
 def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> tuple[Rates, int]:
-    """Those of the shards that are there, planned or not, and how many these are."""
+    """The rates of the present shards, planned or not, and the number of these shards."""
     source_bytes = tokens = measured = 0
     seconds = 0.0
     for spec in {spec.name: spec for spec in specs if spec.reads is not None}.values():
@@ -161,7 +161,7 @@ def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> tuple[Rates, 
 
 
 def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Receipt | None:
-    """That of a finished artifact; None where there is none that can be read, or no plan that says where it is."""
+    """The receipt of a finished artifact; None if none can be read, or if no plan says where it is."""
     try:
         return store.receipt(spec.located(store, slot))
     except DataprepError:
@@ -172,7 +172,7 @@ Slot = tuple[ArtifactSpec | None, str | None]
 
 
 def _readings(found: Iterable[Stale], view: ArtifactStore) -> dict[Slot, Reading]:
-    """Of every stale partition that reads the source."""
+    """What each stale partition reads of the source."""
     by_spec: dict[ArtifactSpec, list[str]] = {}
     for one in found:
         if one.spec is not None and one.spec.reads is not None and one.partition is not None:
@@ -184,7 +184,7 @@ def _readings(found: Iterable[Stale], view: ArtifactStore) -> dict[Slot, Reading
             for partition, reading in zip(partitions, spec.reads(view, partitions), strict=True):
                 readings[(spec, partition)] = reading
         except DataprepError:
-            continue  # its plan cannot be read, which `found` tells
+            continue  # its plan cannot be read, which `found` already says
     return readings
 
 
@@ -206,7 +206,7 @@ def _published(found: Iterable[Stale], store: ArtifactStore) -> Iterable[Publish
 
 
 class _Expected:
-    """The tokens that artifacts will hold: of the source by the rate, or of their inputs together."""
+    """Estimates the tokens of artifacts: from source bytes by the rate, or as the sum of their inputs."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class _Expected:
         self._told: dict[Slot, int | None] = {}
 
     def tokens_of(self, one: Stale) -> int | None:
-        """Of a stale artifact; None where nothing is known."""
+        """Expected tokens of a stale artifact; None if nothing is known."""
         if one.spec is None or one.kind == "check failed":
             return None
         return self._tokens(one.spec, one.partition)
@@ -249,9 +249,9 @@ class _Expected:
         return self._of_inputs(spec)
 
     def _of_inputs(self, spec: ArtifactSpec) -> int | None:
-        """The sum over all that an unpartitioned artifact is made of; None unless all of it is known.
+        """The sum over all inputs of an unpartitioned artifact; None unless all are known.
 
-        None too where it is made of different artifacts, as a data card is: these hold the same tokens again.
+        Also None if the inputs are different artifacts, as those of a data card: they hold the same tokens repeatedly.
         """
         total: int | None = None
         if len({source.name for source in spec.inputs}) != 1:

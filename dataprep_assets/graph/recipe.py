@@ -1,8 +1,8 @@
-"""A recipe: all that decides an artifact's bytes, with names, so that a change of one of them can be told.
+"""A recipe: everything that decides an artifact's bytes, with names, so that a change can be described.
 
-The `key` is the digest that a finished artifact is compared by. The other parts say what went into it: they are kept in
-the receipt, and when a later recipe has another key, `difference` names what changed. Nothing in a recipe is a path, a
-host, a number of workers or a secret.
+The `key` is the digest by which a finished artifact is compared. The other parts say what went into it: they are kept
+in the receipt, and if a later recipe has another key, `difference` names what changed. A recipe holds no path, host,
+number of workers or secret.
 """
 
 import json
@@ -16,12 +16,12 @@ from dataprep_assets.integrity.receipt import Receipt
 __all__ = ["Change", "Recipe"]
 
 _SHOWN = 60
-"""Characters of a value in a sentence."""
+"""Most characters of a value in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Why an artifact is not as its recipe asks: `kind` for a table, `reason` one sentence for a person."""
+    """Why an artifact does not match its recipe: `kind` is a keyword for tables, `reason` one sentence."""
 
     kind: str
     reason: str
@@ -32,14 +32,14 @@ class Recipe:
     """How one artifact, or one partition of one, is to be made now.
 
     Attributes:
-        artifact: What is made.
+        artifact: The artifact to make.
         key: Digest (hex) of everything below and of nothing else.
         version: Version of the step that makes it.
         settings: Name → value of every setting that decides bytes; JSON values.
-        sources: Name → digest of what it is made of and that is no artifact: files, a tokenizer, a listing.
-        upstream: `name/partition` of each artifact that it is made of → that artifact's content digest.
-        source_change: What changed in its sources since the artifact that is there, in words, where the step knows it
-            better than their names say. No part of the key.
+        sources: Name → digest of each input that is not an artifact: files, a tokenizer, a listing.
+        upstream: `name/partition` of each input artifact → its content digest.
+        source_change: A description of what changed in its sources since the present artifact was made, if the step
+            knows more than their names say. Not part of the key.
     """
 
     artifact: Artifact
@@ -51,15 +51,15 @@ class Recipe:
     source_change: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """What a receipt keeps of it; the artifact and the key are in the receipt already."""
+        """The part of the recipe that a receipt keeps; the artifact and the key are in the receipt already."""
         value = asdict(self)
         del value["artifact"], value["key"], value["source_change"]
         return value
 
     def difference(self, receipt: Receipt) -> Change | None:
-        """What of this recipe is not as in the receipt; None where the keys are equal.
+        """How this recipe differs from the one in the receipt; None if the keys are equal.
 
-        Settings come before sources: with other globs a listing is another because of them.
+        Settings are compared before sources: a listing may differ because the globs do.
         """
         if receipt.key == self.key:
             return None
@@ -76,7 +76,7 @@ class Recipe:
             )
         if changed := _changed(made["upstream"], self.upstream):
             return Change(kind="input changed", reason=f"its input changed: {_first(changed)}")
-        # as a receipt holds them, where a tuple is a list
+        # as in a receipt, whose JSON turns a tuple into a list
         before, now = flat(made["settings"]), flat(json.loads(json.dumps(self.settings)))
         if changed := _changed(before, now):
             name = changed[0]
@@ -89,7 +89,7 @@ class Recipe:
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """A nested mapping as dotted names."""
+    """Flatten a nested mapping to dotted names."""
     if not isinstance(value, Mapping):
         return {name: value}
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What can be said of a declaration before anything is built, because its tokenizer and source are at hand."""
+"""Remarks on a declaration that can be made before anything is built, if its tokenizer and source are at hand."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ __all__ = ["Remark"]
 
 @dataclass(frozen=True, kw_only=True)
 class Remark:
-    """One thing about a declaration.
+    """One remark on a declaration.
 
     Attributes:
-        keys: Of the YAML, outermost first, and places in lists: what it is about.
+        keys: Path of the YAML key that it is about: keys from the outermost, and indices in lists.
         sentence: What is wrong, and what to do.
-        hint: Whether it can be meant: a run then goes on.
-        of_source: Whether the source alone says it, of which a run may need nothing: it goes on, too.
+        hint: Whether it may be intended: then a run goes on.
+        of_source: Whether it is about the source only, which a run may not need: then a run goes on too.
     """
 
     keys: tuple[str | int, ...]

@@ -1,7 +1,7 @@
-"""What `dataprep retract` tells of a list of ids, whatever the pipeline: found, not found, and where it was.
+"""The result of `dataprep retract` for any pipeline: which ids were found and where, and which were not.
 
-A pipeline's wing retracts by `DatasetComponent.retract`: it reads the list of ids, adds to the dataset's retraction
-list, and returns a `Retracted`. Of sensitive data nothing in it names a document or a patient.
+A wing implements `DatasetComponent.retract`: it reads the list of ids, adds to the dataset's retraction list, and
+returns a `Retracted`. For sensitive data nothing in it names a document or a patient.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ __all__ = ["Held", "NotFound", "Retracted"]
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """What a partition holds of what is retracted: a count for each of the `counted` of its `Retracted`."""
+    """How much a partition holds of what is retracted: one count for each noun in `Retracted.counted`."""
 
     partition: str
     counts: tuple[int, ...]
@@ -20,7 +20,7 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class NotFound:
-    """A line of the list of ids, from 1, that names nothing that is there; its text is None for sensitive data."""
+    """A line of the list of ids, numbered from 1, that matches nothing; its text is None for sensitive data."""
 
     line: int
     text: str | None = field(default=None, repr=False)
@@ -28,20 +28,20 @@ class NotFound:
 
 @dataclass(frozen=True, kw_only=True)
 class Retracted:
-    """What became of a list of ids.
+    """The result of retracting a list of ids.
 
     Attributes:
         list: The dataset's retraction list.
-        given: Lines of the list of ids.
-        already: Those that were retracted before.
-        found: What is new and is in finished partitions.
-        added: Lines that the retraction list gained.
-        not_found: Lines that name nothing that is there.
-        counted: What is counted in a partition, each in the singular: `("document", "token")`.
+        given: Number of lines in the list of ids.
+        already: How many of them had been retracted before.
+        found: How many are new and were found in finished partitions.
+        added: Number of lines added to the retraction list.
+        not_found: The lines that match nothing.
+        counted: Nouns of the counts in a partition, in the singular: `("document", "token")`.
         held: The partitions that hold what was found.
-        partitions: What a person calls one partition.
+        partitions: The noun for one partition.
         kept: Which of the lines that were not found are on the retraction list nevertheless.
-        files: SHA-256 of the source files that what was found came from: other datasets may be made of them, too.
+        files: SHA-256 of the source files of what was found: other datasets may be made of them too.
     """
 
     list: Path

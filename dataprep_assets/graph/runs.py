@@ -12,7 +12,7 @@ __all__ = ["PlannedRun", "apart", "planned_runs"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """One run: what a person calls it, the artifacts it makes, and which of their partitions (none: unpartitioned)."""
+    """One run: its title, the artifacts that it makes, and which of their partitions (empty: unpartitioned)."""
 
     title: str
     specs: Sequence[ArtifactSpec]
@@ -20,7 +20,7 @@ class PlannedRun:
 
 
 def planned_runs(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> Iterator[PlannedRun]:
-    """Yield the runs in order. Lazy: the partitions of a run are those that the runs before it have planned."""
+    """Yield the runs in order, lazily: earlier runs plan the partitions of later ones."""
     for step, group in groupby(specs, key=lambda spec: spec.step):
         members = list(group)
         partitions = members[0].partitions
@@ -33,7 +33,7 @@ def planned_runs(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> Iterato
 
 
 def apart(runs: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
-    """Yield the same runs cut so that nothing is made of another artifact of its own run."""
+    """Yield the same runs, split so that no artifact is made in the same run as one of its inputs."""
     for run in runs:
         layers: list[list[ArtifactSpec]] = [[]]
         for spec in run.specs:

@@ -1,4 +1,4 @@
-"""Secrets that turn identifiers into keyed digests: always read from the environment, never written or shown."""
+"""Secret keys for keyed digests of identifiers: always read from the environment, never written or shown."""
 
 import os
 
@@ -10,7 +10,7 @@ from dataprep_assets.graph.declaration import Declared
 __all__ = ["SHORTEST_KEY", "EnvironmentKey", "checked_key", "key_from_environment"]
 
 SHORTEST_KEY = 32
-"""Characters of a key; `openssl rand -hex 32` prints 64."""
+"""Fewest characters of a key; `openssl rand -hex 32` prints 64."""
 
 
 class EnvironmentKey(Declared):
@@ -22,21 +22,27 @@ class EnvironmentKey(Declared):
     )
 
     def load(self, setting: str) -> bytes:
-        """The key of a `setting` of the YAML; ConfigError, without it, when it is not there or too short."""
+        """Read the key for the YAML key `setting`.
+
+        Raises ConfigError, without showing it, if it is not set or too short.
+        """
         return key_from_environment(setting, self.env)
 
 
 def key_from_environment(setting: str, variable: str) -> bytes:
-    """The key in an environment variable.
+    """Read the key from an environment variable.
 
-    `setting` is the YAML's key that names the `variable`. ConfigError, without the key, when it is not set or too
-    short.
+    `setting` is the YAML key that names the `variable`. Raises ConfigError, without showing the key, if it is not set
+    or too short.
     """
     return checked_key(setting, variable, os.environ.get(variable))
 
 
 def checked_key(setting: str, where: str, key: str | None) -> bytes:
-    """A key as bytes; ConfigError, naming the `setting` and `where` it was found, when it is none or too short."""
+    """Encode a key as bytes.
+
+    Raises ConfigError, naming the `setting` and `where` the key was read, if it is None, empty or too short.
+    """
     if not key:
         raise ConfigError(f"{setting}: the environment variable {where} is not set; openssl rand -hex 32 makes one")
     if len(key) < SHORTEST_KEY:

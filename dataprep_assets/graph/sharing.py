@@ -1,7 +1,7 @@
-"""Which other datasets are made of the same source files: what a retraction of one dataset leaves in others.
+"""Finds other datasets made of the same source files: what a retraction in one dataset leaves in others.
 
-Told by content: the SHA-256 of source files that receipts record, so it holds whatever the files are called, wherever
-they lie and whichever pipeline reads them. Only receipts are read.
+Files are compared by the SHA-256 that receipts record, so their names, their places and the pipeline that reads them do
+not matter. Only receipts are read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -23,9 +23,9 @@ class Sharing:
     Attributes:
         dataset: The other dataset.
         artifact: Its artifact: `token_bins`, `packed_sft`.
-        partitions: How many of its partitions.
-        noun: What a person calls one of them.
-        published: Where the dataset was published to.
+        partitions: Number of these partitions.
+        noun: The noun for one partition.
+        published: The places to which the dataset was published.
     """
 
     dataset: str
@@ -36,12 +36,12 @@ class Sharing:
 
 
 def sharing(files: Set[str], others: Iterable[tuple[Sequence[ArtifactSpec], ArtifactStore]]) -> Iterator[Sharing]:
-    """Yield what of other datasets is made of these source files, in the order of the datasets and of their graphs.
+    """Yield the artifacts of other datasets that are made of these source files, in the order of datasets and graphs.
 
     Args:
         files: SHA-256 of each file.
-        others: The specs of each other dataset, and where its artifacts are. One that cannot be read is left out: its
-            own commands tell why.
+        others: The specs of each other dataset, and its store. A dataset that cannot be read is left out: its own
+            commands say why.
     """
     for specs, store in others:
         found = [
@@ -62,14 +62,14 @@ def sharing(files: Set[str], others: Iterable[tuple[Sequence[ArtifactSpec], Arti
 
 @dataclass(frozen=True, kw_only=True)
 class StillHeld:
-    """Finished partitions that hold source files of which another dataset dropped more retracted documents.
+    """Finished partitions made of source files from which another dataset dropped more retracted documents.
 
     Attributes:
         dataset: The dataset that still holds them.
         artifact: Its artifact.
-        partitions: How many of its partitions.
-        noun: What a person calls one of them.
-        retracted_by: The dataset that dropped them.
+        partitions: Number of these partitions.
+        noun: The noun for one partition.
+        retracted_by: The dataset that dropped the documents.
     """
 
     dataset: str
@@ -80,7 +80,7 @@ class StillHeld:
 
 
 def retracted_of(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping[str, int]:
-    """SHA-256 of source files → how many of their documents a dataset's finished artifacts dropped as retracted."""
+    """SHA-256 of a source file → how many of its documents a dataset's finished artifacts dropped as retracted."""
     found: dict[str, int] = {}
     for _, receipts in _by_artifact(specs, store):
         for file, dropped in _dropped(receipts).items():
@@ -91,12 +91,12 @@ def retracted_of(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping
 def still_held(
     dataset: str, retracted: Mapping[str, int], others: Iterable[tuple[Sequence[ArtifactSpec], ArtifactStore]]
 ) -> Iterator[StillHeld]:
-    """Yield what of other datasets holds documents that a dataset dropped, by the counts of their receipts.
+    """Yield the artifacts of other datasets that still hold documents which a dataset dropped, by counts in receipts.
 
     Args:
-        dataset: The one that retracted.
-        retracted: What it dropped (`retracted_of`).
-        others: The specs of each other dataset, and where its artifacts are.
+        dataset: The dataset that retracted them.
+        retracted: The result of `retracted_of` for that dataset.
+        others: The specs of each other dataset, and its store.
     """
     for specs, store in others if retracted else ():
         for spec, receipts in _by_artifact(specs, store):
@@ -116,7 +116,7 @@ def still_held(
 def _by_artifact(
     specs: Sequence[ArtifactSpec], store: ArtifactStore
 ) -> Iterator[tuple[ArtifactSpec, Sequence[Receipt]]]:
-    """The receipts of each artifact with partitions, those of its splits together."""
+    """The receipts of each partitioned artifact, with those of all its splits together."""
     found: dict[str, tuple[ArtifactSpec, list[Receipt]]] = {}
     for spec in specs:
         if spec.partitions is not None and spec.kept:
@@ -125,7 +125,7 @@ def _by_artifact(
 
 
 def _dropped(receipts: Iterable[Receipt]) -> dict[str, int]:
-    """SHA-256 of source files → documents that were dropped as retracted; a file may be in several partitions."""
+    """SHA-256 of a source file → documents that were dropped as retracted, summed over partitions."""
     found: dict[str, int] = {}
     for receipt in receipts:
         for line in receipt.sources if receipt.ledger is not None else ():
@@ -135,7 +135,7 @@ def _dropped(receipts: Iterable[Receipt]) -> dict[str, int]:
 
 
 def source_digests(receipt: Receipt) -> Set[str]:
-    """SHA-256 of the source files whose rows are in a finished artifact; none where it only mirrors or lists them."""
+    """SHA-256 of the source files whose rows are in a finished artifact; empty if it only mirrors or lists files."""
     if receipt.ledger is None:
         return frozenset()
     recorded: Mapping[str, object] = receipt.recipe.get("sources", {})
@@ -150,7 +150,7 @@ def _receipts(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[Receipt]:
 
 
 def published_places(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[str]:
-    """Where a dataset was published to: the places of its finished publications."""
+    """The places to which a dataset was published, from its finished publications."""
     for spec in specs:
         if spec.published_to is not None and spec.kept:
             yield from (spec.published_to(receipt) for receipt in _receipts(spec, store))

@@ -1,4 +1,4 @@
-"""What a person is shown, without Dagster: values of metadata that are more than a number or a text, and counts.
+"""Values for display, without Dagster: metadata values beyond numbers and texts, and counts with nouns.
 
 `orchestration.metadata` renders the values.
 """
@@ -12,7 +12,7 @@ __all__ = ["Location", "Markdown", "Shown", "Table", "number_of"]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, each a mapping of column → value; columns in the order in which they first appear."""
+    """A table: rows are mappings of column → value, and columns are in the order of their first appearance."""
 
     rows: Sequence[Mapping[str, Any]]
 
@@ -32,14 +32,14 @@ class Location:
 
 
 Shown = int | float | str | bool | Table | Markdown | Location
-"""A value of an entry of metadata."""
+"""A metadata value."""
 
 
 def number_of(count: int, noun: str) -> str:
-    """A number of things: `1 shard`, `2 shards`, `1,000 shards`.
+    """A count with its noun: `1 shard`, `2 shards`, `1,000 shards`.
 
     Args:
         count: How many.
-        noun: What one is called; its plural has an `s`.
+        noun: The noun in the singular; its plural is formed with `s`.
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,11 +1,11 @@
-"""Small cells: counts of a sensitive dataset that are shown as "< 11", because few patients are soon one patient.
+"""Small cells: counts of a sensitive dataset shown as "< 11", because a small group can identify a patient.
 
-What a person sees goes through here once, where it leaves the project: metadata and tables (`orchestration.metadata`),
+All output passes through here once, where it leaves the project: metadata and tables (`orchestration.metadata`),
 results of checks (`orchestration.checks`), errors of steps, data cards, and what the commands print. Receipts keep the
-true counts, which proofs compare, in files that their owner alone reads.
+true counts, which proofs compare, in files that only their owner can read.
 
-A number is hidden unless it is known to count no people: sentences come from every corner of the project, and one that
-hides too much does no harm. Zero is shown. What can be inferred from sums and differences is not looked for.
+A number is hidden unless it is known not to count people: sentences come from all over the project, and hiding too much
+does no harm. Zero is shown. Counts that can be inferred from sums and differences are not protected.
 """
 
 import re
@@ -32,7 +32,7 @@ _SAFE_NAMES = {
     "accepted",
     "declaration",
 }
-"""Entries and columns that count no people and no documents, and words of the declaration, which are compared."""
+"""Entries and columns that do not count people or documents, or that repeat settings of the declaration."""
 _POSITION = (
     r"row|line|record|note|patient|document|byte|chunk|number|id|version|step|column|position|part|shard|exit code"
 )
@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"(?<![\w/#\-])(?<!\d[.,:])(?<!\w[.])([1-9]\d{0,5})(?![\w/%
 
 @dataclass(frozen=True)
 class SmallCells:
-    """Counts from 1 to `below` - 1 are shown as "< below"; with `below` 1 or less all are shown as they are."""
+    """Shows counts from 1 to `below` - 1 as "< below"; with `below` 1 or less all counts are shown."""
 
     below: int
 
@@ -59,12 +59,12 @@ class SmallCells:
         return self._hidden if self._is_small(number) else f"{number:,}"
 
     def text(self, sentence: str) -> str:
-        """A sentence without small counts. Positions (`row 3`), dates, versions, parts of a number and counts of what
-        holds no people (`4 shards`) stay."""
+        """A sentence without small counts. Positions (`row 3`), dates, versions, parts of a number and counts of things
+        other than people (`4 shards`) stay."""
         return _NUMBER.sub(lambda m: self._told(sentence, m), sentence) if self.below > 1 else sentence
 
     def entries(self, shown: Mapping[str, Shown]) -> dict[str, Shown]:
-        """Metadata by name without small counts. Of Dagster's own entries, which have to be numbers, such ones go."""
+        """Metadata by name without small counts. Dagster's own entries, which must be numbers, are removed instead."""
         found = {}
         for name, value in shown.items():
             hidden = value if self.below <= 1 or name in _SAFE_NAMES else self._value(value)
@@ -102,10 +102,10 @@ class SmallCells:
         if isinstance(value, Location):
             return value
         if isinstance(value, str):
-            # a number as a text is a setting, which cannot change
+            # a number given as text is a setting, not a count
             return value if value.isdigit() else self.text(value)
         if isinstance(value, float):
-            return value  # a share or a time, no count
+            return value  # a share or a time, not a count
         return self._hidden if self._is_small(int(value)) else value
 
 

@@ -37,7 +37,7 @@ class KeyedSources(DatasetDeclaration):
         return True
 
     def source_digests(self) -> SourceDigests:
-        """What stands for local source files; ConfigError when the key is not in the environment."""
+        """What stands for local source files; raises ConfigError when the key is not in the environment."""
         return SourceDigests(self.source_key.load("source_key") if self.source_key is not None else None)
 
 

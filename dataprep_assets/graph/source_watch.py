@@ -1,9 +1,9 @@
-"""Whether a source changed since it was planned: the question that automation asks of a dataset, again and again.
+"""Whether a source changed since it was planned; automation asks this regularly.
 
-The question is cheap. A source is listed, or asked for its commit; no file is read, fetched or written. Only where the
-listing is another than at the last look, it is compared with the plan that is there, and told in words.
+Asking is cheap. A source is listed, or asked for its commit; no file is read, fetched or written. Only if the listing
+differs from the last look is it compared with the present plan, and the difference described in words.
 
-Entry points: `SourceWatch`, which a wing gives to the spec that reads the source, and `look`.
+Entry points: `SourceWatch`, which a wing puts into the spec that reads the source, and `look`.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,30 +21,29 @@ EDITED = "files were edited in place, with the same names and sizes"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceIdentity:
-    """What a source lists now, in two digests; equal ones say that nothing was done to the source.
+    """Two digests of a source's present listing; if both are equal, the source did not change.
 
     Attributes:
-        listing: Of everything that the plan knows as well: names, sizes, versions, commits.
-        stamps: Of what the plan does not know: the times of files of this machine, which have no version before they
-            are read. Empty where there is nothing of the kind.
+        listing: Digest of what the plan has too: names, sizes, versions, commits.
+        stamps: Digest of what the plan does not have: the modification times of local files, which have no version
+            until they are read. Empty if there are none.
     """
 
     listing: str
     stamps: str = ""
 
     def __str__(self) -> str:
-        """As a cursor and a tag hold it."""
+        """The identity as text, for cursors and tags."""
         return f"{self.listing[:32]}.{self.stamps[:32]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceWatch:
-    """How a source is asked for changes. Both functions raise DataprepError where it cannot be listed.
+    """How a source is asked for changes. Both functions raise DataprepError if it cannot be listed.
 
     Attributes:
-        identity: What the source lists now.
-        changes: What of the source is not as the plan in the store has it, in words without names of files; empty where
-            nothing is.
+        identity: Returns the source's present identity.
+        changes: Describes how the source differs from the plan in the store, without names of files; "" if it does not.
     """
 
     identity: Callable[[ArtifactStore], SourceIdentity]
@@ -53,7 +52,7 @@ class SourceWatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What was found: the source's `identity` now, and in words what changed; empty where nothing did."""
+    """The result of a look: the source's present `identity`, and a description of the changes; "" if there are none."""
 
     identity: str
     change: str = ""
@@ -63,10 +62,9 @@ def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> Look:
     """Ask whether the source changed.
 
     Args:
-        watch: How it is asked.
+        watch: How the source is asked.
         store: Where the plan is.
-        seen: The identity at the last look that found everything as planned, or was followed by a run; None at the
-            first.
+        seen: The identity at the last look that found no change or was followed by a run; None at the first look.
     """
     identity = watch.identity(store)
     now = str(identity)
@@ -79,7 +77,7 @@ def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> Look:
 
 
 def identity_of(listing: Iterable[object], stamps: Iterable[object] = ()) -> SourceIdentity:
-    """The identity of a listing, whatever its order; lines are JSON values."""
+    """The identity of a listing, independent of its order; entries are JSON values."""
     stamped = sorted(stamps, key=repr)
     return SourceIdentity(
         listing=digest_value(sorted(listing, key=repr)), stamps=digest_value(stamped) if stamped else ""
@@ -87,7 +85,10 @@ def identity_of(listing: Iterable[object], stamps: Iterable[object] = ()) -> Sou
 
 
 def time_of(path: Path, label: str) -> int:
-    """When a file of this machine was last changed, in nanoseconds; SourceError, naming `label`, when it is gone."""
+    """Modification time of a local file, in nanoseconds.
+
+    Raises SourceError, naming `label`, if the file is gone.
+    """
     try:
         return path.stat().st_mtime_ns
     except OSError as error:
@@ -95,5 +96,5 @@ def time_of(path: Path, label: str) -> int:
 
 
 def in_words(counts: Iterable[tuple[int, str, str]]) -> str:
-    """`1 file added, 2 shards new`, of (count, noun, what happened) without those that are 0."""
+    """Join (count, noun, what happened) to `1 file added, 2 shards new`, leaving out zero counts."""
     return ", ".join(f"{count:,} {noun if count == 1 else noun + 's'} {verb}" for count, noun, verb in counts if count)

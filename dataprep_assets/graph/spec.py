@@ -1,8 +1,8 @@
 """The specification of an artifact: everything about it that more than one place needs, said once.
 
-From the list of a dataset's specs follow its Dagster assets and checks (`orchestration`), the runs that make it
-(`runs`), what of it is stale and why (`status`), what is swept. A wing's `component.py` makes the list; each spec is
-written beside the build that it names. Nothing here imports Dagster.
+A dataset's Dagster assets and checks (`orchestration`), the runs that make it (`runs`), the stale artifacts (`status`)
+and what is swept all follow from its list of specs. A wing's `component.py` makes the list; each spec is written beside
+the build function that it names. Nothing here imports Dagster.
 """
 
 import os
@@ -42,15 +42,16 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Partitions:
-    """The partitions of one or several artifacts, which share this object: same object, same partitions.
+    """The partitions of one or more artifacts. Artifacts that share this object have the same partitions.
 
     Attributes:
-        keys: The partition keys in order, as the plan in this store has them; MissingArtifactError before there is one.
-        dynamic: Name of Dagster's dynamic partitions, which the artifact that plans them registers; None where the
-            declaration fixes them.
-        noun: What a person calls one of them.
-        ranges: How `dataprep run` cuts them into runs; by default one run has all.
-        fixed_keys: The keys, where the declaration fixes them.
+        keys: Returns the partition keys in order, from the plan in the store; raises MissingArtifactError if there is
+            no plan yet.
+        dynamic: Name of Dagster's dynamic partitions, which the artifact that plans them registers; None if the
+            declaration fixes the keys.
+        noun: The noun for one partition.
+        ranges: How `dataprep run` cuts the partitions into runs; by default one run has all of them.
+        fixed_keys: The keys, if the declaration fixes them.
     """
 
     keys: Callable[[ArtifactStore], Sequence[str]]
@@ -71,9 +72,9 @@ class Partitions:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunStep:
-    """Which run of `dataprep run` makes an artifact: consecutive specs with the same step are made in one run.
+    """The run of `dataprep run` that makes an artifact: consecutive specs with the same step are made in one run.
 
-    `title` is told the store, all partitions of the step and those of this run (both empty for unpartitioned ones).
+    `title` is called with the store, all partitions of the step and those of this run (both empty if unpartitioned).
     """
 
     title: Callable[[ArtifactStore, Sequence[str], Sequence[str]], str]
@@ -86,7 +87,7 @@ class RunStep:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherDataset:
-    """An artifact of another dataset that something is made of."""
+    """An artifact of another dataset, as an input."""
 
     dataset: str
     name: str
@@ -105,8 +106,8 @@ class BuildRequest:
         store: Where the dataset's artifacts are.
         partitions: Which partitions to build; empty for an unpartitioned artifact.
         workers: Worker processes, or threads, to use.
-        progress: Counts and shows what is done.
-        warn: Tells a person something that does not fail the build.
+        progress: Counts and shows the work done.
+        warn: Called with a message that does not fail the build.
     """
 
     store: ArtifactStore
@@ -120,8 +121,8 @@ class BuildRequest:
 class Proof:
     """One proof of an artifact, an asset check in the UI.
 
-    `version` is raised when the proof becomes stricter or is mended: verdicts remembered from older versions no longer
-    count. One that is not `blocking` is told without holding up what is downstream.
+    `version` is increased when the proof becomes stricter or is corrected: remembered verdicts of older versions no
+    longer count. A proof that is not `blocking` is reported without stopping what is downstream.
     """
 
     name: str
@@ -131,7 +132,7 @@ class Proof:
 
 
 Examine = Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]]
-"""From a store and the partitions of the run to the finding of each proof, by name; empty when unpartitioned."""
+"""Examines the run's partitions (empty: unpartitioned) in a store; yields the name and finding of each proof."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +145,8 @@ class Proofs:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What building one partition reads: bytes of its source as stored, how many of them have to be fetched first, and
-    whether they are tokenized."""
+    """What building one partition reads: the bytes of its source as stored, how many of them have to be fetched first,
+    and whether they are tokenized."""
 
     source_bytes: int
     fetch_bytes: int = 0
@@ -153,7 +154,7 @@ class Reading:
 
 
 def no_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    """No metadata beyond what every artifact has."""
+    """The default of `ArtifactSpec.metadata`: nothing beyond what every artifact has."""
     return {}
 
 
@@ -167,41 +168,41 @@ class ArtifactSpec:
     """One artifact of a dataset.
 
     Attributes:
-        declaration: The dataset.
+        declaration: The dataset's declaration.
         name: The asset's name, and the artifact's unless `artifact` says otherwise.
-        split: The split, for an artifact of one.
+        split: The split, if the artifact belongs to one.
         description: First paragraph of the asset's page in the UI.
         kinds: Dagster's kinds, shown as badges.
         inputs: What it is made of; the arrows of the graph.
-        step: In which run `dataprep run` makes it.
-        build: Makes what the request names, or reuses it where it is current; yields each outcome as it is known.
-        recipes: How each of these partitions (one None for an unpartitioned artifact) is to be made now. Called only
-            when the inputs are there.
-        proofs: Its asset checks; of a sensitive dataset `closed_files` adds one.
-        partitions: None for an unpartitioned artifact.
-        plans: Dynamic partitions that it fixes: they are registered when it is built.
+        step: The run of `dataprep run` that makes it.
+        build: Makes what the request names, or reuses it if it is current; yields each outcome as it is known.
+        recipes: Returns the present recipe of each of the given partitions (None for an unpartitioned artifact). Called
+            only when the inputs are there.
+        proofs: Its asset checks; `closed_files` adds one if the dataset is sensitive.
+        partitions: Its partitions; None for an unpartitioned artifact.
+        plans: Dynamic partitions that it plans: they are registered when it is built.
         pool: Dagster's concurrency pool.
-        metadata: What a person sees of a finished one beside counts and location.
-        version: Version of the step that makes it, as its recipes have it; another one may give other bytes.
-        rows: How many rows a finished one has; None where it has none to count.
-        columns: Name → type of each column of its rows, in the words of its format; empty where rows have no columns.
-        artifact: Name and partition on disk where they do not follow from `name`, `split` and the partition.
-        verification: How thoroughly a finished one is read before it is believed; default: as the dataset declares.
-        kept: False for an artifact without files, which is what its build reports of others.
-        foresee: As `build`, into a scratch store, for `status`: what it yields without an error is there for what is
-            downstream to be compared with. For artifacts that are cheap to make; fetches nothing. It may also let
-            stand what is there, and yield that.
-        reads: What building each of these partitions reads of the source; for those that read it.
-        published_to: Where a finished one was published to, for trainers; for those that are.
-        names_places: For an artifact whose bytes or key name a place, such as the folder that a trainer reads: the
+        metadata: Metadata of a finished artifact for the UI, in addition to counts and location.
+        version: Version of the step that makes it, as in its recipes; another version may give other bytes.
+        rows: Returns the number of rows of a finished artifact; None if it has no rows to count.
+        columns: Name → type of each column of its rows, in the terms of its format; empty if rows have no columns.
+        artifact: Name and partition on disk, if they do not follow from `name`, `split` and the partition.
+        verification: How thoroughly a finished artifact is verified before it is reused; default: as declared.
+        kept: False for an artifact without files, whose build only reports on others.
+        foresee: As `build`, but into a scratch store, for `status`: downstream artifacts are compared with what it
+            yields without an error. For artifacts that are cheap to make; fetches nothing. It may also yield the
+            artifact that is there, unchanged.
+        reads: What building each of the given partitions reads of the source; for artifacts that read it.
+        published_to: Where a finished artifact was published for trainers; for artifacts that are published.
+        names_places: For an artifact whose bytes or key contain a place, such as the folder that a trainer reads: the
             sources of its recipe that are digests of places. A lock compares the rest of its recipe, not its bytes.
-        adopt: Commits the plan in which the given partitions have the given source files, if that has the given key; of
-            a plan that depends on those before it, which a fresh machine does not have.
-        listed: Names of the source files as they are now, of an artifact whose recipe has but a digest of them.
-        records_source: It records what the source is now; whatever fails on its source may have it made anew first
-            (`orchestration.anew`).
-        places: Opens it to say where documents lie in it; None where it holds none.
-        watch: How the source of the dataset is asked for changes, of the artifact that reads or lists it.
+        adopt: Commits a plan in which the given partitions have the given source files, if it has the given key. For a
+            plan that depends on earlier plans, which a fresh machine does not have.
+        listed: Names of the present source files, for an artifact whose recipe has only a digest of them.
+        records_source: Whether it records the present state of the source. A step that fails on its source may have it
+            made again first (`orchestration.anew`).
+        places: Opens the artifact to say where documents are in it; None if it holds no documents.
+        watch: How the dataset's source is asked for changes; for the artifact that reads or lists the source.
     """
 
     declaration: DatasetDeclaration
@@ -235,12 +236,12 @@ class ArtifactSpec:
     watch: SourceWatch | None = None
 
     def __post_init__(self) -> None:
-        # here, because no artifact of a sensitive dataset may be without it
+        # added here, because no artifact of a sensitive dataset may be without it
         if self.declaration.sensitive and self.kept:
             object.__setattr__(self, "proofs", self._with_closed_files())
 
     def _with_closed_files(self) -> Proofs:
-        """Its proofs, and the one that nobody but the owner may read what is on this machine."""
+        """Its proofs, and the proof that only the owner can read its files on this machine."""
         others = self.proofs.proofs if self.proofs is not None else ()
         if any(proof.name == CLOSED_TO_OTHERS for proof in others):
             assert self.proofs is not None
@@ -253,7 +254,7 @@ class ArtifactSpec:
     def _examine(
         self, others: Examine | None, store: ArtifactStore, partitions: Sequence[str]
     ) -> Iterator[tuple[str, Finding]]:
-        # all of the dataset beside an unpartitioned artifact: staging, spools and verdicts of every other one
+        # with an unpartitioned artifact the whole dataset: staging, spools and verdicts of every other artifact
         examined = [self.located(store, partition) for partition in partitions]
         places = places_of(store, self.declaration.dataset, examined)
         yield CLOSED_TO_OTHERS, closed_to_others(places, os.environ.get("DAGSTER_HOME"))
@@ -267,11 +268,11 @@ class ArtifactSpec:
 
     @property
     def noun(self) -> str:
-        """What a person calls one partition of it."""
+        """The noun for one of its partitions."""
         return self.partitions.noun if self.partitions is not None else "artifact"
 
     def slots(self, store: ArtifactStore) -> Sequence[str | None]:
-        """The partitions it should have now, or one None; MissingArtifactError before they are planned."""
+        """The partitions that it should have, or one None; raises MissingArtifactError if they are not planned yet."""
         return [None] if self.partitions is None else self.partitions.keys(store)
 
     def located(self, store: ArtifactStore, partition: str | None = None) -> Artifact:

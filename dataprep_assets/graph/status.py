@@ -1,11 +1,10 @@
-"""What of a dataset is not as it should be, and why: what `dataprep status` says and a second run asks first.
+"""Finds the stale artifacts of a dataset, and why: what `dataprep status` says and a second run asks first.
 
-Every layer is examined, and each artifact compared with its own recipe and its own receipt, as they will be when what
-it is made of has been built. That can be told before anything is built in two cases. What a spec can foresee (a
-manifest is made of a listing, a snapshot of digests) is made in a scratch folder over the store, and what lies
-downstream is compared with that. What is only damaged comes back with the content of its receipt. Else the new content
-is not known before it is there: everything downstream is stale because of it, and `provisional`, since it is kept if
-its input comes out as it was.
+Every artifact is compared with its own receipt and with its recipe as it will be once its inputs are built. Two kinds
+of inputs are known before anything is built. What a spec can foresee (a manifest is made of a listing, a snapshot of
+digests) is made in a scratch folder that overlays the store, and downstream artifacts are compared with that. What is
+only damaged will have the content of its receipt again. Otherwise the new content is not known: everything downstream
+is stale because of it, and `provisional`, since it is kept if its input comes out unchanged.
 """
 
 import tempfile
@@ -31,13 +30,13 @@ class Stale:
     """An artifact that has to be built again.
 
     Attributes:
-        name: The artifact, or the asset where its partitions are not planned yet.
+        name: The artifact, or the asset if its partitions are not planned yet.
         kind: absent, damaged, input changed, settings changed, older version, recipe changed, or check failed.
         reason: The same in one sentence.
-        provisional: Stale for the sake of an input alone, whose new content is not known yet: kept if that comes out
-            as it was.
-        spec: What it is an artifact of.
-        partition: Its partition, of a partitioned one that is planned.
+        provisional: Stale only because of an input whose new content is not known yet: kept if the input comes out
+            unchanged.
+        spec: The spec of the artifact.
+        partition: Its partition; None if it is unpartitioned or not planned.
     """
 
     name: str
@@ -58,14 +57,14 @@ def stale(
     *,
     verification: Verification | None = None,
 ) -> Iterator[Stale]:
-    """Yield what is stale, in build order; nothing when all is up to date. Nothing is written to the store.
+    """Yield the stale artifacts in build order; none if all are up to date. Nothing is written to the store.
 
     Args:
         specs: Those of a dataset, inputs before what is made of them.
-        store: Where its artifacts are; each is read as thoroughly as its spec says, and local sources whole. With an
-            overlay of one (`foreseeing`), what is foreseen can be read from it afterwards.
+        store: Where its artifacts are; each is verified as thoroughly as its spec says, and local sources are read
+            completely. If it is an overlay (`foreseeing`), foreseen artifacts can be read from it afterwards.
         failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
-        verification: How thoroughly every artifact is read, whatever its spec says.
+        verification: How thoroughly every artifact is verified, overriding its spec.
     """
     with foreseeing(store) as view:
         examination = _Examination(view, verification)
@@ -82,7 +81,7 @@ def stale(
 
 @contextmanager
 def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
-    """An overlay of the store, in a temporary folder; an overlay is used as it is."""
+    """Overlay the store with a temporary folder; a store that is an overlay already is used as it is."""
     if isinstance(store, OverlayArtifacts):
         yield store
         return
@@ -93,7 +92,7 @@ def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
 class _Examination:
     """One pass over the specs of a dataset, inputs first.
 
-    `found` are the stale slots of each spec; `open` those of them whose new content is not known (yet).
+    `found` has the stale slots of each spec; `open` those of them whose new content is not known (yet).
     """
 
     def __init__(self, view: OverlayArtifacts, verification: Verification | None) -> None:
@@ -112,7 +111,7 @@ class _Examination:
             yield self._not_planned(spec, "absent", f"not planned yet: {error}")
             return
         if not spec.kept:
-            # it has no files of its own: what it reports is as fresh as the content of what it is made of
+            # it has no files of its own: what it reports is as fresh as the content of its inputs
             if (cause := self._upstream(self._open, spec, None)) is not None:
                 yield self._not_planned(spec, cause.kind, cause.reason)
             return
@@ -154,16 +153,16 @@ class _Examination:
                 yield told(change)
             elif (change := self._damage(spec, artifact, receipt)) is not None:
                 self._view.withheld.add(artifact)
-                # its receipt says what it will be again; where its files are read as well, it is foreseen
+                # its receipt says what it will be again; if its files are read too, it is foreseen
                 yield told(change, content_known=recipe is not None and spec.foresee is None)
             elif recipe is None:
                 if (cause := unknown[slot] or self._upstream(self._found, spec, slot)) is not None:
                     yield told(cause, provisional=not self._gains_input(spec, receipt))
-                else:  # an input that cannot be read: building it says the same
+                else:  # an input cannot be read: building says the same
                     yield told(Change(kind="input changed", reason=refused[slot]))
 
     def _gains_input(self, spec: ArtifactSpec, receipt: Receipt) -> bool:
-        """Whether a stale input is one more partition than the artifact was made of: that changes it for certain."""
+        """Whether a stale input is a partition that the artifact was not made of: then it will certainly change."""
         known = receipt.recipe.get("upstream", {})
         for source in spec.inputs:
             if isinstance(source, ArtifactSpec) and any(name.startswith(f"{source.name}/") for name in known):
@@ -185,14 +184,14 @@ class _Examination:
         return Change(kind="damaged", reason=f"damaged: {defects[0]}" + _more(len(defects))) if defects else None
 
     def _foresee_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
-        """Foresee what of the inputs these slots have to be compared with; only what is there is compared."""
+        """Foresee the inputs that these slots have to be compared with; absent slots need no comparison."""
         for source in spec.inputs:
             if isinstance(source, ArtifactSpec) and slots and (left := self._open.get(source)):
                 together = source.partitions is not None and source.partitions is spec.partitions
                 self._foresee(source, [slot for slot in left if slot in slots or not together])
 
     def _foresee(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
-        """Make these stale slots in the scratch folder, where that is cheap and their own inputs are known."""
+        """Make these stale slots in the scratch folder, if that is cheap and their own inputs are known."""
         wanted = [slot for slot in slots if self._upstream(self._open, spec, slot) is None]
         if spec.foresee is None or not wanted:
             return
@@ -202,12 +201,12 @@ class _Examination:
                 if outcome.error is None:
                     self._open[spec].pop(outcome.partition if spec.partitions is not None else None)
         except DataprepError:
-            return  # then what is downstream is stale because of it
+            return  # then everything downstream is stale because of it
 
     def _upstream(
         self, among: Mapping[ArtifactSpec, Mapping[str | None, Stale]], spec: ArtifactSpec, slot: str | None
     ) -> Change | None:
-        """That an input of a slot is among the stale: of the same partition where both are cut alike, else any."""
+        """A change if an input of a slot is `among` the stale: the same partition if partitioned alike, else any."""
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):
                 continue
@@ -226,7 +225,7 @@ class _Examination:
 def _recipes(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
 ) -> tuple[dict[str | None, Recipe], dict[str | None, str]]:
-    """The recipe of each slot; of those that have none now, why."""
+    """The recipe of each slot; and for slots without one, the reason."""
     known: dict[str | None, Recipe] = {}
     refused: dict[str | None, str] = {}
     left, last = deque(slots), ""
@@ -236,7 +235,7 @@ def _recipes(
                 known[left.popleft()] = recipe
         except DataprepError as error:
             refused[left.popleft()] = str(error)
-            if str(error) == last:  # it is about all of them
+            if str(error) == last:  # the error concerns all slots
                 refused |= dict.fromkeys(left, last)
                 break
             last = str(error)
@@ -252,23 +251,23 @@ def _because_of(one: Stale) -> Change:
 
 
 def never_built(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> bool:
-    """Whether no artifact of a dataset is there: told by receipts alone, without a look at its source."""
+    """Whether no artifact of a dataset is there, judged by receipts without reading its source."""
     return not any(_some_there(spec, store) for spec in specs if spec.kept)
 
 
 def _some_there(spec: ArtifactSpec, store: ArtifactStore) -> bool:
     try:
         return any(store.receipt(spec.located(store, slot)) is not None for slot in spec.slots(store))
-    except MissingArtifactError:  # it is not planned
+    except MissingArtifactError:  # not planned yet
         return False
-    except IntegrityError:  # a receipt that is damaged is there
+    except IntegrityError:  # a damaged receipt is a receipt
         return True
 
 
 def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[Artifact]:
-    """Yield the artifacts that are in no plan any more: a source lost files, its shards were cut anew, a split went.
+    """Yield the artifacts that are no longer planned, because files, shards or splits changed.
 
-    Nothing reads them, and nothing removes them unasked (`graph.prune`).
+    Nothing reads them, and only `graph.prune` removes them.
     """
     planned: dict[str, set[str]] = {}
     for spec in specs:
@@ -277,7 +276,7 @@ def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[A
         if spec.partitions is not None:
             try:
                 keys = spec.partitions.keys(store)
-            except DataprepError:  # without a plan nothing can be said to have left it
+            except DataprepError:  # without a plan nobody can say what is no longer in it
                 return
             planned.setdefault(spec.name, set()).update(keys)
         elif spec.split is not None and spec.artifact is None:
@@ -290,5 +289,5 @@ def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[A
 
 
 def sweep(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
-    """Remove what killed runs left beside the artifacts of a dataset of which nothing is stale."""
+    """Remove what killed runs left beside the artifacts of a dataset that is up to date."""
     store.sweep([artifact for spec in specs for artifact in spec.artifacts(store)])

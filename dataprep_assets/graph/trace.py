@@ -1,9 +1,9 @@
 """From a place in training data to the document and its source row, and back to every place of that document.
 
-`trace(tracer, token=123, split="train")` answers a `Question` with a `Trace` for each document that it names: one for
-a token, several for a training sample, all that share it for a hash. A pipeline's wing gives the `Tracer`
-(`DatasetComponent.tracer`); artifacts say where documents lie in them (`ArtifactSpec.places`). Everything is read from
-finished artifacts, by mapping or by ranges, so a question needs neither the source nor a run.
+`trace(tracer, token=123, split="train")` answers a `Question` with a `Trace` for each matching document: one for a
+token, several for a training sample, all documents with the same hash for an id. A wing provides the `Tracer`
+(`DatasetComponent.tracer`); artifacts say where documents are in them (`ArtifactSpec.places`). Everything is read from
+finished artifacts, by memory maps or byte ranges, so a question needs neither the source nor a run.
 """
 
 from abc import ABC, abstractmethod
@@ -19,29 +19,29 @@ __all__ = ["Question", "SourceBytes", "Trace", "Tracer", "trace"]
 _WHERE = frozenset({"split", "shard", "file", "sample"})
 """Fields of a question that say where to look; each other one is a way to ask."""
 _SHOWN = 400
-"""Characters of a document's text that a person is shown; JSON has them all."""
+"""Most characters of a document's text in the output; JSON has the whole text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is looked for: exactly one of the ways, within a split, shard or file where that is given.
+    """What to look for: exactly one way to ask, within a split, shard or file if that is given.
 
     Attributes:
-        split: A split (of a blend, a dataset), which numbers refer to.
-        shard: A partition of token bins, which numbers refer to instead: `train-00003`.
+        split: The split (in a blend, the dataset) that numbers refer to.
+        shard: The partition of token bins that numbers refer to instead: `train-00003`.
         token: Position in the stream, from 0.
         document: Number of a document in the stream, from 0.
         row: Row of the source file `file`, from 1; with `shard` instead, the number of a document in it, from 0.
         file: A source file, as the manifest names it.
         id: A document's id: the value of `document.id_field`.
         text: A document's whole text.
-        megatron_index: Number of a sequence of the split's (or shard's) Megatron index.
-        mds_sample: Number of a sample of the split's MDS view.
+        megatron_index: Number of a sequence in the split's (or shard's) Megatron index, from 0.
+        mds_sample: Number of a sample in the split's MDS view, from 0.
         npy_shard: An npy shard of a release: `train_000003`.
-        sample: Number of a sample in `npy_shard`.
-        packed_row: Row of the packed file of `shard`, from 0: of a chat blend, or of a month of notes.
-        tfrecord_row: Record of the directory of `split`, from 0, in the order of its files; with `shard` instead,
-            of this one file. Of notes, in TFRecord or ArrayRecord alike.
+        sample: Number of a sample in `npy_shard`, from 0.
+        packed_row: Row of the packed file of `shard`, from 0, in a chat blend or a month of notes.
+        tfrecord_row: For notes: record in the directory of `split`, from 0, in the order of its files, or with `shard`
+            in that one file. The same for TFRecord and ArrayRecord.
     """
 
     split: str | None = None
@@ -74,13 +74,13 @@ class Question:
 
     @property
     def way(self) -> str:
-        """The name of the way that is given."""
+        """The name of the field by which the question asks."""
         return next(f.name for f in fields(self) if f.name not in _WHERE and getattr(self, f.name) is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceBytes:
-    """Which bytes of its source file a row is, the line's end left out: `[start, stop)`; or why there are none."""
+    """The bytes `[start, stop)` of a row in its source file, without the line's end; or why there are none."""
 
     start: int = 0
     stop: int = 0
@@ -98,19 +98,18 @@ class SourceBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One document: where it came from, and every place of it.
+    """One document: where it came from, and every place that holds it.
 
     Attributes:
         dataset: The dataset.
-        split: Its split (of a blend, its dataset).
+        split: Its split (in a blend, its dataset).
         document: Its number in the split, from 0.
         file: Its source file, as the manifest names it.
         row: Its row there, from 1.
         tokens: How many tokens it has.
-        places: Where they lie.
-        text: Decoded from them; None for sensitive data, or where it was not asked for.
-        source_bytes: Which bytes of the source file the row is; None where it was not asked for
-            (`Tracer.source_bytes`).
+        places: Where these tokens are.
+        text: The decoded tokens; None for sensitive data, or if not asked for.
+        source_bytes: The bytes of the row in the source file; None if not asked for (`Tracer.source_bytes`).
     """
 
     dataset: str
@@ -137,7 +136,7 @@ class Trace:
         return value if self.text is not None else {k: v for k, v in value.items() if k != "text"}
 
     def lines(self) -> Iterator[str]:
-        """For a person, the source first."""
+        """The trace as lines of text, the source first."""
         yield self.source
         if self.source_bytes is not None:
             yield f"  {self.source_bytes}"
@@ -169,34 +168,34 @@ def _number(value: int | list[int]) -> str:
 
 
 class Tracer(ABC):
-    """Answers questions about one dataset. Opening it reads receipts; what a question needs is mapped when asked.
+    """Answers questions about one dataset. Opening it reads receipts; files are mapped when a question needs them.
 
-    `notes` tells which artifacts hold documents and could not be asked, and why.
+    `notes` says which artifacts hold documents but could not be opened, and why.
     """
 
     notes: Sequence[str] = ()
 
     @abstractmethod
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
-        """The documents that a question names, in stream order; `decode` their texts unless told otherwise.
+        """The documents that match a question, in stream order, with their texts if `decode`.
 
-        NotFoundError when there is none; ConfigError for a question that this dataset cannot answer.
+        Raises NotFoundError if there is none, ConfigError for a question that this dataset cannot answer.
         """
 
     def source_bytes(self, found: Trace) -> SourceBytes | None:
-        """Which bytes of its source file the row of a trace is, read from the source; None where no pipeline says.
+        """The bytes of a trace's row in its source file; None if the pipeline cannot say.
 
-        A question of its own: it reads the source up to the row, which no other one needs.
+        Separate from `find`, because it reads the source up to the row, which nothing else needs.
         """
         return None
 
 
 def trace(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:
-    """Every document that a question names: `trace(tracer, token=123, split="train")`.
+    """Every document that matches a question: `trace(tracer, token=123, split="train")`.
 
     Args:
-        tracer: Of the dataset.
-        decode: Whether to decode the documents' texts; those of sensitive data never are.
+        tracer: The tracer of the dataset.
+        decode: Whether to decode the documents' texts; those of sensitive data are never decoded.
         question: The fields of `Question`.
     """
     return tracer.find(Question(**question), decode=decode)

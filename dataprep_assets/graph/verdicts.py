@@ -1,10 +1,9 @@
 """Examines many partitions in parallel, and remembers the verdicts.
 
 The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the digest of the
-content that was examined and the version of each proof, so that a check can speak of all partitions after a run that
-touched a few: those whose content and proofs have not changed need no second reading. A partition that the run is about
-needs none either, where its artifact can tell that nothing that its proofs look at is other than it was. It is a cache:
-deleting it costs time only.
+examined content and the version of each proof. So after a run that touched a few partitions a check can judge all of
+them: those whose content and proofs are unchanged need not be read again. Nor does a partition of the run itself, if
+its artifact knows that nothing its proofs look at has changed. The verdicts are a cache: deleting them only costs time.
 
 Entry points: `of_all_partitions`; `prove_all`, `proven`; `remember`, `remembered`.
 """
@@ -33,7 +32,7 @@ Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 
 
 class Subject(Protocol):
-    """What a partition's proofs are given: it knows its artifact."""
+    """What the proofs of a partition are called with; it knows its artifact."""
 
     @property
     def artifact(self) -> Artifact: ...
@@ -45,13 +44,13 @@ S = TypeVar("S", bound=Subject)
 def prove_all(
     subjects: Iterable[S], prove: Callable[[S], dict[str, Finding]], workers: int, *, engine: Engine = ON_PROCESSES
 ) -> Verdicts:
-    """Run `prove` on each subject in parallel; yields partitions with their findings as they are done.
+    """Run `prove` on each subject in parallel; yields each partition with its findings when it is done.
 
     Args:
-        subjects: What the proofs of each partition are given; pickled into the workers.
-        prove: Picklable; raises for bugs alone, and what it raises is raised here.
-        workers: Workers at most.
-        engine: Who works.
+        subjects: One for each partition; pickled into the workers.
+        prove: Must be picklable; raises only for bugs, which are raised again here.
+        workers: Largest number of workers.
+        engine: Who does the work.
     """
     tasks = [Task(TaskId(subject.artifact.partition or "", "proofs"), prove, (subject,)) for subject in subjects]
     if not tasks:
@@ -72,10 +71,10 @@ def proven(
     proofs: Iterable[Proof],
     prove: Callable[[Path, Receipt], dict[str, Finding]],
 ) -> dict[str, Finding]:
-    """What `prove` finds in an artifact's directory and receipt. Where these cannot be read, all of `proofs` fail."""
+    """The findings of `prove` on an artifact's directory and receipt. If these cannot be read, all of `proofs` fail."""
     try:
         receipt, directory = store.require(artifact), store.local(artifact)
-    except DataprepError as error:  # a receipt that cannot be read is the finding
+    except DataprepError as error:  # an unreadable receipt is the finding
         return {proof.name: Finding(passed=False, summary=str(error)) for proof in proofs}
     return prove(directory, receipt)
 
@@ -91,21 +90,21 @@ def of_all_partitions(
     noun: str = "shard",
     unchanged: Callable[[str], bool] = lambda partition: False,
 ) -> Iterator[tuple[str, Finding]]:
-    """One finding of each proof for all partitions of an artifact, whatever partitions the run is about.
+    """One finding of each proof for all partitions of an artifact, whichever partitions the run is about.
 
     Args:
         store: Where the artifacts are.
-        proofs: Those that `prove` makes findings of.
-        partitions: All that there are.
-        examined: Those of the run: they are proven, and their verdicts remembered. For the others the remembered
-            verdict on their present content counts, so the latest result is about all, and a bad partition stays
-            visible until it is mended. A memory from before a proof existed, or of an older version of it, counts as
-            none.
-        artifact: The artifact of a partition.
+        proofs: The proofs that `prove` carries out.
+        partitions: All partitions of the artifact.
+        examined: The partitions of the run: they are proven, and their verdicts remembered. For the others the
+            remembered verdict on their present content counts, so the latest result is about all partitions, and a bad
+            one stays visible until it is repaired. A verdict from before a proof existed, or of an older version of it,
+            does not count.
+        artifact: Returns the artifact of a partition.
         prove: Yields the findings of the given partitions.
-        noun: What a person calls a partition.
-        unchanged: Whether the files of a partition, and all else that its proofs read, are what its receipt says. Asked
-            of those of the run whose receipt passed every proof before: they are not proven again.
+        noun: The noun for one partition.
+        unchanged: Whether the files of a partition, and everything else that its proofs read, are as its receipt says.
+            Asked for partitions of the run whose receipt passed every proof before: if so, they are not proven again.
     """
     stands = {p for p in examined if _passed_before(artifact(p), store, proofs) and unchanged(p)}
     examined = [p for p in examined if p not in stands]
@@ -125,13 +124,13 @@ def of_all_partitions(
 
 
 def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
-    """One finding for all partitions: passes when every one did; lists the bad ones, or shows the first's own table.
+    """One finding for all partitions: it passes if all did, else lists the bad ones, or shows the table of the first.
 
     Args:
         findings: Partition → its finding, of this run or remembered.
         examined: The partitions of this run.
-        unknown: How many have no verdict yet.
-        noun: What a person calls a partition.
+        unknown: Number of partitions without a verdict.
+        noun: The noun for one partition.
     """
     bad = {partition: f for partition, f in findings.items() if not f.passed}
     now = sum(partition in findings for partition in examined)
@@ -184,7 +183,7 @@ def remember(
     try:
         receipt = store.require(artifact)
     except DataprepError:
-        return  # nothing there to remember a verdict on
+        return  # there is nothing to remember a verdict on
     path = _memory(artifact, store)
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = {
@@ -201,13 +200,13 @@ def remember(
 
 
 def _identity(receipt: Receipt) -> str:
-    """Digest of all that a receipt claims, but for what was measured while it was made."""
+    """Digest of everything that a receipt claims, except measurements of its build."""
     ledger = receipt.ledger.to_json() if receipt.ledger else None
     return digest_value([receipt.key, receipt.content, dict(receipt.inputs), dict(receipt.facts), ledger])
 
 
 def _passed_before(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Proof]) -> bool:
-    """Whether every proof as it is now passed the artifact with the very receipt that it has."""
+    """Whether the present version of every proof passed the artifact with exactly its present receipt."""
     kept = remembered(artifact, store, proofs)
     if kept is None or not all(finding.passed for finding in kept.values()):
         return False
@@ -219,7 +218,7 @@ def _passed_before(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Pr
 
 
 def remembered(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Proof]) -> dict[str, Finding] | None:
-    """The kept verdicts on an artifact; None unless its present content was examined by each proof as it is now."""
+    """The remembered verdicts on an artifact; None unless each proof, in its present version, examined its content."""
     try:
         value = json.loads(_memory(artifact, store).read_bytes())
         content = store.require(artifact).content
@@ -230,7 +229,7 @@ def remembered(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Proof]
     found = {}
     for proof in proofs:
         kept = dict(value["findings"].get(proof.name, {}))
-        # verdicts from before versions were kept are of the first
+        # verdicts from before versions were kept count as version 1
         if kept.pop("version", 1) != proof.version or not kept:
             return None
         found[proof.name] = Finding(**kept)

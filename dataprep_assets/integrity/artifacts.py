@@ -73,7 +73,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def receipt(self, artifact: Artifact) -> Receipt | None:
-        """The receipt of a finished artifact; None when it is not there. IntegrityError when it is damaged."""
+        """The receipt of a finished artifact; None when it is not there. Raises IntegrityError when it is damaged."""
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
         """The receipts of many artifacts, in order."""
@@ -138,7 +138,7 @@ class ArtifactStore(ABC):
         """Remove an artifact, its receipt first; False where it is being built, and stays as it is.
 
         Can be killed at any moment: what is left is no finished artifact, and is removed by the next call. Raises
-        IntegrityError where other artifacts lie below this one.
+        Raises IntegrityError where other artifacts lie below this one.
         """
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
@@ -146,7 +146,7 @@ class ArtifactStore(ABC):
         sweep(self.directory(artifact) for artifact in artifacts)
 
     def require(self, artifact: Artifact) -> Receipt:
-        """The artifact's receipt; MissingArtifactError when it is not there."""
+        """The artifact's receipt; raises MissingArtifactError when it is not there."""
         receipt = self.receipt(artifact)
         if receipt is None:
             raise MissingArtifactError(
@@ -247,7 +247,7 @@ class LocalArtifacts(ArtifactStore):
 
 
 def of_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:
-    """The receipt found at an artifact's place; IntegrityError when it is that of another artifact or partition.
+    """The receipt found at an artifact's place; raises IntegrityError when it is that of another artifact or partition.
 
     Which dataset it names is not compared: a dataset that got another name keeps what was made under the old one.
     """

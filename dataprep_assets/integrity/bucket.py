@@ -191,7 +191,10 @@ class BucketArtifacts(ArtifactStore):
         return ObjectRanges(self, artifact, receipt, name) if copy is None else None
 
     def _copy(self, artifact: Artifact, receipt: Receipt, names: Iterable[str] | None = None) -> Path:
-        """As `local`, of exactly this receipt's content; MissingArtifactError when it was replaced and is not here."""
+        """As `local`, of exactly this receipt's content.
+
+        Raises MissingArtifactError when it was replaced and is not here.
+        """
         records = [receipt.file(name) for name in names] if names is not None else list(receipt.files)
         publication = self._publication(artifact)
 
@@ -363,7 +366,10 @@ class ObjectRanges:
         return self._receipt.file(self._name).bytes
 
     def read(self, start: int, stop: int) -> bytes:
-        """The bytes `[start, stop)`. MissingArtifactError when the artifact was replaced since its receipt was read."""
+        """The bytes `[start, stop)`.
+
+        Raises MissingArtifactError when the artifact was replaced since its receipt was read.
+        """
         if start >= stop:
             return b""
         for last in (False, True):

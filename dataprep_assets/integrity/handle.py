@@ -41,7 +41,7 @@ class ArtifactHandle:
 
     @classmethod
     def of(cls, store: ArtifactStore, artifact: Artifact) -> "ArtifactHandle":
-        """The handle of a finished artifact; MissingArtifactError when it is not there."""
+        """The handle of a finished artifact; raises MissingArtifactError when it is not there."""
         return cls(store, artifact, store.require(artifact))
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class ArtifactHandle:
     def numbers(self, name: str, dtype: str) -> "npt.NDArray[Any] | RemoteTokens":
         """The little-endian numbers of a headerless file, 1-D, of a NumPy dtype: a memory map, or ranges of the bucket.
 
-        ConfigError when the file is not a whole number of them.
+        Raises ConfigError when the file is not a whole number of them.
         """
         record, element = self.receipt.file(name), np.dtype(dtype).newbyteorder("<")
         if record.bytes % element.itemsize:

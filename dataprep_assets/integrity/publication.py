@@ -192,7 +192,10 @@ class Publication:
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
 
     def replace(self, receipt: Receipt, data: bytes, present: Present) -> None:
-        """Write the receipt `data` over the `present` one; IntegrityError when another run replaced that already."""
+        """Write the receipt `data` over the `present` one.
+
+        Raises IntegrityError when another run replaced that already.
+        """
         try:
             self.store.put(f"{self.artifact}/{NAME}", data, if_version=present.version)
         except ConflictError as error:

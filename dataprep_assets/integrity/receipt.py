@@ -71,7 +71,7 @@ class Receipt:
         return sum(f.bytes for f in self.files)
 
     def file(self, path: str) -> FileRecord:
-        """The record of one data file; MissingArtifactError when the artifact has none of that name."""
+        """The record of one data file; raises MissingArtifactError when the artifact has none of that name."""
         for record in self.files:
             if record.path == path:
                 return record
@@ -119,7 +119,7 @@ def read_receipt(directory: Path) -> Receipt | None:
 
 
 def parse_receipt(data: bytes, where: str) -> Receipt:
-    """A receipt from the bytes of its file; IntegrityError, naming `where`, when they are not one."""
+    """A receipt from the bytes of its file; raises IntegrityError, naming `where`, when they are not one."""
     try:
         value = json.loads(data)
         digest = value.pop("digest")

@@ -54,7 +54,10 @@ def verify_store(store: Store, verification: Verification = "full") -> Iterator[
 
 
 def receipts_below(path: Path) -> Iterator[Receipt]:
-    """The receipts of all artifacts below a path; IntegrityError for one that is damaged. No other file is read."""
+    """The receipts of all artifacts below a path.
+
+    Raises IntegrityError for one that is damaged. No other file is read.
+    """
     return _receipts(_Folder(path.absolute()))
 
 
@@ -76,7 +79,7 @@ class _Tree(ABC):
 
     @abstractmethod
     def receipt(self, path: PurePosixPath) -> Receipt | None:
-        """The receipt there; IntegrityError when it is damaged."""
+        """The receipt there; raises IntegrityError when it is damaged."""
 
     @abstractmethod
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:

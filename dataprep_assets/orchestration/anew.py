@@ -1,8 +1,8 @@
-"""A re-execution repairs: what failed on its source is built once more after the records of that source were.
+"""Lets a re-execution repair: a step that failed on its source is built once more, after the records of that source.
 
-"Re-execute from failure" runs the failed steps alone. When a source file was mended meanwhile, the snapshot of the run
-before, which was green, still has the digest of the damaged file, and everything made of it would be refused. So a
-step whose records (`ArtifactSpec.records_source`) were made by another run makes them anew where it fails on its
+"Re-execute from failure" runs only the failed steps. If a source file was repaired in the meantime, the snapshot of the
+previous run, which was green, still has the digest of the damaged file, and everything made of it would be refused. So
+a step whose records (`ArtifactSpec.records_source`) were made by another run makes them again when it fails on its
 source. Within one run it does not: a file that changes between its snapshot and its reading is refused as damaged.
 """
 
@@ -24,8 +24,8 @@ __all__ = ["built"]
 
 
 def built(context: dg.AssetExecutionContext, spec: ArtifactSpec, request: BuildRequest) -> Iterator[Outcome]:
-    """Yield the outcomes of building partitions; those that fail on their source get a second try where records of
-    another run may be out of date."""
+    """Yield the outcomes of building partitions; those that fail on their source get a second try if their records are
+    of another run and may be out of date."""
     records = [source for source in _records(spec) if not _made_by_this_run(context, source)]
     failed: dict[str, Outcome] = {}
     for outcome in spec.build(request):
@@ -40,7 +40,7 @@ def built(context: dg.AssetExecutionContext, spec: ArtifactSpec, request: BuildR
 
 
 def _records(spec: ArtifactSpec) -> list[ArtifactSpec]:
-    """What a step relies on to know its source, inputs first: a snapshot and the manifest that lists its files."""
+    """The artifacts from which a step knows its source, inputs first: the manifest and the snapshot of its files."""
     direct = [source for source in spec.inputs if isinstance(source, ArtifactSpec) and source.records_source]
     return [record for source in direct for record in (*_records(source), source)]
 
@@ -54,7 +54,7 @@ def _made_by_this_run(context: dg.AssetExecutionContext, record: ArtifactSpec) -
 def _renewed(
     context: dg.AssetExecutionContext, records: Sequence[ArtifactSpec], request: BuildRequest, partition: str
 ) -> bool:
-    """Make the records of a partition anew; False where that fails, too."""
+    """Make the records of a partition again; False if that fails too."""
     for record in records:
         partitions = () if record.partitions is None else (partition,)
         try:
@@ -71,7 +71,7 @@ def _renewed(
 
 
 def _report(context: dg.AssetExecutionContext, record: ArtifactSpec, request: BuildRequest, outcome: Outcome) -> None:
-    """Tell Dagster of a record that was made, with its checks."""
+    """Report a record that was made to Dagster, with its checks."""
     key, receipt = asset_key(record), outcome.receipt
     assert receipt is not None
     context.log_event(

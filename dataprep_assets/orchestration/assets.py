@@ -1,8 +1,7 @@
 """From an artifact's spec to its Dagster asset.
 
-An asset of partitions reports each of them when it is finished, with its own metadata and its own data version. When
-some failed, the failed ones are named with their errors, and the step fails without a retry: "re-execute from failure"
-then runs exactly those.
+A partitioned asset reports each partition when it is finished, with its own metadata and data version. If some failed,
+they are named with their errors, and the step fails without a retry: "re-execute from failure" then runs exactly those.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +40,7 @@ def asset_of(
     tags: Mapping[str, str] = MappingProxyType({}),
     freshness: dg.FreshnessPolicy | None = None,
 ) -> dg.AssetsDefinition:
-    """The asset of an artifact, with these tags beside those of its declaration, and a freshness policy if any."""
+    """The asset of an artifact, with `tags` in addition to those of its declaration, and a freshness policy if any."""
 
     @dg.asset(**_arguments(spec, tags), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
@@ -59,7 +58,7 @@ def asset_of(
         try:
             reported_of = _single if spec.partitions is None else _reported
             yield from privately(reported_of(context, spec, store, request), spec.declaration.sensitive)
-        except DataprepError as error:  # a refusal says what to do: no stack, and no retry that meets the same
+        except DataprepError as error:  # a refusal says what to do: no stack, and no retry, which would meet the same
             raise dg.Failure(_told(spec, error), allow_retries=False) from None
         except OSError as error:
             if spec.declaration.sensitive:
@@ -102,7 +101,7 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
 def _single(
     context: dg.AssetExecutionContext, spec: ArtifactSpec, store: ArtifactStore, request: BuildRequest
 ) -> Iterator[Any]:
-    """Build an unpartitioned artifact; its data version is its content, so that "out of date" is true."""
+    """Build an unpartitioned artifact. Its data version is its content, so that Dagster's "out of date" is true."""
     (outcome,) = spec.build(request)
     if outcome.error is not None:
         raise outcome.error
@@ -121,9 +120,9 @@ def _single(
 def _reported(
     context: dg.AssetExecutionContext, spec: ArtifactSpec, store: ArtifactStore, request: BuildRequest
 ) -> Iterator[Any]:
-    """Build partitions and tell Dagster of each as it is finished; raises dg.Failure when one failed.
+    """Build partitions and report each to Dagster as it is finished; raises dg.Failure if one failed.
 
-    So what is finished when a worker dies, or a person stops the run, is known.
+    So the finished ones are known even if a worker dies or somebody stops the run.
     """
     reused = {}
     failed: dict[str, Exception] = {}
@@ -144,7 +143,7 @@ def _reported(
 
 
 def _told(spec: ArtifactSpec, error: Exception) -> str:
-    """What a person reads of an error: where something is missing, what makes it as well; no small counts."""
+    """The text of an error for the UI: for a missing artifact also what makes it; without small counts."""
     if isinstance(error, MissingArtifactError):
         return f"{error}. The job {job_name(spec.declaration.dataset)} makes all that is missing, in order"
     return cells_of(spec.declaration).text(str(error))

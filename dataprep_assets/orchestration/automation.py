@@ -1,6 +1,6 @@
 """From `automation` in a dataset's YAML to Dagster's sensors, schedules, policies and checks.
 
-All of them are switched on where they are declared; nothing exists of what is not.
+Each of them is switched on by being declared; what is not declared does not exist.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ __all__ = ["automation_of", "check_crons"]
 
 
 def check_crons(automation: Automation, yaml_path: Path) -> None:
-    """ConfigError, naming file and key, for a cron expression that Dagster does not take."""
+    """Raise ConfigError, naming file and key, for a cron expression that Dagster does not take."""
     for key, cron in automation.crons.items():
         try:
             dg.ScheduleDefinition(name="tried", job_name="tried", cron_schedule=cron)
@@ -38,7 +38,7 @@ def automation_of(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.De
 
     Args:
         specs: All its artifacts.
-        job: Its job, which is what everything here launches.
+        job: The dataset's job, which every sensor and schedule launches.
     """
     declaration = specs[0].declaration
     automation = declaration.automation
@@ -63,7 +63,7 @@ def automation_of(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.De
 
 
 def _build_schedule(dataset: str, cron: str, timezone: str, job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """The schedule that builds a dataset, unless it is being built."""
+    """The schedule that builds a dataset, unless it is already being built."""
 
     @dg.schedule(
         name=f"{dataset}_schedule",

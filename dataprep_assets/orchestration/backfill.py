@@ -1,7 +1,7 @@
 """A backfill of a dataset, launched from inside a run as the webserver launches one for the UI.
 
-The daemon takes it from there: it cuts partitions into runs, waits for what they are made of, and can be canceled.
-Dagster has no public way to ask for a backfill from code, so this module, and it alone, uses private ones.
+The daemon does the rest: it cuts partitions into runs and waits for their inputs; the backfill can be canceled.
+Dagster has no public way to ask for a backfill from code, so this module, and no other, uses private ones.
 """
 
 import time
@@ -29,14 +29,14 @@ def launch(
     description: str,
     tags: Mapping[str, str],
 ) -> str:
-    """Ask for a backfill; its id.
+    """Ask for a backfill and return its id.
 
     Args:
-        instance: Whose daemon is to do it.
-        wanted: Artifact → its partitions, which are registered; empty for an unpartitioned one.
-        title: What the list of backfills shows.
+        instance: The instance whose daemon runs the backfill.
+        wanted: Artifact → its partitions, which must be registered; empty for an unpartitioned artifact.
+        title: Title in the UI's list of backfills.
         description: Shown under the title.
-        tags: Of the backfill and of each of its runs.
+        tags: Tags of the backfill and of each of its runs.
     """
     partitioned = {
         asset_key(spec): definition_of(spec.partitions).subset_with_partition_keys(partitions)
@@ -60,11 +60,11 @@ def launch(
 
 
 def succeeded(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
-    """The latest backfills with these tags that ended well: id → all its tags.
+    """The latest successful backfills with these tags: id → all tags of the backfill.
 
     Args:
-        instance: Where they were recorded.
-        tags: What they have.
+        instance: The instance that recorded them.
+        tags: Tags that a backfill must have.
     """
     wanted = BulkActionsFilter(tags=tags, statuses=[BulkActionStatus.COMPLETED_SUCCESS])
     return {found.backfill_id: found.tags for found in instance.get_backfills(filters=wanted, limit=_LATEST)}

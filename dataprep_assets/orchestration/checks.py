@@ -18,14 +18,14 @@ from dataprep_assets.stores.private import privately
 __all__ = ["LONGEST_DESCRIPTION", "check_evaluation", "check_result", "checks_of", "findings"]
 
 LONGEST_DESCRIPTION = 1_000
-"""Characters of a result, which is a line of a check's history. What is longer is cut; the table has more."""
+"""Maximum length of a result in characters, because it is one line of a check's history. The table has the rest."""
 _MAX_ROWS = 50
 
 
 def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
     """The checks of an artifact that has proofs.
 
-    They run in one step, because they read the same files; a person may still execute any of them alone.
+    They run in one step, because they read the same files; each can still be executed alone.
     """
     key, proofs = asset_key(spec), spec.proofs
     assert proofs is not None
@@ -45,13 +45,13 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
 def findings(
     spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun, chosen: Iterable[dg.AssetCheckKey]
 ) -> Iterator[tuple[str, Finding]]:
-    """What the proofs of an artifact find in a run, each with its check's name.
+    """The findings of an artifact's proofs in a run, each with the name of its check.
 
     Args:
         spec: The artifact, which has proofs.
-        storage: Where artifacts are, unless its declaration says so.
-        run: Whose partitions are examined anew.
-        chosen: Its checks that are wanted.
+        storage: Where artifacts are, unless the declaration names a storage of its own.
+        run: The run; its partitions are examined again.
+        chosen: The checks to evaluate.
     """
     assert spec.proofs is not None
     wanted = {check.name for check in chosen}
@@ -64,7 +64,7 @@ def findings(
                 wanted.remove(name)
                 yield name, finding
     except DataprepError as error:
-        # what the proofs need cannot be read (a damaged receipt, a missing shard): that is a verdict too
+        # if what the proofs need cannot be read (a damaged receipt, a missing shard), that is a verdict too
         for name in sorted(wanted):
             yield name, Finding(passed=False, summary=str(error))
 
@@ -96,14 +96,14 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
 def check_evaluation(
     spec: ArtifactSpec, name: str, finding: Finding, made: dg.EventLogRecord | None = None
 ) -> dg.AssetCheckEvaluation:
-    """The same as an event, for what is not evaluated by a step of its own.
+    """As `check_result`, but as an event, for checks that are evaluated outside of a check step.
 
     Args:
         spec: The artifact.
         name: The check's name.
         finding: What its proof found.
-        made: The materialization that it was found of, where that is not one of the same run. Without it the UI goes by
-            the times of both, and SQLite keeps that of an evaluation in whole seconds.
+        made: The materialization that was examined, if it is not of the same run. Without it the UI compares the times
+            of both, and SQLite keeps the time of an evaluation in whole seconds.
     """
     result = check_result(spec, name, finding)
     return dg.AssetCheckEvaluation(
@@ -123,13 +123,13 @@ def check_evaluation(
 
 
 def _line(sentence: str) -> str:
-    """A sentence as the history shows it."""
+    """A sentence as one line of the check's history."""
     if len(sentence) <= LONGEST_DESCRIPTION:
         return sentence
     return sentence[: LONGEST_DESCRIPTION - 1].rstrip(" ,") + "…"
 
 
 def _blocks(spec: ArtifactSpec, name: str) -> bool | None:
-    """Whether the proof of this name holds up what is downstream; None where it is no proof of the artifact."""
+    """Whether the proof of this name blocks what is downstream; None if the artifact has no such proof."""
     proofs = spec.proofs.proofs if spec.proofs is not None else ()
     return next((proof.blocking for proof in proofs if proof.name == name), None)

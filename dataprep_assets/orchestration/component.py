@@ -43,13 +43,14 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
     except ValidationError as error:
         document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
         with suppress(ConfigError, OSError):
-            # the lines: attributes come with their templates resolved, and tests have some without a file
+            # read for the line numbers: attributes come with their templates resolved, and tests have some without a
+            # file
             document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
-        raise ConfigError(together(mistakes(error, model, document))) from None  # it would be read first
+        raise ConfigError(together(mistakes(error, model, document))) from None  # the cause would be printed first
 
 
 class _Given(BaseModel):
-    """The attributes of a declaration that its model refuses, as they stand in the YAML."""
+    """Raw attributes, as they stand in the YAML, of a declaration that its model refuses."""
 
     attributes: Any
 
@@ -59,10 +60,10 @@ _AS_GIVEN: Any = {"mode": "json", "exclude_unset": True}
 
 @cache
 def _unjudged(model: type[D]) -> type[D]:
-    """The same model, which hands on what it refuses.
+    """A variant of the model that passes on invalid attributes instead of raising.
 
-    Dagster validates attributes by a component's model before it loads the component, and would tell of mistakes in
-    its own words, without what is allowed. So they come to `DatasetComponent.load`, which knows the file.
+    Dagster validates attributes with a component's model before it loads the component, and would report mistakes in
+    its own words, without the allowed values. So they are passed to `DatasetComponent.load`, which knows the file.
     """
 
     def handed_on(value: Any, handler: Callable[[Any], Any]) -> Any:
@@ -78,7 +79,7 @@ def _unjudged(model: type[D]) -> type[D]:
 
 
 def _check_accepted(component: "DatasetComponent", yaml_path: Path) -> None:
-    """ConfigError unless each accepted check is one that only warns."""
+    """Raise ConfigError if `accept` names a check that does more than warn."""
     if not component.declaration.accept:
         return
     proofs = [proof for spec in component.specs if spec.proofs is not None for proof in spec.proofs.proofs]
@@ -95,7 +96,7 @@ def definitions_of(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = Mapp
 
     Args:
         specs: All its artifacts, inputs before what is made of them.
-        tags: Of its assets, beside those of its declaration.
+        tags: Tags of its assets, in addition to those of its declaration.
     """
     job = job_of(specs)
     made, policy = products(specs), policy_of(specs[0].declaration.automation)
@@ -111,7 +112,7 @@ class DatasetComponent(dg.Component):
     """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
     pipeline: ClassVar[str]
-    """Its wing, which its assets are tagged with."""
+    """Name of the pipeline (its wing), with which the assets are tagged."""
     model: ClassVar[type[DatasetDeclaration]]
     shown_as: str | None = None
     """`sample` or `example` of a dataset that this project ships."""
@@ -140,19 +141,19 @@ class DatasetComponent(dg.Component):
         return component
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """What the code location has of it: nothing of a shipped dataset that is not to be shown."""
+        """What the code location shows of the dataset: nothing if it is a shipped dataset that is hidden."""
         return self.definitions if is_shown(self.shown_as) else dg.Definitions()
 
     @property
     def definitions(self) -> dg.Definitions:
-        """Its assets, checks, job and what it automates, shown or not."""
+        """The assets, checks, job and automation of the dataset, shown or not."""
         shown = {TAG: self.shown_as} if self.shown_as is not None else {}
         return definitions_of(self.specs, {"dataprep/pipeline": self.pipeline, **shown})
 
     @property
     @abstractmethod
     def specs(self) -> Sequence[ArtifactSpec]:
-        """The graph: every artifact of the dataset, inputs before what is made of them. The same objects every time."""
+        """The graph: every artifact of the dataset, inputs first. Every call returns the same objects."""
 
     @abstractmethod
     def product(self, store: ArtifactStore) -> Artifact:
@@ -160,38 +161,41 @@ class DatasetComponent(dg.Component):
 
     @abstractmethod
     def summary(self, store: ArtifactStore) -> list[str]:
-        """Lines that tell a person what was made, at the end of a run."""
+        """Lines that say what was made, printed at the end of a run."""
 
     def standing(self, store: ArtifactStore) -> Sequence[str]:
-        """Lines that a person needs whatever a run did: told by one with nothing to do or that failed, and by `status`.
+        """Lines that matter whatever a run did: printed also if it failed or had nothing to do, and by `status`.
 
-        Where there are any, they are among those of `summary`.
+        `summary` includes them.
         """
         return ()
 
     def remarks(self) -> Iterable[Remark]:
-        """What can be said of the declaration before anything is built, at little cost."""
+        """Remarks on the declaration that can be made cheaply, before anything is built."""
         return ()
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
-        """What building all of it will cost; ConfigError for a kind without a plan of token shards."""
+        """What building the whole dataset will cost; raises ConfigError for a kind without a plan of token shards."""
         raise ConfigError(
             f"plan: {self.declaration.dataset}: only corpora, releases and pretraining blends have a plan of token "
             "shards, from which a cost can be told; this dataset's work is known when its source has been read"
         )
 
     def tracer(self, store: ArtifactStore) -> Tracer:
-        """Finds documents in its artifacts; ConfigError for a kind whose artifacts do not say where documents lie."""
+        """Finds documents in its artifacts.
+
+        Raises ConfigError for a kind whose artifacts do not say where documents lie.
+        """
         raise ConfigError(
             f"trace: {self.declaration.dataset}: only corpora, releases, notes and blends for pretraining or chat can "
             "be traced: artifacts of other kinds do not record which row is where"
         )
 
     def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
-        """Put what a list of ids names on the dataset's retraction list.
+        """Put the documents that a list of ids names on the dataset's retraction list.
 
         Args:
-            store: Where its artifacts are; they are read alone.
+            store: Where its artifacts are; they are only read.
             ids: The list, one a line.
 
         Raises ConfigError, naming the line, for a list that is empty or malformed; and for a kind of dataset that has
@@ -207,7 +211,7 @@ class DatasetComponent(dg.Component):
         return store_of(self.declaration, storage)
 
     def spec(self, name: str, split: str | None = None) -> ArtifactSpec:
-        """The artifact with this name; KeyError when the dataset has none."""
+        """The artifact with this name; raises KeyError when the dataset has none."""
         for spec in self.specs:
             if (spec.name, spec.split) == (name, split):
                 return spec

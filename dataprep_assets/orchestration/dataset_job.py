@@ -1,11 +1,11 @@
 """The job of a dataset, `build_<dataset>`: one launch makes and checks all of it, however many partitions there are.
 
-It needs nothing to be there before: not the partitions, which only a manifest or a plan tells. What is current by its
-receipts costs a look, so the job is also what repairs and what appends. Small datasets are made by the job's run
-itself, a run of assets after the other, as `dataprep run` makes them: the daemon would look at a backfill twice a
-minute only, which is longer than the work. Of a large one the run makes the plan and launches a backfill of the rest.
-Where the plan of the rest is made of shards (a release), the backfill is tagged `CONTINUES`, and the sensor of
-`planning` launches the job once more when it has succeeded.
+Nothing has to exist beforehand, not even the partitions, which only a manifest or a plan knows. An artifact that is
+current by its receipt costs one read, so the same job also repairs and appends. The job's run makes a small dataset
+itself, one run of assets after the other, as `dataprep run` does: the daemon would look at a backfill only twice a
+minute, which takes longer than the work. For a large dataset the run makes the plan and launches a backfill of the
+rest. If the plan of the rest depends on finished shards (a release), the backfill is tagged `CONTINUES`, and the sensor
+of `planning` launches the job again when the backfill has succeeded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ from dataprep_assets.stores.private import private_files
 __all__ = ["BUILD_RUN", "CONTINUES", "job_of"]
 
 BUILD_RUN = "dataprep/build_run"
-"""Tag of a run that a run of the job makes in its own process: the id of that run."""
+"""Tag of a run that the job's run makes in its own process: the id of the job's run."""
 CONTINUES = "dataprep/continues"
-"""Tag of a backfill after which the job has more to do."""
+"""Tag of a backfill after which the job has to be launched again."""
 MOST_IN_A_RUN = 500
-"""Partitions that the job makes in its own run: rows of checks grow with the square of a run's partitions (4 MB at 500,
-62 MB at 2,000), and a run that is lost is begun again."""
+"""Most partitions that the job makes in its own run: the rows of checks in the database grow with the square of a run's
+partitions (4 MB at 500, 62 MB at 2,000), and a run that is lost starts again from the beginning."""
 
 
 def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
@@ -70,7 +70,7 @@ class _Build:
         self._dataset = specs[0].declaration.dataset
 
     def all(self) -> None:
-        """Make everything, or launch the backfill that does; dg.Failure when a step or a blocking check fails."""
+        """Make everything, or launch the backfill that does; raises dg.Failure if a step or a blocking check fails."""
         if up_to_date(self._specs, self._store, self._context.instance):
             sweep(self._specs, self._store)
             self._tell(f"{self._dataset}: all is up to date and green, nothing to do")
@@ -83,7 +83,7 @@ class _Build:
         self._launch()
 
     def _small(self) -> Iterator[PlannedRun]:
-        """The runs of a small dataset; of a large one those that plan it."""
+        """All runs of a small dataset; only the planning runs of a large one."""
         for run in planned_runs(self._specs, self._store):
             if run.partitions and self._large():
                 return
@@ -94,7 +94,7 @@ class _Build:
         return sum(len(partitions.keys(self._store)) for partitions in cut) > MOST_IN_A_RUN
 
     def _here(self, runs: Iterator[PlannedRun]) -> None:
-        """Do runs of assets in this process."""
+        """Execute runs of assets in this process."""
         said: list[str] = []
 
         def say(line: str) -> None:
@@ -108,14 +108,15 @@ class _Build:
         definitions = dg.Definitions(
             assets=[asset_of(spec) for spec in self._specs],
             asset_checks=[checks_of(spec) for spec in self._specs if spec.proofs is not None],
-            # those of the job, not the instances: the secrets of these would become defaults of a recorded schema
+            # the resource definitions of the job, not initialized ones, whose secrets would become defaults of a
+            # recorded schema
             resources={name: self._context.job_def.resource_defs[name] for name in ("storage", io_manager.KEY)},
         )
         job = definitions.resolve_implicit_global_asset_job_def()
         tags = {BUILD_RUN: self._context.run.run_id}
         if not materialize(job, runs, self._context.instance, tags=tags, say=say, complain=complain):
             after = said[next((at for at, line in enumerate(said) if line == "failed"), 0) + 1 :]
-            why = [line for line in after if line != "failed" and not line.endswith(" …")]  # titles of other runs
+            why = [line for line in after if line != "failed" and not line.endswith(" …")]  # no titles of other runs
             raise dg.Failure(
                 description=f"{self._dataset}: "
                 + " | ".join(why)
@@ -124,7 +125,7 @@ class _Build:
             )
 
     def _launch(self) -> None:
-        """Launch a backfill of what is not current and whose partitions are known."""
+        """Launch a backfill of everything that is not current and whose partitions are known."""
         wanted = needed(self._specs, self._store, self._context.instance)
         if not wanted:
             left = [spec for spec in self._specs if spec not in plannable(self._specs, self._store)]
@@ -155,10 +156,10 @@ class _Build:
 
 
 def _may_run_here(instance: dg.DagsterInstance) -> bool:
-    """Whether runs of assets may be done by the process of the job's run.
+    """Whether the process of the job's run may execute runs of assets.
 
-    Where a launcher watches over the pods of runs, one without a pod of its own would be taken for lost; and where a
-    pool is claimed by each step, a step inside this one would wait for it for ever.
+    A launcher that watches the pods of runs would take a run without a pod of its own for lost. And if each step claims
+    a slot of its pool, a step inside this one would wait for the slot forever.
     """
     storage = instance.event_log_storage
     config = storage.get_pool_config()

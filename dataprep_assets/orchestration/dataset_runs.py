@@ -1,4 +1,4 @@
-"""Which runs and backfills are of a dataset, whoever launched them: a person in the UI, a command, automation."""
+"""Which runs and backfills belong to a dataset, whoever launched them: somebody in the UI, a command, automation."""
 
 import dagster as dg
 
@@ -13,8 +13,10 @@ _UNFINISHED = [
     dg.DagsterRunStatus.CANCELING,
 ]
 _RUNS_LOOKED_AT = 100
-"""The queue of a large backfill has thousands of runs, and a hundred sensors look at it. Runs of a job, and of a
-backfill that one launched, are found by their tag; others, launched by hand, among the newest."""
+"""A limit, because a large backfill has thousands of queued runs, and a hundred sensors query them.
+
+Runs of a job, and of the backfill that it launched, are found by their tag; others, launched by hand, among the newest
+runs."""
 _UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 
 
@@ -25,9 +27,9 @@ def belongs(run: dg.DagsterRun, dataset: str) -> bool:
 
 
 def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
-    """In words the run or backfill of the dataset that is queued or in progress; None where there is none.
+    """A description of the dataset's run or backfill that is queued or in progress; None if there is none.
 
-    Runs of a process that was killed are in progress until `lost_runs` ends them.
+    Runs of a killed process count as in progress until `lost_runs` ends them.
     """
     tagged = dg.RunsFilter(statuses=_UNFINISHED, tags={DATASET: dataset})
     for run in [

@@ -1,4 +1,4 @@
-"""A limit of time for what waits on somebody else: sensors share the daemon, and none may keep it from the others."""
+"""A time limit for work that waits on another service: sensors share the daemon, and none may block the others."""
 
 import threading
 from collections.abc import Callable
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """What `work` returns or raises; TimeoutError after so many seconds.
+    """Return or raise what `work` does; raises TimeoutError after so many seconds.
 
-    Time limits of clients count from one packet to the next, and name servers have none of theirs. Work that is late
-    goes on in its thread, which ends with the process at the latest, and nobody hears of it.
+    Clients' own timeouts count from one packet to the next, and name resolution has none. Work that is late goes on in
+    its daemon thread, which ends with the process at the latest; its result is dropped.
     """
     result: list[T] = []
     raised: list[BaseException] = []
@@ -21,7 +21,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             result.append(work())
-        except BaseException as error:  # handed over to who waits
+        except BaseException as error:  # handed over to the waiting thread
             raised.append(error)
 
     thread = threading.Thread(target=run, daemon=True)

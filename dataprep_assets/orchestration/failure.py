@@ -1,5 +1,5 @@
-"""What is told of a failed run: which dataset, run, steps and partitions, which blocking checks, and why, in one
-sentence. Of a sensitive dataset no words of an error, and none of a check.
+"""What is reported about a failed run: the dataset, run, steps, partitions and blocking checks, and the reason, in one
+sentence. For a sensitive dataset the words of errors and checks are left out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from dataprep_assets.orchestration.dataset_job import BUILD_RUN
 __all__ = ["FailedCheck", "Failure", "failure_of"]
 
 _LONGEST_ERROR = 500
-"""Characters of an error: a batch names each failed partition."""
+"""Maximum length of an error in characters: that of a batch names each failed partition."""
 _FIRST, _LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 _EVENTS = {
     dg.DagsterEventType.STEP_FAILURE,
@@ -25,7 +25,7 @@ _EVENTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FailedCheck:
-    """A blocking check that failed; `finding` is its sentence, None of a sensitive dataset."""
+    """A blocking check that failed; `finding` is its sentence, None for a sensitive dataset."""
 
     asset: str
     check: str
@@ -34,10 +34,10 @@ class FailedCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A failed run of a dataset. `link` is the path of its page, below the address of Dagster's UI.
+    """A failed run of a dataset. `link` is the path of its page, relative to the address of Dagster's UI.
 
-    `partitions` are the key of one, or `FIRST...LAST`; None of an unpartitioned run. `will_retry` is whether Dagster
-    launches it again by itself.
+    `partitions` is one partition key or `FIRST...LAST`; None for an unpartitioned run. `will_retry` says whether
+    Dagster launches the run again by itself.
     """
 
     dataset: str
@@ -52,7 +52,7 @@ class Failure:
 
     @property
     def sentence(self) -> str:
-        """All of it for a person."""
+        """The whole failure as one sentence."""
         checks = ", ".join(f"{check.check} of {check.asset}" for check in self.failed_checks)
         parts = [
             f"{self.dataset}: run {self.run_id[:8]} of {self.job} failed",
@@ -64,7 +64,7 @@ class Failure:
         return told + (". It is launched again" if self.will_retry else "")
 
     def to_json(self) -> dict[str, Any]:
-        """What a webhook gets; `text` is the line that chat services show."""
+        """The JSON body for a webhook; `text` is the line that chat services show."""
         return {"text": self.sentence, **asdict(self)}
 
     @property
@@ -76,14 +76,14 @@ class Failure:
 
 
 def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: DatasetDeclaration) -> Failure:
-    """What is to be told of a failed run.
+    """Collect what is reported about a failed run.
 
-    A run of a dataset's job makes runs of assets in its process: what failed in these is told with it.
+    The run of a dataset's job may make runs of assets in its process: their failures are reported with it.
 
     Args:
-        instance: Where it is recorded.
-        run: The run.
-        declaration: The dataset.
+        instance: The instance that recorded the run.
+        run: The failed run.
+        declaration: The dataset's declaration.
     """
     inner = instance.get_runs(dg.RunsFilter(tags={BUILD_RUN: run.run_id}, statuses=[dg.DagsterRunStatus.FAILURE]))
     runs = [*inner, run]
@@ -145,7 +145,7 @@ def _error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.DagsterEvent
 
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
-    # `package.module.SourceError: words` is for programmers
+    # the class in `package.module.SourceError: words` means nothing to the reader
     kind, colon, words = line.partition(": ")
     if colon and kind.rpartition(".")[2].endswith("Error") and " " not in kind:
         line = words

@@ -1,8 +1,8 @@
-"""`automation.on_failure`: a sensor that tells of the failed runs of one dataset, by webhook and mail.
+"""`automation.on_failure`: a sensor that reports the failed runs of one dataset, by webhook and mail.
 
 Dagster's own run failure sensor forgets a failure once its function was called, and marks every failed run of the code
-location for every such sensor. This one reads the same events, keeps what could not be delivered in its cursor, tries
-it again for an hour, and says in each tick what was delivered and what was not.
+location for every such sensor. This one reads the same events, keeps undelivered reports in its cursor, retries them
+for an hour, and says in each tick what was delivered and what was not.
 """
 
 import json
@@ -24,12 +24,12 @@ __all__ = ["failure_sensor"]
 
 INTERVAL_SECONDS = 30
 LONGEST_TICK_SECONDS = 2 * LONGEST_TRY_SECONDS
-"""What waits longer is told by the next tick."""
+"""What is left after this time is delivered by the next tick."""
 GIVE_UP_SECONDS = 3600.0
 _RUNS_A_TICK = 50
 
 Channels = Mapping[str, Callable[[Failure], None]]
-"""`webhook` and `mail`, each with what delivers by it."""
+"""`webhook` or `mail` → the function that delivers a failure through it."""
 
 
 @dataclass
@@ -37,9 +37,9 @@ class _Cursor:
     """What the sensor remembers.
 
     Attributes:
-        after: Number of the last failure that was looked at, as Dagster's event log counts; None at the first tick,
-            which tells nothing of the past.
-        waiting: `run channel` that is still to be delivered → since when, in seconds since 1970.
+        after: Id of the last failure event that was read in Dagster's event log; None at the first tick, which reports
+            no past failures.
+        waiting: `<run id> <channel>` of each report still to be delivered → since when, in seconds since 1970.
     """
 
     after: int | None = None
@@ -47,7 +47,7 @@ class _Cursor:
 
     @classmethod
     def read(cls, text: str | None) -> "_Cursor":
-        """From the sensor's cursor; a new one where somebody reset it."""
+        """Parse the sensor's cursor; a new one if it was reset."""
         return cls(**json.loads(text)) if text else cls()
 
     def __str__(self) -> str:
@@ -58,8 +58,8 @@ def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg
     """The sensor of a dataset.
 
     Args:
-        declaration: The dataset.
-        on_failure: Who is told.
+        declaration: The dataset's declaration.
+        on_failure: The declared recipients.
     """
     channels = _channels(on_failure)
 
@@ -101,12 +101,12 @@ def _newest(instance: dg.DagsterInstance) -> int:
 def _note_failures(
     instance: dg.DagsterInstance, declaration: DatasetDeclaration, channels: Channels, cursor: _Cursor
 ) -> None:
-    """Add the dataset's runs that failed since to what is to be delivered."""
+    """Add the dataset's runs that failed since the last tick to the reports to deliver."""
     changes = dg.RunStatusChangeRecordsFilter(event_type=dg.DagsterEventType.RUN_FAILURE, after_storage_id=cursor.after)
     for record in instance.fetch_run_status_changes(changes, ascending=True, limit=_RUNS_A_TICK).records:
         cursor.after = record.storage_id
         run = instance.get_run_by_id(record.event_log_entry.run_id)
-        # what failed inside a run of the dataset's job is told with that
+        # a failure inside a run of the dataset's job is reported with that run
         if run is not None and belongs(run, declaration.dataset) and BUILD_RUN not in run.tags:
             cursor.waiting |= {f"{run.run_id} {channel}": time.time() for channel in channels}
 
@@ -114,12 +114,12 @@ def _note_failures(
 def _deliver(
     instance: dg.DagsterInstance, declaration: DatasetDeclaration, channels: Channels, cursor: _Cursor
 ) -> Iterator[str]:
-    """Deliver what waits, and yield a sentence each; what fails goes on waiting, an hour at most."""
+    """Deliver the waiting reports, and yield a sentence for each; an undelivered one stays for at most an hour."""
     deadline = time.monotonic() + LONGEST_TICK_SECONDS
     for waiting, since in list(cursor.waiting.items()):
         run_id, _, channel = waiting.partition(" ")
         run = instance.get_run_by_id(run_id)
-        if run is None or channel not in channels:  # deleted, or declared no more
+        if run is None or channel not in channels:  # deleted, or no longer declared
             del cursor.waiting[waiting]
             continue
         if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
-"""`automation.freshness`: the products of a dataset are to be made at least so often.
+"""`automation.freshness`: how often, at least, the products of a dataset are to be made.
 
 Dagster's own policy is shown on the asset, and evaluated by the daemon. The check `fresh` says the same among the other
-checks, in orange: a sensor evaluates it, without a run, when it would say something else than before, and when the
-product was made since (the UI shows no result of a check that is older than the materialization). A run that reuses
-everything is a materialization all the same: it proved that the product is what it should be.
+checks, as a warning: a sensor evaluates it, without a run, when its result would change, and after the product was made
+(the UI hides a check result that is older than the materialization). A run that reuses everything also counts as a
+materialization: it proved that the product is what it should be.
 """
 
 import time
@@ -33,10 +33,10 @@ class _Said:
     """The last evaluation of a check.
 
     Attributes:
-        passed: Whether it passed.
-        at: When it began, in seconds since 1970.
-        run: The run that evaluated it; "" for a sensor.
-        materialization: The number of the materialization that it is of; None where only `at` tells.
+        passed: Whether the check passed.
+        at: When the evaluation began, in seconds since 1970.
+        run: Id of the run that evaluated it; "" for a sensor.
+        materialization: Storage id of the materialization that was evaluated; None if only `at` can tell.
     """
 
     passed: bool
@@ -45,26 +45,26 @@ class _Said:
     materialization: int | None
 
     def of(self, made: dg.EventLogRecord) -> bool:
-        """Whether the UI shows it as a result of this materialization, or says that there is none."""
+        """Whether the UI shows this evaluation as a result of the materialization `made`."""
         if self.run and self.run == made.run_id:
             return True
         return self.at > made.timestamp if self.materialization is None else self.materialization == made.storage_id
 
 
 def policy_of(automation: Automation | None) -> dg.FreshnessPolicy | None:
-    """Dagster's own policy of what is declared."""
+    """Dagster's freshness policy for the declared one; None if none is declared."""
     if automation is None or automation.window is None:
         return None
     return dg.FreshnessPolicy.time_window(fail_window=automation.window)
 
 
 def kept_fresh(made: float | None, now: float, window: timedelta) -> Finding:
-    """Whether an asset is fresh: a warning where it is not.
+    """Judge whether an asset is fresh: a passed finding, or a warning.
 
     Args:
         made: When it was last materialized, in seconds since 1970; None for never.
-        now: The present moment, as `made`.
-        window: How old it may be.
+        now: The present time, in seconds since 1970.
+        window: How old the asset may be.
     """
     if made is None:
         return Finding(passed=False, warning=True, summary=f"Never made; it should be made every {_words(window)}.")
@@ -79,7 +79,7 @@ def kept_fresh(made: float | None, now: float, window: timedelta) -> Finding:
 
 
 def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefinition:
-    """The check of a product."""
+    """The check `fresh` of a product."""
     key = asset_key(spec)
 
     @dg.asset_check(
@@ -96,9 +96,9 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
     """The sensor that evaluates the checks of a dataset's products: when one is made, and when it becomes stale.
 
     Args:
-        dataset: Its name.
-        specs: Its products.
-        window: How old they may be.
+        dataset: The dataset's name.
+        specs: The dataset's products.
+        window: How old the products may be.
     """
     by_key = {asset_key(spec): spec for spec in specs}
     keys = list(by_key)
@@ -134,7 +134,7 @@ def _last_made(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Map
 
 
 def _last_said(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, _Said]:
-    """What each check said last; nothing for one that never said anything."""
+    """The last evaluation of each asset's check; checks that were never evaluated are left out."""
     checks = [dg.AssetCheckKey(key, FRESH) for key in keys]
     found: dict[dg.AssetKey, _Said] = {}
     for check, summary in instance.event_log_storage.get_asset_check_summary_records(checks).items():
@@ -152,17 +152,17 @@ def _last_said(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Map
 
 
 def _when(made: dg.EventLogRecord | None) -> float | None:
-    """The moment of a materialization, in seconds since 1970."""
+    """The time of a materialization, in seconds since 1970; None for None."""
     return None if made is None else made.timestamp
 
 
 def _stands(said: _Said | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
-    """Whether the last evaluation says what one would say now, of the materialization that is the last now."""
+    """Whether the last evaluation still holds: of the latest materialization, and with the same result now."""
     return said is not None and said.passed == passes and (made is None or said.of(made))
 
 
 def _words(window: timedelta) -> str:
-    """`36 h`, `2 days`."""
+    """A window for reading: `36 h`, `2 days`."""
     seconds = int(window.total_seconds())
     for unit, size in (("day", 86_400), ("h", 3600), ("min", 60)):
         if seconds % size == 0 and (unit != "day" or seconds >= 2 * size):

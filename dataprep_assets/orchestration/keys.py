@@ -1,4 +1,4 @@
-"""How Dagster and a dataset find each other: the key of an asset, the name of the job, tags, entries, the store."""
+"""Names that link Dagster to a dataset: asset keys, job names, tags and metadata entries; and the dataset's store."""
 
 import dagster as dg
 
@@ -12,7 +12,7 @@ __all__ = ["DAMAGED_SOURCES", "DATASET", "asset_key", "job_name", "store_of"]
 DATASET = "dataprep/dataset"
 """Tag of runs, backfills and jobs: the dataset that they make."""
 DAMAGED_SOURCES = "damaged_sources"
-"""Entry of a failed step that would have succeeded with other source files: in how many partitions they are damaged."""
+"""Metadata entry of a step that failed only because of damaged source files: the number of partitions affected."""
 
 
 def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:

@@ -1,12 +1,12 @@
-"""Runs whose process was killed, of which Dagster hears nothing.
+"""Ends runs whose process was killed without Dagster noticing.
 
-Dagster watches the processes that its launcher starts. A run that is done by the process that wants it (a command, the
-run of a dataset's job: `timeline.execute`) has none of its own: were that one killed, the run would be "Started" for
-ever, hold its pool, and with a limit of one no other run would ever leave the queue. So such a run holds the lock of a
-file while it is at work. The kernel releases it when the process ends, however it ends: a run that is in progress while
-its lock is free is lost, and whoever looks next ends it.
+Dagster watches the processes that its launcher starts. A run that executes in the process that asked for it (a command,
+or the run of a dataset's job: `timeline.execute`) has none of its own: if that process were killed, the run would stay
+"Started" forever and hold its pool, and with a limit of one no other run would ever leave the queue. So such a run
+holds a file lock while it works. The kernel releases the lock when the process ends, however it ends: a run that is in
+progress while its lock is free is lost, and the next process that checks ends it.
 
-The files are beside the instance's own, so machines that do not share these do not judge each other's runs.
+The lock files are beside the instance's own files, so machines that do not share those do not judge each other's runs.
 
 Entry points: `at_work`, `end_lost_runs`.
 """
@@ -34,10 +34,10 @@ def _folder(instance: dg.DagsterInstance) -> Path:
 
 @contextmanager
 def at_work(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
-    """Hold the lock of a run, which is yet to be recorded, until it has ended."""
+    """Hold the lock of a run, from before it is recorded until it has ended."""
     path = _folder(instance) / run_id
     with ExitStack() as held:
-        # where nothing can be written, or locked, nobody tells a run that is lost from one at work
+        # if no file can be written or locked, lost runs cannot be told from working ones
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = held.enter_context(open(path, "a", opener=own_file))
@@ -50,7 +50,7 @@ def at_work(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 
 
 def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report the runs that are lost as failed; their ids. Costs a listing where there are none at work."""
+    """Report lost runs as failed and return their ids. Costs one directory listing if no run is at work."""
     ended = []
     with suppress(FileNotFoundError):
         for path in sorted(_folder(instance).iterdir()):
@@ -58,7 +58,7 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
                 if not try_lock(lock):
                     continue
                 run = instance.get_run_by_id(path.name)
-                if run is None:  # it is recorded in a moment
+                if run is None:  # it is about to be recorded
                     continue
                 if not run.is_finished:
                     instance.report_run_failed(run, _TOLD)

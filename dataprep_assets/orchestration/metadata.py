@@ -1,4 +1,4 @@
-"""What a person sees of a materialization: counts that plot over time, where the artifact lies, tables."""
+"""The metadata of a materialization in the UI: counts that plot over time, where the artifact is stored, tables."""
 
 import inspect
 import warnings
@@ -30,7 +30,7 @@ def rendered(value: Shown) -> dg.MetadataValue:
         return dg.MetadataValue.bool(value)
     if isinstance(value, str):
         return dg.MetadataValue.text(value)
-    # NumPy scalars come in too; Dagster wants builtins
+    # values may be NumPy scalars; Dagster accepts builtins only
     return dg.MetadataValue.float(float(value)) if isinstance(value, float) else dg.MetadataValue.int(int(value))
 
 
@@ -50,7 +50,7 @@ def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
 
 
 def definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
-    """What an asset shows before it is made: the columns of its rows, and where its build is written."""
+    """What an asset shows before it is made: the columns of its rows, and where its build function is defined."""
     shown: dict[str, Any] = {}
     if spec.columns:
         columns = [dg.TableColumn(name, kind) for name, kind in spec.columns.items()]
@@ -69,13 +69,13 @@ def definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
 
 
 def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused: bool) -> Mapping[str, Any]:
-    """What a materialization shows: what every one does, and what its artifact says of itself.
+    """The metadata of a materialization: the common entries, and those of its artifact.
 
     Args:
         spec: The artifact.
-        store: Where it is.
-        receipt: Of the finished one.
-        reused: Whether nothing had to be done.
+        store: Where the artifact is.
+        receipt: The receipt of the finished artifact.
+        reused: Whether an existing artifact was reused.
     """
     location = store.location(spec.located(store, receipt.partition))
     shown = receipt_metadata(receipt, location, reused)
@@ -85,17 +85,17 @@ def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reus
 
 
 def rendered_entries(spec: ArtifactSpec, shown: Mapping[str, Shown]) -> dict[str, dg.MetadataValue]:
-    """Metadata of an artifact as the UI shows it: of a sensitive dataset without small counts."""
+    """Metadata of an artifact as the UI shows it; without small counts if the dataset is sensitive."""
     return {name: rendered(value) for name, value in cells_of(spec.declaration).entries(shown).items()}
 
 
 def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, Shown]:
-    """What every materialization shows.
+    """The metadata that every materialization has.
 
     Args:
-        receipt: Of the finished artifact.
-        location: Its path or URL.
-        reused: Whether nothing had to be done.
+        receipt: The receipt of the finished artifact.
+        location: The artifact's path or URL.
+        reused: Whether an existing artifact was reused.
     """
     remote = "://" in location
     shown: dict[str, Shown] = {

@@ -1,7 +1,7 @@
-"""What of a dataset is still to be made: by its receipts, its blocking checks, and what this instance has seen.
+"""Which artifacts of a dataset are still to be made: by receipts, blocking checks, and what this instance has recorded.
 
-An artifact that is there but was made elsewhere (by another instance, by a copy) is to be "made", too: that costs a
-look at its receipt and files, and Dagster then shows it.
+An artifact that is there but was made elsewhere (by another instance, or copied) is "made" too: that only reads its
+receipt and files, and then Dagster shows it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["narrowed", "needed", "plannable", "planned", "up_to_date"]
 
 
 def up_to_date(specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance) -> bool:
-    """Whether all of a dataset is current by its receipts, seen by this instance, and green."""
+    """Whether every artifact of a dataset is current by its receipt, recorded in this instance, and green."""
     return (
         not any(_never_seen(spec, store, instance) for spec in specs)
         and not failed_checks(specs, instance, never_ran=True)
@@ -33,14 +33,14 @@ def up_to_date(specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg
 def needed(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance
 ) -> Mapping[ArtifactSpec, Sequence[str]]:
-    """What is to be made: artifact → its partitions, consecutive and in order; empty for an unpartitioned one.
+    """What is to be made: artifact → its partitions, consecutive and in order; empty for an unpartitioned artifact.
 
-    Artifacts that are cut alike get the same partitions, from the first to the last that one of them needs: a backfill
-    cuts consecutive partitions into few runs, and what is finished costs a look. What is not planned yet is left out
-    with all that is made of it.
+    Artifacts with the same partitioning get the same partitions, from the first to the last that one of them needs: a
+    backfill makes few runs of consecutive partitions, and finished ones cost one read. Artifacts that are not planned
+    yet are left out, with everything made of them.
 
     Args:
-        specs: Those of a dataset, inputs before what is made of them.
+        specs: The artifacts of a dataset, inputs before what is made of them.
         store: Where its artifacts are.
         instance: Where its materializations and checks were recorded.
     """
@@ -73,10 +73,10 @@ def needed(
 def narrowed(
     runs: Iterable[PlannedRun], specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance
 ) -> Iterator[PlannedRun]:
-    """Yield the runs; of partitions that the declaration fixes, only from the first to the last that is `needed`.
+    """Yield the runs; those of fixed partitions are narrowed to the range from the first to the last one `needed`.
 
-    What is left out was read as thoroughly as a run would, and is as its receipts say: one failed month in hundreds
-    costs a month. A run of which nothing is needed yet stays whole, because runs before it may change that.
+    What is left out was examined as thoroughly as a run would do, and equals its receipts: one failed month in hundreds
+    costs one month. A run of which nothing is needed yet stays whole, because earlier runs may change that.
     """
     if not any(_fixed(spec) for spec in specs):
         yield from runs
@@ -91,7 +91,7 @@ def narrowed(
 
 
 def _unproven(spec: ArtifactSpec, store: ArtifactStore) -> list[str]:
-    """The partitions without a remembered verdict that passed: of the others a check's next result speaks as well."""
+    """The partitions without a remembered verdict that passed. A check's next result covers the others anyway."""
     assert spec.proofs is not None
     proofs, found = spec.proofs.proofs, []
     for partition in spec.partitions.keys(store) if spec.partitions is not None else ():
@@ -102,7 +102,7 @@ def _unproven(spec: ArtifactSpec, store: ArtifactStore) -> list[str]:
 
 
 def _fixed(spec: ArtifactSpec) -> bool:
-    """Whether an artifact of our own has partitions that are known before anything is made."""
+    """Whether an artifact of this dataset has partitions that are known before anything is made."""
     return spec.kept and spec.partitions is not None and bool(spec.partitions.fixed_keys)
 
 
@@ -116,7 +116,7 @@ def planned(spec: ArtifactSpec, store: ArtifactStore) -> bool:
 
 
 def plannable(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[ArtifactSpec]:
-    """The artifacts whose partitions are known, and those of everything that they are made of, in order."""
+    """The artifacts whose partitions are known, and those of all their inputs, in order."""
     found: list[ArtifactSpec] = []
     for spec in specs:
         known = all(source in found for source in spec.inputs if isinstance(source, ArtifactSpec))
@@ -126,7 +126,7 @@ def plannable(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Artif
 
 
 def _never_seen(spec: ArtifactSpec, store: ArtifactStore, instance: dg.DagsterInstance) -> set[str | None]:
-    """The slots of a planned artifact that this instance has no materialization of."""
+    """The partitions (None for an unpartitioned artifact) without a materialization in this instance."""
     key = asset_key(spec)
     if spec.partitions is None:
         return {None} if instance.get_latest_materialization_event(key) is None else set()
@@ -137,11 +137,11 @@ def _never_seen(spec: ArtifactSpec, store: ArtifactStore, instance: dg.DagsterIn
 def _keys(partitions: Partitions, store: ArtifactStore) -> Iterator[str]:
     try:
         yield from partitions.keys(store)
-    except DataprepError:  # not planned: then what plans them was never seen, or is stale
+    except DataprepError:  # not planned: the artifact that plans it was never recorded, or is stale
         return
 
 
 def _covering(every: Sequence[str], some: set[str]) -> Sequence[str]:
-    """The consecutive keys from the first to the last of some."""
+    """The consecutive keys in `every` from the first to the last of `some`."""
     places = [place for place, key in enumerate(every) if key in some]
     return every[places[0] : places[-1] + 1] if places else ()

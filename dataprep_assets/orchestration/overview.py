@@ -1,8 +1,8 @@
-"""What the instance knows of every dataset: its last run, its checks, its age, its counts, at a glance.
+"""What the instance knows about every dataset: its last run, its checks, its age and its counts.
 
-Everything comes from Dagster's event log in a few queries for all datasets together, and nothing from a store: an
-overview of fifty datasets of two thousand partitions takes seconds, works where the stores are out of reach, and shows
-what was recorded, not what somebody did to the files since. `dataprep status` reads the stores.
+Everything comes from Dagster's event log, in a few queries for all datasets together, and nothing from a store: an
+overview of fifty datasets of two thousand partitions takes seconds, works when the stores are out of reach, and shows
+what was recorded, not what happened to the files since. `dataprep status` reads the stores.
 
 Entry point: `overview`. `overview_page` shows it in the UI.
 """
@@ -34,7 +34,7 @@ class LastRun:
     Attributes:
         run_id: Its id.
         status: As Dagster has it: SUCCESS, FAILURE, STARTED, …
-        at: When it ended; while it goes on, when it was created. Seconds since the epoch.
+        at: When the run ended, or was created if it has not ended. Seconds since 1970.
     """
 
     run_id: str
@@ -44,12 +44,12 @@ class LastRun:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The latest result of a check that a person should read.
+    """The latest result of a check, for the list of checks to read.
 
     Attributes:
-        key: The check.
-        sentence: What it found; of an accepted one the reason.
-        at: When it was evaluated. Seconds since the epoch.
+        key: The key of the check.
+        sentence: What the check found; for an accepted failure the declared reason.
+        at: When it was evaluated. Seconds since 1970.
     """
 
     key: dg.AssetCheckKey
@@ -59,7 +59,7 @@ class CheckResult:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOverview:
-    """A dataset at a glance. None stands for what the instance does not know.
+    """A dataset at a glance. None stands for anything that the instance does not know.
 
     Attributes:
         dataset: Its name.
@@ -68,16 +68,16 @@ class DatasetOverview:
         passed: How many of them passed, accepted ones included.
         failed: Those that failed as errors.
         warned: Those that failed as warnings.
-        accepted: Those that would have warned, were it not for a reason that the declaration gives.
-        made: When the product that was materialized the longest ago was. Seconds since the epoch.
+        accepted: Those whose warning the declaration accepts, with a reason.
+        made: When the oldest of its products was last materialized. Seconds since 1970.
         freshness_policy: The freshness policy of one of its artifacts, in words.
         freshness: What Dagster says of that policy now: PASS, WARN, FAIL, UNKNOWN.
         partitions: How many partitions its artifacts should have, all together.
-        partitions_made: How many of them were materialized.
-        documents: Documents, by its data card.
-        tokens: Tokens, by its data card.
-        bytes: Bytes of its products, by its data card.
-        build_seconds: What building the artifacts that are there took, by its data card.
+        partitions_made: How many of these partitions were materialized.
+        documents: Number of documents, from its data card.
+        tokens: Number of tokens, from its data card.
+        bytes: Bytes of its products, from its data card.
+        build_seconds: Time that building the present artifacts took, from its data card.
     """
 
     dataset: str
@@ -99,15 +99,15 @@ class DatasetOverview:
 
     @property
     def unknown(self) -> int:
-        """How many checks have no result yet."""
+        """Number of checks that have no result yet."""
         return self.checks - self.passed - len(self.failed) - len(self.warned)
 
 
 def overview(graph: "AssetGraph", instance: dg.DagsterInstance) -> list[DatasetOverview]:
-    """Every dataset of a code location, in the order of their names.
+    """Every dataset of a code location, sorted by name.
 
     Args:
-        graph: The assets of the code location. A dataset is what has a data card.
+        graph: The assets of the code location. Whatever has a data card is a dataset.
         instance: Where their runs and checks were recorded.
     """
     members = _members(graph)
@@ -125,13 +125,13 @@ def _members(graph: "AssetGraph") -> dict[str, list[dg.AssetKey]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Recorded:
-    """What the instance has of all datasets.
+    """What the instance recorded about all datasets.
 
     Attributes:
-        graph: The assets.
-        records: Those that were ever part of a run, with their latest materialization.
-        checks: Those that were ever evaluated, with their latest evaluation.
-        runs: Those that touched an asset or a check last, by id.
+        graph: The asset graph.
+        records: The assets that were ever part of a run, with their latest materialization.
+        checks: The checks that were ever evaluated, with their latest evaluation.
+        runs: The latest run of each asset and check, by run id.
         freshness: The state of each asset whose freshness policy Dagster has judged.
         made: How many partitions of each partitioned asset were materialized, and how many it should have.
     """
@@ -163,10 +163,10 @@ def _recorded(graph: "AssetGraph", instance: dg.DagsterInstance, keys: Sequence[
 def _evaluated(
     keys: Sequence[dg.AssetCheckKey], instance: dg.DagsterInstance
 ) -> "dict[dg.AssetCheckKey, AssetCheckExecutionRecord]":
-    """Check → the record of its latest evaluation; without those that were never evaluated.
+    """Check → the record of its latest evaluation; checks that were never evaluated are left out.
 
-    The latest record of a check may be of a run that goes on, or that ended before its turn. What was found before then
-    still stands.
+    The latest record of a check may be of a run that has not reached the check, or ended before it did. Then the
+    evaluation before it still holds.
     """
     storage = instance.event_log_storage
     found = dict(storage.get_latest_asset_check_execution_by_key(keys))
@@ -178,7 +178,7 @@ def _evaluated(
 
 
 def _runs(ids: Sequence[str], instance: dg.DagsterInstance) -> dict[str, LastRun]:
-    """The runs with these ids, but for those that were deleted."""
+    """The runs with these ids, except deleted ones."""
     found = {}
     for record in instance.get_run_records(dg.RunsFilter(run_ids=ids)) if ids else ():
         run, at = record.dagster_run, record.end_time or record.create_timestamp.timestamp()
@@ -198,7 +198,7 @@ def _made(
             if definition not in wanted:
                 wanted[definition] = set(definition.get_partition_keys(dynamic_partitions_store=instance))
             every = wanted[definition]
-            # one that is in no plan any more was materialized, too
+            # partitions that are no longer in the plan were materialized too
             found[key] = (len(every & instance.get_materialized_partitions(key)) if every else 0, len(every))
     return found
 
@@ -241,7 +241,7 @@ def _evaluation(record: "AssetCheckExecutionRecord") -> dg.AssetCheckEvaluation:
 
 
 def _evaluated_at(record: "AssetCheckExecutionRecord") -> float:
-    """Seconds since the epoch; the record itself is as old as the plan of its run."""
+    """Time of the evaluation in seconds since 1970; the record itself is created when its run is planned."""
     return record.create_timestamp if record.event is None else record.event.timestamp
 
 
@@ -267,7 +267,7 @@ def _materialized(record: "AssetRecord | None") -> float | None:
 
 
 def _counts(record: "AssetRecord | None") -> dict[str, Any]:
-    """What the latest materialization of a data card tells, by name."""
+    """The counts in the latest materialization of a data card, by name."""
     event = None if record is None else record.asset_entry.last_materialization
     if event is None or event.asset_materialization is None:
         return {}
@@ -275,7 +275,7 @@ def _counts(record: "AssetRecord | None") -> dict[str, Any]:
 
 
 def _in_words(policy: Any) -> str:
-    """A freshness policy for a person: `within 36 h`, `by 0 3 * * 1 UTC`."""
+    """A freshness policy in words: `within 36 h`, `by 0 3 * * 1 UTC`."""
     if (cron := getattr(policy, "deadline_cron", None)) is not None:
         return f"by {cron} {policy.timezone}"
     return f"within {policy.fail_window.to_timedelta().total_seconds() / 3600:g} h"

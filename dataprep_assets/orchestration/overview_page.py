@@ -1,10 +1,9 @@
 """The asset `datasets`: all datasets of the code location on one page of the UI, and the sensor that keeps it current.
 
-Dagster shows what a materialization tells on the asset's own page, so the page needs no server beside Dagster's: a
-table of all datasets, and for each a few lines with links to its last run and to the checks to read. Pressing
-Materialize makes it anew. The sensor makes it when a run has ended, at most once in `SECONDS_BETWEEN_PAGES`, in the
-code server that is running anyway: a run of its own would start a process and load the code location for a second of
-work.
+Dagster shows the metadata of a materialization on the asset's own page, so no other server is needed for it: a table of
+all datasets, and for each a few lines with links to its last run and to the checks to read. Materialize updates the
+page. The sensor updates it when a run has ended, at most once in `SECONDS_BETWEEN_PAGES`, in the code server that is
+running anyway: a run would start a process and load the code location for a second of work.
 
 Entry point: `overview_definitions`.
 """
@@ -30,7 +29,7 @@ __all__ = ["DATASETS", "overview_definitions", "page"]
 DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60
 _INLINE = 990
-"""Characters of Markdown that the UI shows in place; longer text is behind a click."""
+"""Longest Markdown, in characters, that the UI shows in place; longer text is behind a click."""
 _SENTENCE = 240
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
@@ -40,7 +39,7 @@ def overview_definitions(graph: "Callable[[], AssetGraph]") -> dg.Definitions:
     """The asset `datasets` and its sensor.
 
     Args:
-        graph: The assets of the code location; asked when the page is made.
+        graph: Returns the assets of the code location; called when the page is made.
     """
 
     @dg.asset(
@@ -70,7 +69,7 @@ def overview_definitions(graph: "Callable[[], AssetGraph]") -> dg.Definitions:
 
 
 def _last_change(graph: "AssetGraph", instance: dg.DagsterInstance) -> str:
-    """Differs when a run has ended since, other assets are declared, or one has become stale."""
+    """A text that changes when a run ends, when the declared assets change, or when one becomes stale."""
     ended = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=1, order_by="update_timestamp")
     keys = sorted(graph.materializable_asset_keys)
     judged = [key for key in keys if graph.get(key).freshness_policy is not None]
@@ -85,9 +84,9 @@ def _last_change(graph: "AssetGraph", instance: dg.DagsterInstance) -> str:
 
 
 def page(found: Iterable[DatasetOverview]) -> dict[str, dg.MetadataValue]:
-    """The metadata of `datasets`: those that need a person, the table of all, the others.
+    """The metadata of `datasets`: datasets that need attention, the table of all datasets, the other datasets.
 
-    Its own entries have a blank in their names; those of datasets, which are called like these, have none.
+    The page's own entries have a space in their names; entries of datasets have the dataset's name, which has none.
     """
     every = sorted(found, key=lambda d: (not d.failed, not _run_failed(d), not d.warned, d.dataset))
     there = [dataset for dataset in every if not _untouched(dataset)]
@@ -131,7 +130,7 @@ def _row(dataset: DatasetOverview) -> dict[str, str | int]:
     }
     if dataset.freshness_policy is not None:
         row["freshness"] = _freshness(dataset)
-    # a cell that wraps makes a row of one line as high as five
+    # one cell that wraps makes the row five lines high
     return {name: value.replace(" ", "\u00a0") if isinstance(value, str) else value for name, value in row.items()}
 
 
@@ -164,20 +163,20 @@ def _lines(dataset: DatasetOverview) -> Iterator[str]:
 
 
 def _linked(result: CheckResult) -> str:
-    """The check's name, linked to its page: relative to the host, so that it holds behind any proxy."""
+    """The check's name, linked to its page: the link is relative to the host, so that it works behind any proxy."""
     path = "/".join(quote(part, safe="") for part in result.key.asset_key.path)
     where = "/".join([*result.key.asset_key.path[1:], result.key.name])
     return f"[{_escaped(where)}](/assets/{path}?view=checks&checkDetail={quote(result.key.name, safe='')})"
 
 
 def _sentence(text: str) -> str:
-    """On one line, and no longer than a person reads in a list."""
+    """The text on one line, cut to a length that suits a list."""
     line = " ".join(text.split())
     return _escaped(line if len(line) <= _SENTENCE else f"{line[: _SENTENCE - 1]}…")
 
 
 def _escaped(text: str) -> str:
-    """Text in which Markdown sees nothing but text."""
+    """The text, escaped so that Markdown renders it literally."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
@@ -188,14 +187,14 @@ def _freshness(dataset: DatasetOverview) -> str:
 
 
 def _time(at: float | None) -> str:
-    """A moment in UTC, to the minute: the page stays true when it is read later, which an age would not."""
+    """A time in UTC, to the minute: unlike an age it stays true when the page is read later."""
     return "" if at is None else f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M}"
 
 
 def _short(number: float | str | None) -> str:
-    """A count in three digits or four: 1,980 and 12.6M; empty where it is not known."""
+    """A count in three or four digits: 1,980 and 12.6M; empty if it is not known."""
     if number is None or isinstance(number, str):
-        return number or ""  # a small count of a sensitive dataset comes in words
+        return number or ""  # a small count of a sensitive dataset is already words
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e4)):
         if number >= size:
             return f"{number / (1e3 if unit == 'k' else size):,.1f}{unit}"

@@ -1,4 +1,4 @@
-"""Partitions as Dagster has them: what a plan has cut becomes what Dagster offers, and which of them a run is about."""
+"""Partitions in Dagster's terms: registers the partitions of a plan, and finds those of a run."""
 
 import random
 import time
@@ -17,12 +17,12 @@ _LONGEST_PAUSE_SECONDS = 4.0
 
 
 def register_planned(instance: dg.DagsterInstance, specs: Iterable[ArtifactSpec], store: ArtifactStore) -> None:
-    """Make the dynamic partitions of artifacts known to an instance that their plan was not made in.
+    """Register the dynamic partitions of artifacts in an instance other than the one in which their plan was made.
 
     Args:
-        instance: Where they are to be run.
+        instance: The instance that is to run them.
         specs: The artifacts.
-        store: Has their plan.
+        store: The store that holds their plan.
     """
     planned = {id(spec.partitions): spec.partitions for spec in specs if spec.partitions is not None}
     for partitions in planned.values():
@@ -31,14 +31,14 @@ def register_planned(instance: dg.DagsterInstance, specs: Iterable[ArtifactSpec]
 
 
 def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[str]) -> None:
-    """Make dynamic partitions exactly those wanted, in that order.
+    """Make the dynamic partitions of this name exactly those wanted, in that order.
 
-    New keys go to the end of what Dagster has, while a range of partitions is meant in the plan's order: from the first
-    difference on, keys are registered anew. What was materialized under a key stays known. Several runs may register
+    Dagster appends new keys to the end, but a range of partitions follows the plan's order: so from the first
+    difference on, keys are deleted and registered again. Materializations of a key are kept. Several runs may register
     the same keys at once.
 
     Raises:
-        DataprepError: Others kept changing them, for two minutes.
+        DataprepError: Other runs kept changing the keys for two minutes.
     """
     deadline = time.monotonic() + _GIVE_UP_SECONDS
     longest_pause = 0.05
@@ -48,19 +48,19 @@ def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[
                 f"dynamic partitions {name!r}: other runs kept changing them for {_GIVE_UP_SECONDS:.0f} s; "
                 "materialize this asset again when they have ended"
             )
-        # runs that look again at once meet again: each waits a while of its own
+        # runs that retry at once would collide again, so each waits for a random time
         time.sleep(random.uniform(0, longest_pause))
         longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_SECONDS)
 
 
 def _registered(instance: dg.DagsterInstance, name: str, wanted: list[str]) -> bool:
-    """Register them where they are not, and say whether they are there now."""
+    """Register the keys unless they are there, and return whether they are there now."""
     there = list(instance.get_dynamic_partitions(name))
     if there == wanted:
         return True
     pairs = enumerate(zip(there, wanted, strict=False))
     same = next((i for i, (old, new) in pairs if old != new), min(len(there), len(wanted)))
-    with suppress(IntegrityError):  # Dagster looks, then adds, without a transaction: another run added between
+    with suppress(IntegrityError):  # Dagster checks, then adds, without a transaction: another run may add in between
         for key in there[same:]:
             instance.delete_dynamic_partition(name, key)
         if missing := wanted[same:]:
@@ -72,19 +72,19 @@ def definition_of(partitions: Partitions) -> dg.PartitionsDefinition[str]:
     """Dagster's definition of an artifact's partitions."""
     if partitions.dynamic is not None:
         return dg.DynamicPartitionsDefinition(name=partitions.dynamic)
-    # fixed ones are the declaration's and ask no store
+    # fixed partitions come from the declaration and need no store
     return dg.StaticPartitionsDefinition(list(partitions.fixed_keys))
 
 
 def range_tags(partitions: Sequence[str]) -> dict[str, str]:
-    """The run tags of consecutive partitions; none for an unpartitioned run."""
+    """The run tags that select these consecutive partitions; empty for an unpartitioned run."""
     if not partitions:
         return {}
     return {"dagster/asset_partition_range_start": partitions[0], "dagster/asset_partition_range_end": partitions[-1]}
 
 
 def partitions_of_run(run: dg.DagsterRun, every: Sequence[str]) -> list[str]:
-    """Which of all partitions a run is about: its partition, its range, or every one."""
+    """The partitions of a run out of `every`: its one partition, its range, or all."""
     if key := run.tags.get("dagster/partition"):
         return [key] if key in every else []
     first, last = (

@@ -1,10 +1,10 @@
-"""What is planned without anybody's asking, so that the buttons of the UI work on a dataset that was just declared.
+"""Plans new datasets automatically, so that the buttons of the UI work on a dataset that was just declared.
 
-The partitions of a dataset are there when the artifact that plans them (a manifest, a blend's plan) has been made: only
-then does "Materialize all" know its shards. A light sensor makes these artifacts for each declaration that has never
-been planned, once: one that fails is left to its owner. A second sensor launches a dataset's job again where a backfill
-of it ended whose shards decide the next partitions (`dataset_job.CONTINUES`), and ends runs whose process was killed
-(`lost_runs`). Entry point: `with_planning`.
+The partitions of a dataset exist once the artifact that plans them (a manifest, a blend's plan) has been made: only
+then does "Materialize all" know its shards. A light sensor makes these artifacts once for each declaration that has
+never been planned; one that fails is left to its owner. A second sensor launches a dataset's job again after a backfill
+whose shards decide the next partitions (`dataset_job.CONTINUES`), and ends runs whose process was killed (`lost_runs`).
+Entry point: `with_planning`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _SENSOR = "plan_new_datasets"
 
 
 def with_planning(definitions: dg.Definitions) -> dg.Definitions:
-    """Definitions of datasets with the sensors that plan them; as they are where nothing has to be planned."""
+    """Definitions of datasets with the sensors that plan them; unchanged if there is nothing to plan."""
     plans = dict(_plans(definitions))
     jobs = [job for job in definitions.jobs or () if isinstance(job, dg.JobDefinition) and DATASET in job.tags]
     sensors = [*([_planner(plans)] if plans else []), *([_continuer(jobs)] if jobs else [])]
@@ -34,7 +34,7 @@ def with_planning(definitions: dg.Definitions) -> dg.Definitions:
 
 
 def _plans(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetKey, tuple[str, str]]]:
-    """Key of each asset that plans → its dataset, and the digest of its declaration."""
+    """Key of each asset that plans partitions → its dataset, and the digest of its declaration."""
     for asset in definitions.assets or ():
         if isinstance(asset, dg.AssetsDefinition):
             for spec in asset.specs:
@@ -62,7 +62,8 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
             made = event.asset_materialization if event is not None else None
             if made is not None and (of := made.metadata.get(DECLARATION)) is not None and of.value == digest:
                 continue
-            # with the event that it is asked after: a declaration that comes back is planned again, one that fails not
+            # part of the run key is the latest event: a declaration that comes back is planned again, one that failed
+            # is not
             since = entry.last_materialization_storage_id if entry is not None else None
             run_key = f"{dataset}:{digest}:{since or 0}"
             current.add(run_key)

@@ -1,4 +1,4 @@
-"""Which assets plan the partitions of others, and for which declaration they did: metadata that the sensor compares."""
+"""Metadata that says which assets plan the partitions of others, and for which declaration; the sensor compares it."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from dataprep_assets.integrity.digest import digest_value
 __all__ = ["DECLARATION", "PLANS", "made_of", "plan_metadata"]
 
 PLANS = "dataprep/plans"
-"""Metadata of an asset that fixes partitions and is made of nothing partitioned: the digest of its declaration."""
+"""Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
 DECLARATION = "declaration"
 """Metadata of its materialization: the digest of the declaration that it was made of."""
 _SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell"}
@@ -20,12 +20,12 @@ def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
 
 
 def made_of(spec: ArtifactSpec) -> Mapping[str, str]:
-    """What a materialization of an artifact that plans says of its declaration; empty for other artifacts."""
+    """Metadata of a materialization of an artifact that plans: its declaration's digest; empty for other artifacts."""
     return {DECLARATION: _digest(spec)} if spec.plans else {}
 
 
 def _digest(spec: ArtifactSpec) -> str:
-    """Digest of all of a declaration that may decide a plan."""
+    """Digest of the parts of a declaration that may affect a plan."""
     return digest_value(spec.declaration.model_dump(mode="json", exclude=_SHOWN_ALONE))[:16]
 
 

@@ -1,8 +1,8 @@
 """Dagster's pools: how many runs at a time may use the network, and how many the cores.
 
-An instance's `concurrency.pools.default_limit` is not enough for the first runs of it: Dagster gives a pool this limit
-when it first sees a run of the pool in the queue, but after it has looked up which pools are limited, so every run that
-waits at that moment starts. `limit_pools` gives it before there is a run.
+An instance's `concurrency.pools.default_limit` does not hold for its first runs: Dagster gives a pool this limit when
+it first sees a run of the pool in the queue, but only after it has looked up which pools are limited, so every run that
+is queued at that moment starts. `limit_pools` sets the limit before there is a run.
 """
 
 import dagster as dg
@@ -10,11 +10,11 @@ import dagster as dg
 __all__ = ["POOLS", "limit_pools"]
 
 POOLS = {"network": "dataprep_network", "cpu": "dataprep_cpu"}
-"""What the spec of an artifact calls it → the pool's name in Dagster."""
+"""The pool's name in an artifact's spec → its name in Dagster."""
 
 
 def limit_pools(instance: dg.DagsterInstance) -> None:
-    """Give each pool without a limit the default one of the instance, if it has one; a limit that is there stays."""
+    """Give each pool without a limit the instance's default, if it has one; existing limits stay."""
     if instance.global_op_concurrency_default_limit is None:
         return
     limited = {pool.name for pool in instance.event_log_storage.get_pool_limits()}

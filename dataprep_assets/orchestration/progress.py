@@ -1,7 +1,7 @@
-"""Where the progress of a step is shown: in the run's log, on the asset's page, and to who started the command.
+"""Where the progress of a step is shown: in the run's log, on the asset's page, and to whoever started the command.
 
-Dagster's own places get few events, however often the step counts: a line in the run's log every `LOG_SECONDS`, and
-observations of the asset that become rarer as the step goes on. A terminal or a pipe is `terminal`'s.
+Dagster gets few events, however often the step reports: a line in the run's log every `LOG_SECONDS`, and observations
+of the asset that become rarer as the step goes on. Terminals and pipes are served by the module `terminal`.
 """
 
 import time
@@ -15,13 +15,13 @@ __all__ = ["LogSink", "ObservationSink", "sinks_of"]
 
 LOG_SECONDS = 15.0
 OBSERVE_SECONDS = 60.0
-"""The first observation: a shorter step is over before somebody opens the asset's page."""
+"""Time before the first observation: a shorter step is over before anybody opens the asset's page."""
 OBSERVE_SHARE = 0.1
-"""Of the time so far, until the next one: about 60 observations in a day."""
+"""Time until the next observation, as a share of the time so far: about 60 observations in a day."""
 
 
 class LogSink:
-    """One line in the run's log every `LOG_SECONDS`, and the last one always."""
+    """Writes a line to the run's log every `LOG_SECONDS`, and always the last one."""
 
     def __init__(self, context: dg.AssetExecutionContext, what: str) -> None:
         self._log, self._what = context.log.info, what
@@ -38,9 +38,9 @@ class LogSink:
 
 
 class ObservationSink:
-    """Observations of the asset while its step is at work; the materialization says how it ended.
+    """Reports observations of the asset while its step is at work.
 
-    Their metadata are words: numbers of a step that is half done would be points of the asset's plots.
+    Their metadata are texts: the numbers of an unfinished step would become points of the asset's plots.
     """
 
     def __init__(self, context: dg.AssetExecutionContext) -> None:
@@ -67,10 +67,10 @@ class ObservationSink:
         )
 
     def close(self, progress: Progress) -> None:
-        """The materialization, or the failure, is the last word."""
+        """Report nothing: the materialization, or the failure, says how the step ended."""
 
 
 def sinks_of(context: dg.AssetExecutionContext) -> list[Sink]:
-    """Where the progress of a step is shown."""
+    """The sinks that show the progress of a step."""
     what = "/".join(context.asset_key.path)
     return [LogSink(context, what), ObservationSink(context), *watching(what)]

@@ -1,7 +1,7 @@
-"""Materializes a whole dataset in this process, in a few Dagster runs, and tells which checks failed last.
+"""Materializes a whole dataset in this process, in a few Dagster runs, and finds the checks that failed last.
 
-The runs are those that a backfill from the UI would launch. Receipts make what is finished free. When nothing but
-damaged sources made one split fail, the others are made all the same, so that all damaged files are told at once.
+The runs are those that a backfill from the UI would launch. Thanks to receipts, finished artifacts cost nothing. If a
+split fails only because of damaged sources, the others are still made, so that all damaged files are reported at once.
 """
 
 import sys
@@ -37,16 +37,18 @@ def materialize(
     complain: Callable[[str], None] = _complain,
     verbose: bool = False,
 ) -> bool:
-    """Do the runs in order; False as soon as one fails. After damaged sources what needs none of them is still done.
+    """Execute the runs in order; return False as soon as one fails.
+
+    After damaged sources, runs that need none of them go on.
 
     Args:
-        job: The implicit job of all assets.
+        job: Dagster's implicit job of all assets.
         runs: What to make.
         instance: Where the runs are recorded.
-        tags: Of each run.
-        say: Is told of each run, and of each check that failed.
-        complain: Is told why a step failed.
-        verbose: Whether the stacks of errors are shown, too.
+        tags: Tags of each run.
+        say: Called with a line for each run and for each failed check.
+        complain: Called with the reason when a step failed.
+        verbose: Whether stack traces are shown too.
     """
     end_lost_runs(instance)
     held_up: set[ArtifactSpec] = set()
@@ -57,7 +59,7 @@ def materialize(
         if not outcome.success:
             say("    failed")
             failures = [event for event in outcome.all_events if event.is_failure]
-            # that the run failed as well says nothing more
+            # the event that the run failed adds nothing
             for event in [event for event in failures if event.is_step_failure] or failures:
                 if (why := _why(event, checked=bool(failed))) is not None:
                     complain(f"    {event.step_key or 'run'}: {why}")
@@ -71,17 +73,17 @@ def materialize(
 
 
 def _of_sources(outcome: dg.JobExecutionResult) -> bool:
-    """Whether nothing but the bytes of source files made a run fail."""
+    """Whether a run failed only because of damaged source files."""
     failures = [event.step_failure_data.user_failure_data for event in outcome.all_events if event.is_step_failure]
     return bool(failures) and all(told is not None and DAMAGED_SOURCES in told.metadata for told in failures)
 
 
 def _possible(runs: Iterable[PlannedRun], held_up: set[ArtifactSpec]) -> Iterator[PlannedRun]:
-    """The runs that need nothing that failed.
+    """The runs that need no failed artifact.
 
     Args:
         runs: All of them, in order.
-        held_up: The artifacts that failed; gets those that are made of them.
+        held_up: The failed artifacts; the artifacts made of them are added to it.
     """
     left = iter(runs)
     while True:
@@ -89,7 +91,7 @@ def _possible(runs: Iterable[PlannedRun], held_up: set[ArtifactSpec]) -> Iterato
             run = next(left, None)
         except DataprepError:
             if held_up:
-                return  # what failed would have planned it
+                return  # a failed artifact would have planned it
             raise
         if run is None:
             return
@@ -100,9 +102,9 @@ def _possible(runs: Iterable[PlannedRun], held_up: set[ArtifactSpec]) -> Iterato
 
 
 def _why(event: dg.DagsterEvent, *, checked: bool) -> str | None:
-    """What a failed step or run says: a refusal's sentence, else the message of its cause.
+    """Why a step or run failed: the message of a DataprepError, else that of the first cause.
 
-    None for a step that failed by nothing but its checks, where these are told on their own (`checked`).
+    None for a step that failed only by its checks, if these are reported separately (`checked`).
     """
     if event.is_step_failure and (told := event.step_failure_data.user_failure_data) is not None and told.description:
         return told.description
@@ -115,7 +117,7 @@ def _why(event: dg.DagsterEvent, *, checked: bool) -> str | None:
 def latest_evaluations(
     specs: Sequence[ArtifactSpec], instance: dg.DagsterInstance
 ) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation | None]:
-    """Every check of the artifacts with its latest evaluation; None for one that was never evaluated."""
+    """Every check of the artifacts → its latest evaluation, or None if it was never evaluated."""
     keys = [
         dg.AssetCheckKey(asset_key(spec), proof.name)
         for spec in specs
@@ -139,10 +141,10 @@ def failed_checks(
     Args:
         specs: The artifacts to look at.
         instance: Where their checks were recorded.
-        never_ran: Count as well what a run would find anew: blocking checks without a result, and checks of which the
-            declaration has accepted a failure since, or accepts it no more.
+        never_ran: Also include checks that a run would have to evaluate: blocking checks without a result, and checks
+            whose acceptance in the declaration has changed since their last result.
 
-    A failure that is a warning holds up nothing, whatever its check, and is left out.
+    A failure that counts as a warning blocks nothing, and is left out.
     """
     blocking = {
         dg.AssetCheckKey(asset_key(spec), proof.name)
@@ -167,7 +169,7 @@ def failed_checks(
 
 
 def _judged_otherwise(evaluation: dg.AssetCheckEvaluation, why: str | None) -> bool:
-    """Whether a check that only warns was evaluated under another `accept` than the reason `why`, or none."""
+    """Whether a warning check was evaluated under another `accept` reason than `why` (None: not accepted)."""
     shown = evaluation.metadata.get(ACCEPTED)
     if evaluation.passed:
         return shown is not None and shown.value != why

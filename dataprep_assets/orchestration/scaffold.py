@@ -1,6 +1,6 @@
 """What `dg scaffold defs dataprep_assets.components.<Component> <name>` writes: a commented declaration.
 
-Each wing keeps the text of its own beside its component, `<component>.scaffold.yaml`, with `__name__` for the dataset.
+Each wing keeps its text beside its component, in `<component>.scaffold.yaml`, with `__name__` for the dataset.
 """
 
 from pathlib import Path

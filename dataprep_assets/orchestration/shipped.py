@@ -1,7 +1,7 @@
-"""Which datasets this project ships, apart from the user's own: samples, and examples that need a network.
+"""Tells shipped datasets from the user's own: samples, and examples that need a network.
 
-`defs/samples/` and `defs/examples/` hold them; whatever else lies in `defs/` is the user's. Their assets carry the tag
-`dataprep/shown_as`, and the code location has them as DATAPREP_SHOW says. The commands of `dataprep` find all by name.
+They are in `defs/samples/` and `defs/examples/`; everything else in `defs/` is the user's. Their assets have the tag
+`dataprep/shown_as`, and DATAPREP_SHOW says which of them the code location has. `dataprep` commands find all by name.
 
 Entry points: `shown_as`, `is_shown`, `dataset_of`.
 """
@@ -26,11 +26,11 @@ def shown_as(folder: Path) -> str | None:
 
 
 def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the code location has datasets that are `shown_as` this: samples unless DATAPREP_SHOW says otherwise.
+    """Whether the code location shows datasets of this kind: only samples, unless DATAPREP_SHOW says otherwise.
 
     Args:
-        kind: As `shown_as` has it; the user's own datasets are always shown.
-        environment: DATAPREP_SHOW is `none`, or a list with commas of `samples` and `examples`.
+        kind: The result of `shown_as`; the user's own datasets (None) are always shown.
+        environment: Has DATAPREP_SHOW: `none`, or a comma-separated list of `samples` and `examples`.
 
     Raises ConfigError for any other value.
     """
@@ -44,6 +44,6 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
 
 
 def dataset_of(folder: PurePath) -> str:
-    """What `dataprep` calls the dataset in a folder (relative to `defs/`): its path, less `samples/` or `examples/`."""
+    """The name of the dataset in a folder (relative to `defs/`): its path without `samples/` or `examples/`."""
     parts = folder.parts
     return "/".join(parts[1:] if len(parts) > 1 and parts[0] in FOLDERS else parts)

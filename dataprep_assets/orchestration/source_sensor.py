@@ -1,7 +1,7 @@
 """`automation.on_new_files`: a sensor, or with a cron expression a schedule, that asks a dataset's source for changes.
 
-A change launches the job of the dataset once. Where the source cannot be asked, the tick says so in one sentence and
-the next one asks again. Nothing is read, fetched or written by a tick: `graph.source_watch` has the question.
+A change launches the dataset's job once. If the source is out of reach, the tick says so in one sentence and the next
+one asks again. A tick fetches and writes no data: `graph.source_watch` says how a source is asked.
 """
 
 from collections.abc import Sequence
@@ -25,27 +25,27 @@ __all__ = ["CHANGE", "SOURCE", "source_schedule", "source_sensor"]
 SOURCE = "dataprep/source"
 """Run tag: the identity of the source that a run was launched for."""
 CHANGE = "dataprep/change"
-"""Run tag: in words what changed in it."""
+"""Run tag: a description of what changed in the source."""
 LONGEST_LOOK_SECONDS = 40.0
-"""Dagster ends an evaluation after 60 s, with a stack trace."""
+"""A limit below the 60 s after which Dagster ends an evaluation with a stack trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What a tick found: a `sentence` for a person, and the `look`; None where the source was not asked, or could not
-    be."""
+    """What a tick found: a `sentence` to show, and the `look`, which is None if the source was not or could not be
+    asked."""
 
     sentence: str
     look: Look | None = None
 
 
 def watch_of(specs: Sequence[ArtifactSpec]) -> SourceWatch:
-    """How the source of a dataset is asked; each kind of dataset has one artifact that reads it."""
+    """How the source of a dataset is asked; in each kind of dataset exactly one artifact reads it."""
     return next(spec.watch for spec in specs if spec.watch is not None)
 
 
 def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition) -> dg.SensorDefinition:
-    """The sensor of a dataset with an interval.
+    """The sensor of a dataset that declares an interval.
 
     Args:
         specs: All artifacts of the dataset.
@@ -63,8 +63,8 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         description=f"Asks the source of {dataset} for changes, and builds what changed.",
     )
     def on_new_files(context: dg.SensorEvaluationContext, storage: StorageResource) -> dg.SensorResult:
-        # the cursor: identity at the last look that counted, and the number of launches so far. That number makes the
-        # run key of a source that is again as it once was another one, and of an interrupted tick the same
+        # the cursor: identity at the last successful look, and the number of launches so far. That number makes the
+        # run key differ when a source returns to an earlier state, and stay the same after an interrupted tick
         seen, _, count = (context.cursor or "").partition(" ")
         launches = int(count or 0)
         asked = _ask(declaration, watch, storage, seen or None)
@@ -73,7 +73,7 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         identity = asked.look.identity
         if not asked.look.change:
             return dg.SensorResult(skip_reason=asked.sentence, cursor=f"{identity} {launches}")
-        # only now: most looks find nothing, and need not ask the database of runs
+        # asked only now: most looks find nothing, and need no query of the run database
         if busy := in_progress(context.instance, dataset):
             return dg.SensorResult(skip_reason=_later(asked, busy), cursor=context.cursor)
         context.log.info(asked.sentence)
@@ -86,9 +86,9 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
 def source_schedule(
     specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition
 ) -> dg.ScheduleDefinition:
-    """The schedule of a dataset whose looks follow a cron expression.
+    """The schedule of a dataset that declares a cron expression.
 
-    A schedule has no cursor: the last run that it launched says for what source.
+    A schedule has no cursor: the tags of the last run that it launched have the identity of the source.
 
     Args:
         specs: All artifacts of the dataset.
@@ -133,10 +133,10 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
     """Ask the source.
 
     Args:
-        declaration: The dataset.
+        declaration: The dataset's declaration.
         watch: How its source is asked.
         storage: Where its plan is.
-        seen: Identity of the source at the last look that counted.
+        seen: Identity of the source at the last successful look.
     """
     try:
         with private_files(declaration.sensitive):
@@ -159,7 +159,7 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
 
 
 def _told(declaration: DatasetDeclaration, error: Exception) -> str:
-    """An error for a tick; of a sensitive dataset its kind alone, because its words may name a source file."""
+    """The text of an error for a tick; only its class if the dataset is sensitive: the text may name a source file."""
     if not declaration.sensitive:
         return str(error).rstrip(".")
     return f"{type(error).__name__}, whose words may name a file; `dataprep status {declaration.dataset}` has them"

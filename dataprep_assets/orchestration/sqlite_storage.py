@@ -1,14 +1,16 @@
-"""Dagster's SQLite storage, without what it does again for every event.
+"""Dagster's SQLite storage, without the work that it repeats for every event.
 
-Dagster 1.13 makes a new engine of SQLAlchemy for each question and each event, so that each statement is compiled
-again, opens and closes the database for it, which copies the write-ahead log into the file and syncs both, asks for
-each event of a check or an asset which tables and columns there are, and reads the history of its tables (eighty Python
-files) again for each run's database and whenever an instance is opened, as each look of a sensor does: half of the time
-of a small run, and of a look. Here connections stay open until their instance is disposed of, the database of a run
-begins as a copy of an empty one, and one that has its tables is believed. What a run says that it will make, an event
-for each partition, is written at once (where DAGSTER_EVENT_BATCH_SIZE is set, as every command sets it). Files and
-tables are Dagster's own. The UI follows a run by the changes of its file, which a commit to the log does not change: so
-whatever is written touches the file.
+For each query and each event Dagster 1.13 creates a new SQLAlchemy engine, so that each statement is compiled again. It
+opens and closes the database for it, which copies the write-ahead log into the file and syncs both. For each event of a
+check or an asset it inspects which tables and columns exist. And for each run's database, and whenever an instance is
+opened (as each tick of a sensor does), it reads its schema migrations again, eighty Python files. Together that is half
+of the time of a small run, and of a tick.
+
+Here connections stay open until their instance is disposed of, the database of a run begins as a copy of an empty one,
+and a database that has its tables is not inspected again. The planned materializations of a run, one event for each
+partition, are written in one batch (if DAGSTER_EVENT_BATCH_SIZE is set, as every command does). Files and tables are
+Dagster's own. The UI follows a run by changes of its file, which a commit to the write-ahead log does not make: so each
+write also touches the file.
 
 Entry point: `SqliteStorage`, named in `dagster.yaml`.
 """
@@ -44,11 +46,11 @@ __all__ = ["SqliteStorage"]
 _PLANNED = DagsterEventType.ASSET_MATERIALIZATION_PLANNED
 _BUSY_SECONDS = 60.0
 _MOST_OPEN = 16
-"""Databases that stay open: a process writes to few at a time."""
+"""Most databases that stay open: a process writes to few at a time."""
 
 
 class SqliteStorage(DagsterSqliteStorage):
-    """Runs, events and schedules in SQLite below the folder `history` and `schedules` of `base_dir`, as Dagster's."""
+    """Runs, events and schedules in SQLite, in Dagster's folders `history` and `schedules` below `base_dir`."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         runs, schedules = _runs_directory(base_dir), _schedule_directory(base_dir)
@@ -67,7 +69,7 @@ class SqliteStorage(DagsterSqliteStorage):
 
 
 class _KeptOpen:
-    """What storages in one database share: the connections of `_databases`."""
+    """Mixin of the storages: their connections come from `_databases`, which all of them share."""
 
     def __init__(self, path: str) -> None:
         super().__init__(_url(path))  # type: ignore[call-arg]
@@ -93,12 +95,12 @@ class _Schedules(_KeptOpen, SqliteScheduleStorage):
 
 class _Events(SqliteEventLogStorage):
     _empty: bytes | None = None
-    """The database of a run before its first event."""
+    """The bytes of a run's database before its first event."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__(base_dir, inst_data)
         self._there: set[str] = set()
-        """Tables and columns that were found in the index; nothing takes them away but `wipe`."""
+        """Tables and columns known to exist in the index; only `wipe` removes them."""
 
     def has_table(self, table_name: str) -> bool:
         if table_name not in self._there and super().has_table(table_name):
@@ -112,7 +114,7 @@ class _Events(SqliteEventLogStorage):
         return name in self._there
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        """Write what a run of many partitions will make in two transactions, and other events one by one."""
+        """Write the planned materializations of a run in two transactions, and other events one by one."""
         planned = [one for one in events if one.dagster_event_type == _PLANNED]
         for run in dict.fromkeys(one.run_id for one in planned):
             of_run = [one for one in planned if one.run_id == run]
@@ -122,7 +124,7 @@ class _Events(SqliteEventLogStorage):
             with self.index_transaction() as connection:
                 connection.execute(SqlEventLogStorageTable.insert(), rows)
                 for one in {row["asset_key"]: one for row, one in zip(rows, of_run, strict=True)}.values():
-                    # an asset's row has the id of a materialization alone, which these are not
+                    # no asset row to update: it holds the ids of materializations only, and these are plans
                     self._store_asset_event(connection, one, event_id=0)
         for one in events:
             if one.dagster_event_type != _PLANNED:
@@ -143,7 +145,7 @@ class _Events(SqliteEventLogStorage):
                     os.utime(path)  # the UI watches it
 
     def _begin(self, path: Path, shard: str) -> None:
-        """Make the tables of a database unless they are there."""
+        """Create the tables of a database unless they exist."""
         if _made(path, "event_logs"):
             return
         if path.exists():
@@ -156,12 +158,12 @@ class _Events(SqliteEventLogStorage):
         else:
             new = path.with_name(f".{path.name}.new")
             new.write_bytes(self._empty)
-            with suppress(FileExistsError):  # another process has made it in the meantime
+            with suppress(FileExistsError):  # another process has created it in the meantime
                 path.hardlink_to(new)
             new.unlink()
 
     def _make_tables(self, shard: str) -> None:
-        # closed at once: what follows reads the file
+        # closed at once, because the code below reads the file
         self._initdb(_new_engine(self.path_for_shard(shard), poolclass=NullPool))
 
     def wipe(self) -> None:
@@ -179,7 +181,7 @@ class _Events(SqliteEventLogStorage):
 
 
 def _made(path: Path, table: str) -> bool:
-    """Whether Dagster has made a database, to its end: it then has this table, and the version of all."""
+    """Whether Dagster has finished creating a database: it has this table and the version of the schema."""
     if not path.exists():
         return False
     tables = "select count(*) from sqlite_master where name = ?"
@@ -191,25 +193,25 @@ def _made(path: Path, table: str) -> bool:
 
 
 class _Databases:
-    """The databases that this process has open, by their paths; those that were not used for longest are closed."""
+    """The databases that this process has open, by path; the least recently used are closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._engines: OrderedDict[str, tuple[Engine, int]] = OrderedDict()
 
     def connect(self, path: str) -> Connection:
-        """A connection, which returns to its engine when it is closed."""
+        """A connection to a database; closing it returns it to its engine."""
         with self._lock:
             return self._engine(path).connect()
 
     def _engine(self, path: str) -> Engine:
         engine, known = self._engines.pop(path, (None, 0))
-        if engine is not None and _inode(path) != known:  # the file was removed, and perhaps made again
+        if engine is not None and _inode(path) != known:  # the file was removed, and perhaps created again
             engine.dispose()
             engine = None
         if engine is None:
             engine = _new_engine(path)
-            engine.connect().close()  # makes the file where there is none
+            engine.connect().close()  # creates the file if there is none
             known = _inode(path)
         self._engines[path] = (engine, known)
         if len(self._engines) > _MOST_OPEN:
@@ -217,14 +219,14 @@ class _Databases:
         return engine
 
     def close(self, path: str) -> None:
-        """Close a database; it is opened again when it is asked for."""
+        """Close a database; it is opened again when it is next needed."""
         with self._lock:
             engine, _ = self._engines.pop(path, (None, 0))
         if engine is not None:
             engine.dispose()
 
     def forget(self) -> None:
-        """Leave the connections to the process that forked this one."""
+        """Drop the connections after a fork, without closing them: they belong to the parent process."""
         self._lock = threading.Lock()
         for engine, _ in self._engines.values():
             engine.dispose(close=False)
@@ -254,11 +256,11 @@ def _new_engine(path: str, **options: Any) -> Engine:
 
 
 def _set_up(connection: Any, _: Any) -> None:
-    """A commit is in the log when it returns, and on the disk when SQLite next copies the log into the file."""
+    """Do not sync each commit: it is in the log at once, and on the disk when SQLite copies the log into the file."""
     connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _changes(connection: Connection) -> int:
-    """How many rows the connection has written so far."""
+    """Number of rows that the connection has written so far."""
     driver: Any = connection.connection.driver_connection
     return int(driver.total_changes)

@@ -1,4 +1,4 @@
-"""What a person is told of a finished dataset: at the end of a run, and by `dataprep show`.
+"""The summary of a finished dataset: printed at the end of a run, and by `dataprep show`.
 
 The lines for the trainer among them are the component's own (`DatasetComponent.summary`).
 """
@@ -23,15 +23,15 @@ def summary(
     store: ArtifactStore,
     seconds: float | None = None,
 ) -> str:
-    """What was made, what of its checks passed, and where it is.
+    """Say what was made, which checks passed, and where the artifacts are.
 
-    Raises MissingArtifactError where a part that it tells of is not there.
+    Raises MissingArtifactError if an artifact that the summary describes is missing.
 
     Args:
         component: The dataset.
-        instance: Where its checks were recorded; None where there is no instance yet.
+        instance: Where its checks were recorded; None if there is no instance yet.
         store: Where its artifacts are.
-        seconds: How long the run took, at the end of one.
+        seconds: How long the run took; None outside of a run.
     """
     product = component.product(store)
     receipt = store.receipt(product)

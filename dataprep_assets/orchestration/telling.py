@@ -1,4 +1,4 @@
-"""Tells somebody outside of Dagster of a failure: by a webhook, by mail. A try takes some seconds at most.
+"""Reports a failure outside of Dagster, by webhook or mail. One attempt takes a few seconds at most.
 
 No message of this module holds the address of a webhook, a user or a password: they may be secrets.
 """
@@ -18,11 +18,11 @@ __all__ = ["LONGEST_TRY_SECONDS", "mail", "post"]
 
 LONGEST_TRY_SECONDS = 5.0
 _PACKET_SECONDS = 4.0
-"""How long one packet is waited for."""
+"""How long to wait for one packet."""
 
 
 def post(webhook: str | EnvironmentVariable, message: Mapping[str, Any]) -> None:
-    """POST a message as JSON; TransferError when it was not taken, ConfigError when the variable is not set."""
+    """POST a message as JSON; raises TransferError if it was not accepted, ConfigError if the variable is not set."""
     import httpx
 
     url = webhook if isinstance(webhook, str) else webhook.read("automation.on_failure.webhook")
@@ -40,7 +40,7 @@ def post(webhook: str | EnvironmentVariable, message: Mapping[str, Any]) -> None
 
 
 def mail(email: Email, subject: str, text: str) -> None:
-    """Send a mail; TransferError when the server did not take it, ConfigError when a variable is not set."""
+    """Send a mail; raises TransferError if the server did not accept it, ConfigError if a variable is not set."""
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = email.sender, ", ".join(email.to), subject
     message.set_content(text)

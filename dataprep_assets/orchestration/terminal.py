@@ -1,4 +1,4 @@
-"""Progress of a step for who started the command: a live line on a terminal, a plain line now and then in a pipe.
+"""Progress of a step for whoever started the command: a live line on a terminal, occasional plain lines in a pipe.
 
 Entry points: `watched` around the runs of a command, and `watching`, which gives the sinks of a step inside it.
 """
@@ -29,11 +29,11 @@ _watched: ContextVar[TextIO | None] = ContextVar("watched", default=None)
 
 @contextlib.contextmanager
 def watched(stream: TextIO) -> Iterator[None]:
-    """Steps that run inside, in this process, also show their progress on `stream`, a terminal, pipe or file."""
+    """Inside, steps that run in this process also show their progress on `stream`, a terminal, pipe or file."""
     try:
-        # of its own, because Dagster sends what a step writes to descriptors 1 and 2 to its compute log
+        # a descriptor of its own, because Dagster redirects descriptors 1 and 2 to its compute log during a step
         descriptor = os.dup(stream.fileno())
-    except (OSError, ValueError):  # closed, or in memory: nobody looks at it while the step is at work
+    except (OSError, ValueError):  # closed, or in memory: nobody watches it while the step is at work
         yield
         return
     own = os.fdopen(descriptor, "w", encoding="utf-8", errors="replace")
@@ -42,15 +42,15 @@ def watched(stream: TextIO) -> Iterator[None]:
         yield
     finally:
         _watched.reset(token)
-        with contextlib.suppress(OSError):  # what a closed pipe did not take
+        with contextlib.suppress(OSError):  # a closed pipe did not take the rest
             own.close()
 
 
 def watching(what: str) -> list[Sink]:
-    """What shows the step `what` to who started the command; nothing outside `watched`."""
+    """The sinks that show the step `what` to whoever started the command; none outside of `watched`."""
     if (stream := _watched.get()) is None:
         return []
-    # said by the stream alone: FORCE_COLOR would put escape codes into a pipe
+    # decided by the stream only: FORCE_COLOR would put escape codes into a pipe
     console = Console(file=stream, force_terminal=stream.isatty(), highlight=False, markup=False, emoji=False)
     if console.is_terminal and not console.is_dumb_terminal:
         return [TerminalSink(console, what)]
@@ -58,7 +58,7 @@ def watching(what: str) -> list[Sink]:
 
 
 class TerminalSink:
-    """One live line on a terminal, wiped at the end."""
+    """Shows one live line on a terminal, and erases it at the end."""
 
     def __init__(self, console: Console, what: str) -> None:
         self._console, self._what, self._drawn = console, what, 0.0
@@ -106,7 +106,7 @@ class TerminalSink:
 
 
 class LineSink:
-    """A plain line every `LINE_SECONDS`, and the last one of a step that had any."""
+    """Writes a plain line every `LINE_SECONDS`, and a last one if there was any."""
 
     def __init__(self, stream: TextIO, what: str) -> None:
         self._stream, self._what = stream, what
@@ -122,6 +122,6 @@ class LineSink:
             self._write(progress)
 
     def _write(self, progress: Progress) -> None:
-        with contextlib.suppress(OSError):  # nobody reads the pipe any more: the step goes on
+        with contextlib.suppress(OSError):  # the reader closed the pipe: the step goes on
             self._stream.write(f"    {self._what}: {progress.line().strip()}\n")
             self._stream.flush()

@@ -1,7 +1,7 @@
-"""Runs of assets in this process, recorded as those that the webserver launches are.
+"""Runs of assets in this process, recorded like those that the webserver launches.
 
-A run is on the UI's Timeline, and can be filtered and executed again there, when it says of which code location its job
-is. `execute_in_process` records runs that do not say so.
+A run is on the UI's Timeline, and can be filtered and executed again there, if it names the code location of its job.
+The runs that `execute_in_process` records do not.
 
 Entry points: `execute`, `LOCATION`.
 """
@@ -31,9 +31,9 @@ __all__ = ["LOCATION", "STEP", "execute"]
 LOCATION = "dataprep_assets"
 """Name of the code location, as every workspace of this project has it."""
 STEP = "dataprep/step"
-"""Tag of a run: the artifacts that it makes."""
+"""Run tag: the artifacts that the run makes."""
 
-# Who started the runs is told of errors once, without the stack (`runs.materialize`). The event log has all of it.
+# `runs.materialize` prints each error once, without the stack. The event log has all of it.
 _QUIET, _VERBOSE = ({"loggers": {"console": {"config": {"log_level": level}}}} for level in ("CRITICAL", "ERROR"))
 
 
@@ -45,16 +45,16 @@ def execute(
     *,
     verbose: bool = False,
 ) -> dg.JobExecutionResult:
-    """Do a run to its end in this process; a failed step is in the result and is not raised.
+    """Execute a run in this process; a failed step is part of the result and is not raised.
 
-    KeyboardInterrupt where it was interrupted.
+    Raises KeyboardInterrupt if the run was interrupted.
 
     Args:
-        job: The implicit job of the assets, which the code location has under the same name.
+        job: Dagster's implicit job of the assets, which the code location has under the same name.
         run: What to make.
-        instance: Where it is recorded.
-        tags: Of the run, beside those that say what it makes.
-        verbose: Whether Dagster's own messages of errors go to standard error, with their stacks.
+        instance: Where the run is recorded.
+        tags: Tags of the run, in addition to those that say what it makes.
+        verbose: Whether Dagster's own error messages go to standard error, with their stacks.
     """
     config: dict[str, Any] = _VERBOSE if verbose else _QUIET
     keys = frozenset(asset_key(spec) for spec in run.specs)
@@ -76,10 +76,10 @@ def execute(
 
 @contextmanager
 def _interruptions() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the end if one was asked for inside.
+    """Raise KeyboardInterrupt at the end if a signal asked for one inside.
 
-    While a run is at work, Dagster has handlers of its own: it makes a failed step of a signal, or, between two steps,
-    forgets it.
+    During a run Dagster has signal handlers of its own: it turns a signal into a failed step, or, between two steps,
+    drops it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -105,7 +105,7 @@ def _tags(run: PlannedRun) -> dict[str, str]:
     return {
         DATASET: run.specs[0].declaration.dataset,
         STEP: ", ".join(spec.path[-1] for spec in run.specs),
-        # who started it sees that it failed, and starts it again
+        # not retried by Dagster: whoever started the run sees that it failed, and starts it again
         "dagster/max_retries": "0",
         **range_tags(run.partitions),
     }

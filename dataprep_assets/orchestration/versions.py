@@ -1,8 +1,8 @@
-"""What Dagster compares to say that something is out of date: the data version of each partition is its own content.
+"""Data versions, by which Dagster decides what is out of date: that of a partition is the digest of its own content.
 
 Dagster gives all partitions of a step's result one data version and one set of tags (`_get_output_asset_events` in
-`dagster._core.execution.plan.execute_step`), and calls stale what is downstream of a partition whose version moved, so
-a run of many would make each of them look changed. Here every partition is reported by an event of its own, with the
+`dagster._core.execution.plan.execute_step`), and marks everything downstream of a changed version as stale, so a run of
+many partitions would make each of them look changed. Here every partition is reported by an event of its own, with the
 tags that Dagster would give it, and the result of the step says that there is nothing left to report.
 
 Entry points: `partition_event`, `reported`.
@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-# how Dagster writes these tags, and how a body says that it has reported its output: neither has a public name
+# Dagster's names for these tags, and for a body that has reported its output: neither is public
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION as REPORTED_BY_BODY
 from dagster._core.execution.plan.execute_step import (
     _build_data_version_tags,
@@ -35,10 +35,10 @@ def partition_event(
     """The materialization of one finished partition.
 
     Args:
-        context: Of the step that finished it.
-        partition: Its key.
-        content: Its content digest.
-        metadata: What a person sees of it.
+        context: The context of the step that finished it.
+        partition: The partition key.
+        content: The content digest of the artifact.
+        metadata: The metadata that the UI shows.
     """
     step = context.get_step_execution_context()
     key = context.asset_key
@@ -52,5 +52,5 @@ def partition_event(
 
 
 def reported() -> dg.MaterializeResult[Any]:
-    """The result of a step that has reported each of its partitions."""
+    """The result of a step that has already reported each of its partitions."""
     return dg.MaterializeResult(metadata={REPORTED_BY_BODY: True})

@@ -5,7 +5,7 @@ Each is an order in which items are placed, and a rule that places them:
 ======================  =============  ============================================================================
 name                    order          an item goes to
 ======================  =============  ============================================================================
-concatenative           given          the last bin, or a new one where it does not fit (next fit)
+concatenative           given          the last bin, or a new one if it does not fit (next fit)
 first_fit               given          the earliest bin with room
 first_fit_shuffle       seeded         the earliest bin with room
 first_fit_decreasing    long to short  the earliest bin with room
@@ -45,8 +45,9 @@ def pack(lengths: NDArray[Any], capacity: int, algorithm: Algorithm, *, seed: in
     """Put items into bins of ``capacity`` tokens by one ``algorithm`` of `ALGORITHMS`; each is in exactly one bin.
 
     ``lengths``: integers, shape ``(items,)``, unit tokens, 1 to ``capacity``. ``seed``: not negative, used by
-    `first_fit_shuffle` alone. The same arguments give the same bins on every platform. ConfigError for an unknown
-    algorithm, a negative seed, a capacity that no row can have, and, with index and value, a length out of range.
+    `first_fit_shuffle` alone. The same arguments give the same bins on every platform. Raises ConfigError for an
+    unknown algorithm, a negative seed, a capacity that no row can have, and, with index and value, a length out of
+    range.
     """
     if algorithm not in ALGORITHMS:
         raise ConfigError(f"packing algorithm {algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
@@ -64,12 +65,12 @@ def _given(lengths: Int64, _seed: int) -> Int64:
 
 def _decreasing(lengths: Int64, _seed: int) -> Int64:
     falling = lengths.max(initial=0) - lengths
-    # In as few bytes as they fit: NumPy's stable sort of 16-bit integers is a radix sort.
+    # In the smallest dtype: NumPy's stable sort of 16-bit integers is a radix sort.
     return np.argsort(falling.astype(np.min_scalar_type(falling.max(initial=0))), kind="stable")
 
 
 def _shuffled(lengths: Int64, seed: int) -> Int64:
-    # NumPy promises the raw stream of PCG64 for ever, but not the results of Generator.permutation.
+    # NumPy guarantees the raw stream of PCG64 forever, but not the results of Generator.permutation.
     return np.argsort(np.random.PCG64(seed).random_raw(lengths.size), kind="stable")
 
 

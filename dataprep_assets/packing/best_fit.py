@@ -1,8 +1,8 @@
 """Best fit: each item goes to the bin that it leaves with the least room; the earliest of several such bins.
 
-Bins wait in buckets by the room they have left, and the rooms with a bucket are a sorted list, so finding the bin is a
-binary search instead of a scan over all bins. The list has at most as many entries as there are different rooms, hence
-never more than the capacity. The bins are exactly those of the textbook's scan.
+Bins are kept in buckets by the room they have left, and the non-empty buckets in a sorted list, so finding the bin is a
+binary search instead of a scan over all bins. The list never has more entries than the capacity. The bins are exactly
+those of the textbook's scan.
 """
 
 from bisect import bisect_left, insort
@@ -35,7 +35,7 @@ def best_fit(lengths: Int64, capacity: int) -> Int64:
             else:
                 room, bin_ = capacity, bins
                 bins += 1
-            # The bin stays the tightest for as long as one more of the run fits: no other has less room and enough.
+            # The bin stays the tightest as long as another item of the run fits: no other bin has less room and enough.
             take = room // length
             if take > count:
                 take = count

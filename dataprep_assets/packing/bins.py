@@ -84,22 +84,25 @@ def group(order: Int64, placed: Int64) -> Bins:
     """
     offsets = np.zeros(int(placed.max(initial=-1)) + 2, np.int64)
     np.cumsum(np.bincount(placed, minlength=offsets.size - 1), out=offsets[1:])
-    # In as few bytes as they fit: NumPy's stable sort of 16-bit integers is a radix sort.
+    # In the smallest dtype: NumPy's stable sort of 16-bit integers is a radix sort.
     keys = placed.astype(np.min_scalar_type(offsets.size))
     return Bins(items=order[np.argsort(keys, kind="stable")], offsets=offsets)
 
 
 def checked_capacity(capacity: int) -> int:
-    """``capacity`` itself; ConfigError unless it is 1 to `LARGEST_CAPACITY` tokens."""
+    """``capacity`` itself; raises ConfigError unless it is 1 to `LARGEST_CAPACITY` tokens."""
     if not 1 <= capacity <= LARGEST_CAPACITY:
         raise ConfigError(f"capacity {capacity}: a bin has 1 to {LARGEST_CAPACITY} tokens")
     return capacity
 
 
 def checked_lengths(lengths: NDArray[Any], most: int | None) -> Int64:
-    """``lengths`` as int64; ConfigError, with index and value, for one below 1 or above ``most`` (None: no limit)."""
+    """``lengths`` as int64.
+
+    Raises ConfigError, with index and value, for one below 1 or above ``most`` (None: no limit).
+    """
     array = np.asarray(lengths)
-    # np.array([]) is float64, and as good an array of no lengths as any.
+    # np.array([]) is float64, which is fine for an array without lengths.
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ConfigError(f"lengths are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
     wrong = array < 1

@@ -1,4 +1,4 @@
-"""First fit: each item goes to the earliest bin that has room for it; a new bin is opened where none has.
+"""First fit: each item goes to the earliest bin that has room for it; a new bin is opened if none has.
 
 Both functions give exactly the bins of the textbook's scan over all bins. `first_fit` takes items in any order and
 finds the bin in a tournament tree over the room that bins have left, in O(log bins) an item. `first_fit_decreasing`
@@ -54,10 +54,10 @@ def first_fit_decreasing(lengths: Int64, capacity: int) -> Int64:
 
 
 def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[list[int], list[int]]:
-    """Bins in the order in which they get items, and how many equal items each gets then.
+    """The bins in the order in which they get items, and the number of equal items that each gets at a time.
 
-    A bin too full for one length may have room for a shorter one. It waits under its room, and comes back to the heap
-    of fitting bins when the lengths have come down to it.
+    A bin too full for one length may have room for a shorter one. It is kept aside by its room, and returns to the heap
+    of fitting bins when the lengths have become as short.
     """
     room: list[int] = []
     fitting: list[int] = []

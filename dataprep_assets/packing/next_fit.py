@@ -32,7 +32,7 @@ def concat_then_split(lengths: NDArray[Any], capacity: int) -> Segments:
 
     ``lengths``: tokens, shape ``(items,)``, at least 1 and without an upper limit. Bin ``b`` holds tokens
     ``b * capacity`` to ``(b + 1) * capacity`` of the concatenation; only the last bin may be shorter. Segments are in
-    the order of the concatenation. ConfigError for a length below 1 and for a capacity that no row can have.
+    the order of the concatenation. Raises ConfigError for a length below 1 and for a capacity that no row can have.
     """
     capacity, lengths = checked_capacity(capacity), checked_lengths(lengths, None)
     ends = np.cumsum(lengths)

@@ -1,4 +1,4 @@
-"""Row defects: packed rows held against the invariants of their format, without a look at the bins.
+"""Row defects: checks packed rows against the invariants of their format, without knowing the bins.
 
 The invariants are those of docs/formats/packed-rows.md#invariants.
 
@@ -46,12 +46,12 @@ def find_row_defects(
     vocab_size: int | None = None,
     pad_is_reserved: bool = False,
 ) -> list[RowDefect]:
-    """The invariants that the rows break, in a fixed order; an empty list for good rows.
+    """The invariants that the rows violate, in a fixed order; an empty list for good rows.
 
     ``rows``: `PackedRows`, or name → integer array of shape ``(rows, L)``; ``targets`` may be missing.
     ``row_length``: positions L of a row. ``pad_id``: the id where there is no document.
-    ``vocab_size``: also hold the tokens of documents below it (None: only at or above 0).
-    ``pad_is_reserved``: no document holds the pad id, so that one in a segment is a defect as well.
+    ``vocab_size``: tokens of documents must be below it (None: they must only be 0 or more).
+    ``pad_is_reserved``: no document may hold the pad id, so that a pad id in a segment is a defect too.
     When a column is missing or misshapen, only that is reported.
     """
     columns = rows.columns() if isinstance(rows, PackedRows) else rows

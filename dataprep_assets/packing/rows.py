@@ -14,7 +14,7 @@ targets_segmentation   as `inputs_segmentation` where `targets` is a real label;
 targets_position       as `inputs_position` where `targets` is a real label; else 0
 =====================  =======================================================================================
 
-What is padding is known from the bins and never from the token, so a document may hold the pad id.
+Padding is known from the bins and never from the token, so a document may hold the pad id.
 
 Entry points: `pack_rows`, `PackedRows`.
 """
@@ -76,10 +76,10 @@ def pack_rows(
     the capacity of the bins. ``pad_id``: what fills the end of a row, in ``inputs`` and ``targets``. ``targets``:
     whether the rows get a sixth column with the next token of each document.
 
-    Memory is about 30 bytes a position of the result: for many rows, call with some of the bins at a time. ConfigError
-    for a row length or pad id that int32 does not hold; FormatError for a bin that is empty or longer than a row, a
-    segment outside its document, offsets outside the tokens, and ids that int32 does not hold. No message shows a
-    token.
+    Memory is about 30 bytes for each position of the result: for many rows, call with some of the bins at a time.
+    Raises ConfigError for a row length or pad id that int32 does not hold; raises FormatError for a bin that is empty
+    or longer than a row, a segment outside its document, offsets outside the tokens, and ids that int32 does not hold.
+    No message shows a token.
     """
     if not 1 <= row_length <= LARGEST_CAPACITY:
         raise ConfigError(f"row_length {row_length}: a row has 1 to {LARGEST_CAPACITY} tokens")
@@ -107,7 +107,7 @@ def pack_rows(
 
 
 class _Layout:
-    """Rows as pieces that fill them without a gap: the segments of a row, and its padding as one piece more."""
+    """Rows as pieces that fill them without gaps: the segments of a row, and its padding as one more piece."""
 
     def __init__(self, lengths: Int64, offsets: Int64, row_length: int) -> None:
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

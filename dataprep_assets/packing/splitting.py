@@ -34,8 +34,8 @@ Rule = Literal["repeat_header", "header_once", "truncate"]
 class SplitRule:
     """How documents are cut for rows of ``row_length`` tokens; ``overlap`` is in body tokens.
 
-    ConfigError for an unknown rule, a row length that no row can have, an overlap that is negative or not below the row
-    length, and an overlap with `truncate`.
+    Raises ConfigError for an unknown rule, a row length that no row can have, an overlap that is negative or not below
+    the row length, and an overlap with `truncate`.
     """
 
     rule: Rule
@@ -74,8 +74,8 @@ class Chunks:
 def split(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Chunks:
     """Cut documents into chunks of at most ``rule.row_length`` tokens.
 
-    ``header_lengths``, ``body_lengths``: integers, shape ``(documents,)``, unit tokens, 0 or more. FormatError, with
-    the document's index and the numbers, for a header that leaves too little room (see `without_room`), a negative
+    ``header_lengths``, ``body_lengths``: integers, shape ``(documents,)``, unit tokens, 0 or more. Raises FormatError,
+    with the document's index and the numbers, for a header that leaves too little room (see `without_room`), a negative
     length, and arrays that are not one-dimensional integers of one shape.
     """
     headers, bodies = _checked(header_lengths, body_lengths)
@@ -142,7 +142,7 @@ def _later_room(room: Int64, rule: SplitRule) -> Int64:
 
 
 def _stride(room: Int64, rule: SplitRule) -> Int64:
-    """New body tokens of each chunk after the first; 1 where there is no such chunk and the number would be below."""
+    """New body tokens of each chunk after the first; at least 1, also if there is no such chunk."""
     return np.maximum(_later_room(room, rule) - rule.overlap, 1)
 
 

@@ -1,10 +1,10 @@
-"""The labels that stock MaxText trains on in unpacked rows, by the rules of its three input pipelines.
+"""The labels on which unmodified MaxText trains in unpacked rows, by the rules of its three input pipelines.
 
 MaxText copies the one column to inputs and targets, shifts, pads rows to `max_target_length` with the pad id of *its*
 tokenizer, and then trains on each label that is not that id (AI-Hypercomputer/maxtext at e591f30, `src/maxtext/
 input_pipeline/`: `tfds_data_processing.py`, `data_processing_utils.py`, `hf_data_processing.py`, and
 `input_pipeline_utils.py` with `PadOrTrimToMaxLength`, `shift_and_refine`; `trainers/pre_train/train.py`, `loss_fn`).
-So what a writer stored as padding is trained on wherever the two ids differ.
+So it trains on stored padding if the two ids differ.
 
 Entry points: `Pipeline`, `StockRule`, `StockLabels`.
 """
@@ -29,8 +29,8 @@ Int32 = NDArray[np.int32]
 class StockLabels:
     """A batch without packing: arrays of shape ``(rows, row_length)``.
 
-    `inputs` and `targets` are ids; `trained` says of each position whether its label counts in the loss; `masked`
-    whether there is a label of the row that does not, because its id is one that MaxText ignores.
+    `inputs` and `targets` are ids; `trained` says for each position whether its label counts in the loss; `masked`
+    whether it is a real label that does not count, because MaxText ignores its id.
     """
 
     inputs: Int32
@@ -41,7 +41,7 @@ class StockLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class StockRule:
-    """One pipeline with a tokenizer: `row_length` is `max_target_length`, `pad_id`, `unk_id` and `bos_id` are its."""
+    """One pipeline with a tokenizer: `row_length` is `max_target_length`, the ids are the tokenizer's."""
 
     pipeline: Pipeline
     row_length: int
@@ -51,13 +51,13 @@ class StockRule:
 
     @property
     def fill_id(self) -> int:
-        """What the pipeline pads rows with: no label of this id is trained on."""
+        """The id with which the pipeline pads rows: labels with this id are not trained on."""
         given = [one for one in (self.pad_id, self.unk_id) if one is not None]
         return given[0] if given else _WITHOUT_PAD[self.pipeline]
 
     @property
     def ignored(self) -> frozenset[int]:
-        """Ids that are no labels: the fill id, and for `hf` the tokenizer's BOS."""
+        """Ids that do not count as labels: the fill id, and for `hf` the tokenizer's BOS."""
         bos = {self.bos_id} if self.pipeline == "hf" and self.bos_id is not None else set()
         return frozenset({self.fill_id, *bos})
 

@@ -1,8 +1,9 @@
-"""The arithmetic of a training blend: which files, or rows of files, make a shard, and which shards make a share.
+"""The arithmetic of a training blend: which files, or rows of files, form a shard, and which shards form a share.
 
 Pure functions over sizes, weights and counts. Files go to shards by size (largest first, to the least loaded shard),
-with the tie-breaking of Nemotron's `create_size_balanced_assignments`, so a plan made here groups files as one made
-there does. Fewer files than shards are cut by rows, at least one shard a file: any skew of sizes has an answer.
+with the tie-breaking of Nemotron's `create_size_balanced_assignments`, so a plan made here groups files as Nemotron
+does. If there are fewer files than shards, files are cut by rows, into at least one shard each, however uneven they
+are.
 
 Entry points: `assign_by_size`, `shares_by_size`, `sampled_shards`, `held_out`; `requested_shares`, `outlook`,
 `shard_weights`, `shards_for_shares`, `drift`; for records that are read as often as they are listed, `record_repeats`
@@ -38,7 +39,7 @@ __all__ = [
 SPLITS = ("train", "valid", "test")
 """The keys of a per-split `blend.json`, in order."""
 MAX_REPEATS = 100
-"""How often a dataset's records may be listed: a weight beyond it is a mistake, and its list would be endless."""
+"""Most times that a dataset's records may be listed: a larger weight is a mistake, and its list would be endless."""
 
 
 def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[int]]:
@@ -97,10 +98,10 @@ def sampled_shards(
 
 
 def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed: int = 42) -> dict[str, list[int]]:
-    """Split a dataset's `shards`: `test` and `valid` of them at random, the rest for training; none is in two splits.
+    """Split a dataset's `shards` at random: `test` and `valid` of them, the rest for training; none is in two splits.
 
-    The draw is seeded with `seed` and the name `dataset`. It is taken of every dataset, not of the pool of all, so that
-    each split is the whole blend. ConfigError when nothing would be left to train on.
+    The draw is seeded with `seed` and the name `dataset`. It is made for each dataset, not from all shards together, so
+    that each split is a sample of the whole blend. Raises ConfigError when nothing would be left to train on.
     """
     if valid + test >= len(shards):
         raise ConfigError(
@@ -132,10 +133,10 @@ def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOutlook:
-    """What a blend asks of one dataset, and what it can have. Tokens are counts, shares sum to 1 over the blend.
+    """What a blend requests from one dataset, and what the dataset can give. Shares sum to 1 over the blend.
 
-    `wanted_tokens` is the requested share of the budget, `epochs` that over what the dataset has (infinite for one that
-    has nothing), `realisable` its share when no dataset is read more often than `max_epochs` times.
+    `wanted_tokens` is the requested share of the token budget, `epochs` the wanted tokens divided by the dataset's
+    tokens (infinite if it has none), `realisable` its share if no dataset is read more than `max_epochs` times.
     """
 
     name: str
@@ -153,10 +154,10 @@ def outlook(
     train_tokens: int | None = None,
     max_epochs: float | None = None,
 ) -> list[SourceOutlook]:
-    """What a blend asks of each dataset and what it can have, in the order of `shares`.
+    """What a blend requests from each dataset and what the dataset can give, in the order of `shares`.
 
-    `shares` sum to 1, `tokens` are what each dataset has. The budget is `train_tokens`, or all the tokens that there
-    are; `max_epochs` limits how often a dataset is read, None sets no limit.
+    `shares` sum to 1, `tokens` are the tokens of each dataset. The budget is `train_tokens`, or all tokens of all
+    datasets; `max_epochs` limits how often a dataset is read, None sets no limit.
     """
     budget = train_tokens if train_tokens is not None else sum(tokens[name] for name in shares)
     wanted = {name: share * budget for name, share in shares.items()}
@@ -189,8 +190,8 @@ def shard_weights(share: float, tokens: Sequence[int]) -> list[float]:
 def shards_for_shares(rows: Mapping[str, Sequence[int]], shares: Mapping[str, float]) -> dict[str, list[int]]:
     """Which shards of each dataset to use whole so that rows are in proportion to the shares; at least one of each.
 
-    For consumers that read files, not weights (packed SFT): of the dataset that limits the blend everything is used,
-    of each other as many of its shards, in order, as come nearest to its share.
+    For consumers that read files, not weights (packed SFT). The dataset that limits the blend is used completely; of
+    each other one as many shards, in order, as come nearest to its share.
     """
     limit = min(sum(rows[name]) / share for name, share in shares.items())
     return {name: _nearest(rows[name], share * limit) for name, share in shares.items()}

@@ -1,9 +1,9 @@
 """What a build of a dataset will cost: shards, runs, hours, disk, requests. Pure arithmetic over the shard plan.
 
-The three parts of the time are kept apart, because each is bought with something else: orchestration with fewer and
-bigger shards or Postgres, transfer with bandwidth, tokenizing with cores. A backfill fetches a batch and then tokenizes
-it, so the parts add up; a second run at a time overlaps them, and the expected time lies between the longest part and
-the sum, which is what is given.
+The three parts of the time are kept apart, because each is reduced by something else: orchestration by fewer and bigger
+shards or by Postgres, transfer by bandwidth, tokenizing by cores. A backfill fetches a batch and then tokenizes it, so
+the parts add up; a second run at a time overlaps them, so the true time lies between the longest part and the sum. The
+sum is given.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,22 +14,22 @@ from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
 
 SHARDS_A_RUN = 50
-"""A backfill batches this many shards a run: tens of runs for a thousand shards, minutes lost at most."""
+"""Shards in one run of a backfill: tens of runs for a thousand shards, and minutes lost at most."""
 RANGE_BYTES = 32 << 20
-"""A ranged download's part, and an upload's."""
+"""Size of a part of a ranged download, and of an upload."""
 HEADROOM = 1.2
-"""20 % of the disk to spare: the check `disk_headroom` of a snapshot wants as much."""
+"""Factor for free disk space, 20 % to spare, as in the check `disk_headroom` of a snapshot."""
 OTHER_RUNS = 3
-"""Of a dataset, beside those of its shards: manifest and certificate, combined bins, views."""
+"""Runs of a dataset besides those of its shards: manifest and certificate, combined bins, views."""
 MINUTE, HOUR = 60.0, 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What a build may use: cores for tokenizing in all, and the bandwidth to the source in bytes a second.
+    """What a build may use: the number of cores for tokenizing, and the bandwidth to the source in bytes per second.
 
-    `runs_at_a_time` is how many runs of token bins share the cores (on a cluster: pods). One at a time is what
-    `dataprep run` does, in its own process; several are launched by Dagster's daemon.
+    `runs_at_a_time` is how many runs of token bins share the cores (on a cluster: pods). `dataprep run` does one at a
+    time, in its own process; Dagster's daemon launches several.
     """
 
     cores: int
@@ -44,15 +44,15 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What things cost; `of_receipts` takes the first three from shards that are done.
+    """Unit costs; `of_receipts` takes the first three from finished shards.
 
-    `source_bytes_per_cpu_second`: of compressed source, through decompression, parsing, tokenizing and digests; the
-    default is the project's bench over mixed text with the Qwen3 tokenizer, word cache cold (about 9 M tokens a
-    CPU-second). `tokens_per_source_byte`, `bytes_per_token`: what comes out, of the same text. `partition_seconds`:
-    Dagster's records of one shard and one asset (22 ms on Postgres with batched events). `run_seconds`: a run of
-    `dataprep run`, its steps, checks and workers (a run of the sample corpus: 19 CPU-seconds, of which 3 to start, for
-    6 runs). `launch_seconds`: what a run that the daemon launches takes longer, because it is a process of its own.
-    `tick_seconds`: until the daemon looks at a backfill.
+    `source_bytes_per_cpu_second`: compressed source bytes through decompression, parsing, tokenizing and digests; the
+    default is the project's benchmark over mixed text with the Qwen3 tokenizer and a cold word cache (about 9 M tokens
+    per CPU-second). `tokens_per_source_byte`, `bytes_per_token`: measured on the same text. `partition_seconds`:
+    Dagster's records of one shard of one asset (22 ms on Postgres with batched events). `run_seconds`: one run of
+    `dataprep run` with its steps, checks and workers (the sample corpus: 19 CPU-seconds for 6 runs, 3 of them to
+    start). `launch_seconds`: the extra time of a run that the daemon launches, because it is a process of its own.
+    `tick_seconds`: time until the daemon looks at a backfill.
     """
 
     source_bytes_per_cpu_second: float = 9e6
@@ -67,7 +67,7 @@ class Rates:
     def of_receipts(
         cls, source_bytes: int, tokens: int, cpu_seconds: float, *, bytes_per_token: float, **others: float
     ) -> "Rates":
-        """Rates measured on shards that are built; the defaults where nothing is built yet.
+        """Rates measured on finished shards; the defaults if there are none yet.
 
         `source_bytes` of compressed source became `tokens` in `cpu_seconds` of all cores together. `bytes_per_token` is
         the width of the dtype, 2 or 4; `others` are further fields of `Rates`.
@@ -84,7 +84,7 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSizes:
-    """Source sizes of a split (of a blend: of a dataset): bytes of every file, and of the source of every shard.
+    """Source sizes of a split (in a blend, of a dataset): bytes of every file, and of the source of every shard.
 
     `mirrored`: the files are fetched, not read in place.
     """
@@ -158,12 +158,12 @@ class Cost:
 
     @property
     def orchestration_share(self) -> float:
-        """Of the expected wall time, 0 to 1."""
+        """Share of orchestration in the expected wall time, 0 to 1."""
         return self.orchestration / self.seconds if self.seconds else 0.0
 
     @property
     def disk_bytes(self) -> int:
-        """To have free before the start, with headroom."""
+        """Free disk space needed before the start, in bytes, with headroom."""
         return int((self.mirror_bytes + self.artifact_bytes + self.scratch_bytes) * HEADROOM)
 
 
@@ -192,7 +192,7 @@ def split_sizes(
 def cost(
     sizes: Sequence[SplitSizes], machine: Machine, rates: Rates | None = None, products: Products | None = None
 ) -> Cost:
-    """The cost of building everything, nothing being there yet.
+    """The cost of building everything from nothing.
 
     `sizes` are those of every split, `machine` what the build may use. `rates` are the defaults of `Rates` unless
     measured ones are given, `products` the two local copies of a corpus unless the dataset makes something else.
@@ -213,7 +213,7 @@ def cost(
         uploads += sum(-(-split.shards // 32) + split.shards for split in splits) if products.joined else 0
     return Cost(
         splits=splits,
-        # snapshot and token bins are two assets over the same shards; runs beside each other share the starts
+        # snapshot and token bins are two assets over the same shards; parallel runs share the start-up time
         orchestration=(2 * shards + npy_shards) * rates.partition_seconds + _of_runs(runs, len(splits), machine, rates),
         transfer=(mirror + stream * products.uploads) / machine.bandwidth,
         tokenizing=source / rates.source_bytes_per_cpu_second / machine.cores,
@@ -229,7 +229,7 @@ def cost(
 
 
 def _of_runs(runs: int, splits: int, machine: Machine, rates: Rates) -> float:
-    """Seconds that are spent on `runs` of shards and on the others, and not on their data."""
+    """Seconds of overhead of `runs` of shards and of the other runs, without the work on data."""
     if machine.runs_at_a_time == 1:
         return (runs + OTHER_RUNS) * rates.run_seconds
     launched = rates.run_seconds + rates.launch_seconds
@@ -254,7 +254,7 @@ def _parts(sizes: Iterable[int]) -> int:
 
 
 def table(dataset: str, found: Cost, machine: Machine) -> str:
-    """The cost `found` as a person reads it: a heading with `dataset` and `machine`, a line a split, then the sums."""
+    """The cost `found` as text: a heading with `dataset` and `machine`, a line for each split, then the sums."""
     released = any(split.npy_shards for split in found.splits)
     rows = [["split", "files", "shards", *(["npy shards"] if released else []), "runs", "source"]]
     splits = list(found.splits)
@@ -301,7 +301,7 @@ def table(dataset: str, found: Cost, machine: Machine) -> str:
 
 
 def shown_bytes(count: float) -> str:
-    """A size for a person: `1.2 GB`."""
+    """A size as text: `1.2 GB`."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -309,7 +309,7 @@ def shown_bytes(count: float) -> str:
 
 
 def shown_time(seconds: float) -> str:
-    """A duration for a person, nine characters wide: `  3.5 min`."""
+    """A duration as text, nine characters wide: `  3.5 min`."""
     if seconds >= HOUR:
         return f"{seconds / HOUR:,.1f} h".rjust(9)
     return (f"{seconds / MINUTE:,.1f} min" if seconds >= MINUTE else f"{seconds:,.1f} s").rjust(9)

@@ -1,6 +1,6 @@
-"""The manifest: every source file, once, in an order that no file system or server decides.
+"""The manifest: every source file once, in an order that does not depend on a file system or server.
 
-`manifest.jsonl` has one line a file, `manifest_summary.json` the totals per split (docs/formats/manifest.md#lines).
+`manifest.jsonl` has one line per file, `manifest_summary.json` the totals per split (docs/formats/manifest.md#lines).
 Both depend only on what the source holds: paths are relative to the source or URLs pinned to a commit, order is the
 natural order of the paths (`chunk2` before `chunk10`), so every listing order and every machine give the same bytes.
 """
@@ -28,7 +28,10 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 class SourceFile(NamedTuple):
-    """A file as its source lists it. `sha256` where the source knows it, `etag` what the source calls it."""
+    """A file as its source lists it.
+
+    `sha256` is set if the source knows it; `etag` is the source's own version of the file.
+    """
 
     relpath: str
     size_bytes: int
@@ -44,7 +47,7 @@ class ManifestEntry(NamedTuple):
     There may be a million of them, so they are tuples.
     """
 
-    # by the alphabet, as in the line
+    # in alphabetical order, as in the line
     chunk: str
     commit: str | None
     compression: str | None
@@ -67,10 +70,10 @@ class ManifestEntry(NamedTuple):
 def natural_key(text: str) -> str:
     """Sort key that compares runs of digits as numbers: `a2` before `a10`. Total: ties fall back to the text.
 
-    It is one text, because a tuple of parts takes five times the memory. Text before a number ends with a character
-    that sorts before all others, and a number begins with how many digits it has.
+    It is one string, because a tuple of parts takes five times the memory. Text before a number ends with a character
+    that sorts before all others, and a number is preceded by its number of digits.
     """
-    parts = _DIGITS.split(text)  # text and digits by turns
+    parts = _DIGITS.split(text)  # text and digits alternate
     parts[::2] = [f"\x01{part}\x00" if part else "" for part in parts[::2]]
     for at in range(1, len(parts), 2):
         digits = parts[at].lstrip("0")
@@ -104,7 +107,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 
 def file_format(relpath: str) -> tuple[str, str | None]:
-    """`(format, compression)` by the suffixes of a path; SourceError for an unknown one."""
+    """`(format, compression)` by the suffixes of a path; raises SourceError for an unknown one."""
     stem, ending = splitext(relpath.lower())
     if (compression := _COMPRESSION.get(ending)) is not None:
         ending = splitext(stem)[1]
@@ -181,12 +184,12 @@ def build_manifest(
 
 
 def listing_digest(entries: Iterable[ManifestEntry]) -> str:
-    """`digest_value` of what a source says of its files: split, path, size, SHA-256 and etag of each, in order."""
+    """`digest_value` of a source's listing: split, path, size, SHA-256 and etag of each file, in order."""
     return _digest(orjson.dumps([e.split, e.path, e.size_bytes, e.sha256, e.etag]) for e in entries)
 
 
 def _digest(values: Iterable[bytes]) -> str:
-    """SHA-256 (hex) of a list of values that are canonical JSON, one after another: all at once may be a gigabyte."""
+    """SHA-256 (hex) of a list of canonical JSON values, fed one by one because all together may take a gigabyte."""
     digest, before = hashlib.sha256(b"["), b""
     for value in values:
         digest.update(before + value)
@@ -222,7 +225,7 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
 
 
 def read_summary(directory: Path) -> Any:
-    """The value of `manifest_summary.json`; FormatError for a file that is no JSON."""
+    """The value of `manifest_summary.json`; raises FormatError if the file is not JSON."""
     path = directory / SUMMARY
     try:
         return json.loads(path.read_bytes())
@@ -238,7 +241,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def read_manifest(directory: Path) -> list[ManifestEntry]:
-    """The entries of `manifest.jsonl`; FormatError names the line that is not one."""
+    """The entries of `manifest.jsonl`; raises FormatError, naming the line, for a line that is not an entry."""
     entries = []
     with _opened(directory / MANIFEST) as file:
         for number, line in enumerate(file, 1):

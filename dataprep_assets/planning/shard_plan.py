@@ -2,9 +2,9 @@
 
 A shard is what one partition materializes. Files stay whole and in manifest order, so that the concatenation of the
 shards is the concatenation of the files, whatever the number of shards or workers. The plan is frozen beside the
-manifest (`shard_plan.json`): partitions mean the same files until the manifest itself is materialized again, and also
-then a shard keeps its files (docs/corpus-changes.md#append). New files make new shards after those of their split; a
-file that is gone leaves its shard, and a shard that lost all its files leaves the plan. Names do not slide.
+manifest (`shard_plan.json`): partitions mean the same files until the manifest itself is materialized again, and even
+then a shard keeps its files (docs/corpus-changes.md#append). New files form new shards after those of their split; a
+file that is gone leaves its shard, and a shard that lost all its files leaves the plan. No shard is ever renamed.
 """
 
 import json
@@ -17,9 +17,9 @@ from dataprep_assets.planning.manifest import ManifestEntry
 
 SHARD_PLAN = "shard_plan.json"
 DEFAULT_TARGET_BYTES = 1 << 30
-"""Compressed bytes a shard: minutes of work, against at most 0.8 s that Dagster spends on a partition."""
+"""Compressed bytes per shard: minutes of work, against at most 0.8 s that Dagster spends on a partition."""
 MAX_SHARDS = 4000
-"""Beyond this many partitions an asset is slow to look at; the default target grows instead."""
+"""With more partitions an asset is slow to show; the default target size grows instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +58,13 @@ def plan_shards(
     shards, so shards are even and no shard is empty; a split has at most as many shards as files.
 
     Args:
-        entries: All files, a split after the other, each in natural order.
-        sizing: How many shards, or how large.
-        kept: Partition key → paths of the files that a shard of an earlier plan has. Those that are still there stay
-            together; only other files are cut, into shards of the earlier ones' size where `sizing` gives a count.
+        entries: All files, one split after the other, each in natural order.
+        sizing: The number of shards, or their size.
+        kept: Partition key → paths of the files of that shard in an earlier plan. Those that still exist stay together;
+            only other files are cut into new shards, of the earlier ones' size if `sizing` gives a count.
 
     Returns:
-        The entries in the plan's order, numbered anew (an appended file comes after the shards before it), and the
-        plan.
+        The entries in the plan's order, renumbered (an appended file comes after the earlier shards), and the plan.
     """
     by_split: dict[str, list[ManifestEntry]] = {}
     for entry in entries:
@@ -103,7 +102,7 @@ def _kept_shards(
 
 
 def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, before: Sequence[Sequence[ManifestEntry]]) -> int:
-    """Number of shards for `added`, beside the shards `before`."""
+    """Number of new shards for the files `added`, given the existing shards `before`."""
     if not added:
         return 0
     total = sum(e.size_bytes for e in added)
@@ -127,7 +126,7 @@ def _cut(members: Sequence[ManifestEntry], count: int) -> list[list[ManifestEntr
     done = 0
     for position, entry in enumerate(members):
         left = len(members) - position
-        must = left == count - len(groups)  # as many files left as shards: one each from here on
+        must = left == count - len(groups)  # as many files are left as shards: one each from here on
         due = groups[-1] and len(groups) < count and (done + entry.size_bytes / 2) * count >= total * len(groups)
         if groups[-1] and (must or due):
             groups.append([])

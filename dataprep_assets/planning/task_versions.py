@@ -1,8 +1,8 @@
 """Versions of a task's synthetic data: how their folder names order, and which one a declaration means.
 
-A version is a folder `version_<major>[-<minor>]`. The order is (major, minor), a missing minor counting as 0; it is
-never the order of the letters, under which `version_9-2` comes after `version_13-2`. A name of any other form
-(`version_5-discard`, `fail_1`, `backup`) is reported with the reason, and is chosen only by that very name.
+A version is a folder `version_<major>[-<minor>]`. The order is (major, minor), a missing minor counting as 0, and not
+the alphabetical order, in which `version_9-2` comes after `version_13-2`. A name of any other form
+(`version_5-discard`, `fail_1`, `backup`) is reported with the reason, and is chosen only if it is named explicitly.
 
 Entry points: `parse`, `latest`, `choose`.
 """
@@ -16,7 +16,7 @@ from dataprep_assets.errors import ConfigError
 __all__ = ["BASE", "Choice", "TaskVersion", "Unordered", "choose", "latest", "parse"]
 
 BASE = "base"
-"""The files that lie in the task's folder itself."""
+"""The name for the files in the task's folder itself."""
 _NUMBER = "(0|[1-9][0-9]*)"
 _NAME = re.compile(f"version_{_NUMBER}(?:-{_NUMBER})?")
 

@@ -18,9 +18,9 @@ _TO_FILL = ("pyproject.toml", "README.md", "package/definitions.py", "package/__
 
 
 def write_project(target: Path) -> str:
-    """Write a project into a folder that is empty or not there, and return the name of its package.
+    """Write a project into an empty or new folder, and return the name of its package.
 
-    Raises ConfigError for a folder with something in it, and for a name of which no package can be made.
+    Raises ConfigError if the folder is not empty, or if its name cannot be turned into a package name.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target}: exists already and is not empty; name another folder")

@@ -1,4 +1,4 @@
-"""What a training machine needs of a published release: the schedule, the window, its readers, a plan.
+"""What a training machine needs to read a published release: the schedule, the window, its readers, a plan.
 
 Importing it imports neither Dagster nor TensorFlow nor torch.
 """

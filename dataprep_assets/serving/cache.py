@@ -1,11 +1,11 @@
 """The shards of one prefix of a release on this machine's disk, shared by any number of processes.
 
-Shards lie in the cache folder under their own names, so the original reader can be pointed at it. What the processes
-tell each other lies beside them, in files of `SharedState`: which shards were verified, which are held, who fetches
-what. A shard is believed only after its size, its SHA-256, its header and a sample of its ids agree with the manifest,
-and only as long as its files look as they did then.
+Shards are in the cache folder under their own names, so the original reader can be pointed at it. The processes share
+state in files beside them (`SharedState`): which shards were verified, which are held, who fetches what. A shard is
+trusted only after its size, its SHA-256, its header and a sample of its ids agree with the manifest, and only as long
+as its files look as they did then.
 
-No lock is held while bytes travel or a store is asked, but for that of the one shard being fetched.
+No lock is held during a transfer or a request to a store, except that of the one shard being fetched.
 
 Entry point: `Cache`.
 """
@@ -40,18 +40,18 @@ from dataprep_assets.stores.store import Progress
 __all__ = ["SAMPLED_IDS", "Cache", "Note"]
 
 SAMPLED_IDS = 64
-"""Samples whose ids are recomputed before a shard is believed. Ids of another shard or sequence length differ in every
+"""Samples whose ids are recomputed before a shard is trusted. Ids of another shard or sequence length differ in every
 sample, so a few are enough; single damaged bytes are found by the digest."""
 
 Note = Callable[[str, int, str], None]
-"""Gets what happens: a kind (`evicted`, `kept`, `waiting`, `refused`), the shard, and a sentence."""
+"""Called with each event: its kind (`evicted`, `kept`, `waiting`, `refused`), the shard, and a sentence."""
 
 
 class Cache:
-    """See the module. One object a window; `attach` before anything else, `detach` at the end.
+    """See the module. One object per window; call `attach` before anything else, and `detach` at the end.
 
     `directory` is the cache folder, `place` where the release is published, `release` its manifest. `prefix` names the
-    shards (`train`), `keep` says which of them stay, `room_seconds` how long `ensure` waits for room that other
+    shards (`train`), `keep` is the policy for eviction, `room_seconds` how long `ensure` waits for room that other
     processes hold.
     """
 
@@ -67,7 +67,7 @@ class Cache:
         self._state = SharedState(directory, prefix, sensitive=release.sensitive)
 
     def attach(self) -> None:
-        """Join the processes that share this folder, and clear away what killed ones left.
+        """Join the processes that share this folder, and remove what killed ones left.
 
         Raises ConfigError when the folder holds another release.
         """
@@ -76,26 +76,26 @@ class Cache:
         self._state.attach()
 
     def detach(self) -> None:
-        """Hold no shard any more. May be called twice."""
+        """Release all shards. May be called twice."""
         self._state.detach()
 
     def hold(self, shards: Collection[int]) -> None:
-        """Say which shards this process needs: nobody evicts them. Replaces what it said before."""
+        """Declare which shards this process needs, so that nobody evicts them. Replaces the previous declaration."""
         self._state.hold(shards)
 
     # --- what is on the disk
 
     def path(self, file: ReleaseFile) -> Path:
-        """Where a file of the release lies in the cache."""
+        """The path of a release's file in the cache."""
         return self.directory / file.key
 
     def is_verified(self, index: int) -> bool:
-        """Whether the shard is there as it was when somebody verified it. Reads no data."""
+        """Whether the shard is there and unchanged since a process verified it. Reads no data."""
         known = self._state.verified().get(str(index))
         return known is not None and known == self._looks(index)
 
     def open(self, index: int) -> Shard:
-        """A verified shard, mapped. CorruptSourceError when it is not (any more) what was verified."""
+        """A verified shard, memory-mapped. Raises CorruptSourceError if it is not, or no longer, what was verified."""
         if not self.is_verified(index):
             raise CorruptSourceError(f"{self._label(index)}: its files changed on disk since they were verified")
         shard = self._shards[index]
@@ -107,7 +107,7 @@ class Cache:
         )
 
     def present(self) -> dict[int, int]:
-        """Shards of which anything is on disk, whole or in parts, and the bytes they take when whole."""
+        """Shards that are on disk, completely or partly → the bytes of the complete shard."""
         names = {name.removesuffix(".part") for name in _names(self.path(self._shards[0].token_file).parent)}
         return {
             shard.index: shard.bytes
@@ -128,13 +128,13 @@ class Cache:
     # --- fetching a shard
 
     def ensure(self, index: int, *, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
-        """Put shard `index`, verified, on disk unless it is there: wait for the process that fetches it, or fetch it.
+        """Make sure that shard `index` is on disk and verified: fetch it, or wait for the process that fetches it.
 
-        `progress` gets the bytes that arrive (negative for those given up), `stopped` says whether nobody needs the
-        shard any more, `note` gets what happens.
+        `progress` is called with the number of bytes that arrive (negative for discarded ones), `stopped` returns
+        whether the shard is no longer needed, `note` is called with each event.
 
-        Raises TransferError, CorruptSourceError, MissingArtifactError, or ConfigError when others hold all the room;
-        StoppedError once `stopped()`.
+        Raises TransferError, CorruptSourceError, MissingArtifactError, ConfigError if other processes hold all the
+        room, and StoppedError once `stopped()` is true.
         """
         while not self.is_verified(index):
             with self._state.fetching(index) as mine:
@@ -163,7 +163,7 @@ class Cache:
             self._check_remote(missing)
             self._make_room(shard, stopped, note)
         try:
-            # After the room was made: eviction frees the space that the shard needs.
+            # Checked after eviction, which frees the space that the shard needs.
             self._check_space(missing, index)
             for file in missing:
                 key, path = self._place.key(file.key), self.path(file)
@@ -178,7 +178,7 @@ class Cache:
             self._state.write_verified({**self._state.verified(), str(index): looks})
 
     def _complaint(self, file: ReleaseFile) -> str | None:
-        """Why what lies under a file's name is not it; "" when it is; None when nothing lies there."""
+        """Why the present file is wrong; "" if it is right, None if there is none."""
         path = self.path(file)
         if not path.exists():
             return None
@@ -189,7 +189,7 @@ class Cache:
         return ""
 
     def _check_remote(self, files: Iterable[ReleaseFile]) -> None:
-        """Refuse, before a byte is fetched, objects that cannot be those of the release."""
+        """Refuse objects that cannot be those of the release, before a byte is fetched."""
         for file in files:
             where = f"{self._place}/{file.key}"
             info = self._place.store.head(self._place.key(file.key))
@@ -204,7 +204,7 @@ class Cache:
                 )
 
     def _check_content(self, shard: ReleaseShard) -> None:
-        """Header, sizes, and ids of a sample of the samples: what the digest says is also what a reader understands."""
+        """Check the header, the sizes, and the ids of some samples: the digest does not show that a reader can use the file."""
         token_path, ids_path = self.path(shard.token_file), self.path(shard.ids_file)
         length = self._release.sequence_length
         try:
@@ -222,14 +222,14 @@ class Cache:
     # --- room
 
     def _make_room(self, shard: ReleaseShard, stopped: Callable[[], bool], note: Note) -> None:
-        """Evict what the policy does not keep, and reserve the shard's place by its (empty) partial file."""
+        """Evict what the policy does not keep, and reserve the shard's room with its (empty) partial file."""
         deadline = time.monotonic() + self._room_seconds
         waiting = False
         only_copies: set[int] = set()
         while True:
             with self._state.locked():
                 chosen = self._victims(shard, only_copies)
-            # A store may take its time to answer, so it is asked without the lock.
+            # A store may answer slowly, so it is asked without the lock.
             for index in chosen:
                 if why := self._only_copy(index):
                     only_copies.add(index)
@@ -254,16 +254,16 @@ class Cache:
             time.sleep(POLL_SECONDS)
 
     def _begin(self, file: ReleaseFile) -> None:
-        """Make the partial file of a download, empty, unless it is there: the download keeps its permissions."""
+        """Create the empty partial file of a download unless it is there: the download keeps its permissions."""
         part, _ = partial_paths(self.path(file))
         make_folder(part.parent, self._release.sensitive)
         descriptor = own_file(part, os.O_WRONLY | os.O_CREAT, file_mode(self._release.sensitive))
         if self._release.sensitive:
-            os.fchmod(descriptor, file_mode(True))  # one from before
+            os.fchmod(descriptor, file_mode(True))  # it may exist from before, with other permissions
         os.close(descriptor)
 
     def _unreserve(self, shard: ReleaseShard) -> None:
-        """Remove partial files that no byte came to; finished ranges stay for the next try."""
+        """Remove partial files that received no bytes; finished ranges stay for the next attempt."""
         for path in map(self.path, shard.files):
             part, _ = partial_paths(path)
             if part.exists() and part.stat().st_size == 0:
@@ -308,7 +308,7 @@ class Cache:
         return ""
 
     def _throw_away(self, index: int) -> None:
-        """Out of sight at once; the bytes go with the trash. A reader that has it mapped keeps what it mapped."""
+        """Move a shard to the trash, which is emptied later. A reader that has it mapped keeps its data."""
         shard = self._shards[index]
         verified = self._state.verified()
         if verified.pop(str(index), None) is not None:

@@ -33,9 +33,10 @@ OnEvent = Callable[[WindowEvent], None]
 class WindowStatus:
     """What a window does at this moment.
 
-    `active` is in use, `wanted` is what `wait` waits for, `next` is prefetched; None: none. `ready` are those of them
-    that are verified. `fetching` with `done_bytes` of `total_bytes` is under way in this process. `failures` says of
-    each shard why its last attempt failed, until one succeeds; `gave_up` are those whose retries are spent.
+    `active` is the shard in use, `wanted` the one that `wait` waits for, `next` the one prefetched; None: none. `ready`
+    are those of them that are verified. This process has fetched `done_bytes` of `total_bytes` of the shard `fetching`.
+    `failures` says for each shard why its last attempt failed, until one succeeds; `gave_up` are those whose retries
+    are used up.
     """
 
     active: int | None
@@ -50,9 +51,9 @@ class WindowStatus:
 
 
 def tell(on_event: OnEvent | None, event: WindowEvent) -> None:
-    """Call the user's callback; an exception of it is logged and goes no further.
+    """Call the user's callback; an exception that it raises is logged and not passed on.
 
-    The callback is somebody else's code, called from the thread that training depends on.
+    The callback is the user's code, called from the thread that training depends on.
     """
     if on_event is None:
         return

@@ -1,6 +1,6 @@
 """What a cache keeps: all shards, at most N, or at most so many bytes; a pure choice of what to evict.
 
-A policy limits what lies on the disk, the shard that is being fetched included. It never chooses what somebody holds.
+A policy limits the shards on disk, including the one being fetched. It never evicts a shard that a process holds.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ Keep = Literal["all"] | int | KeepBytes
 
 
 def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
-    """ConfigError unless the policy leaves room for every shard, and for it and the next when there are several.
+    """Raise ConfigError unless the policy leaves room for every shard together with the next one, if there is one.
 
     `sizes` are the shards' bytes in schedule order.
     """
@@ -52,8 +52,8 @@ def victims(
 ) -> list[int]:
     """Which of the shards `present` (index → bytes) to evict, in order, so that shard `wanted` fits into `keep`.
 
-    `wanted` has `size` bytes. Of all `shards` of the schedule, those come first that it needs last, counted from
-    `wanted`. Shards in `held` are never among them, so `wanted` may still not fit afterwards.
+    `wanted` has `size` bytes. The shards that the schedule, of `shards` shards, needs last after `wanted` are evicted
+    first. Shards in `held` are never evicted, so `wanted` may still not fit afterwards.
     """
     left = {index: held_bytes for index, held_bytes in present.items() if index != wanted}
     chosen: list[int] = []

@@ -1,4 +1,4 @@
-"""The release manifest that a cache folder keeps: it says which release the folder's shards are of.
+"""The copy of the release manifest in a cache folder: it says to which release the folder's shards belong.
 
 A folder holds shards of one release only, and a restart without a network reads the manifest from here.
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_or_kept(place: Place, directory: Path) -> Release:
-    """The release published at `place`; the manifest kept in the cache folder when the store cannot be reached.
+    """The release published at `place`, or the one in the kept manifest if the store cannot be reached.
 
     Raises MissingArtifactError when the store has no manifest, FormatError when it is damaged, SourceError when the
     store cannot be reached and no manifest is kept.
@@ -38,7 +38,7 @@ def read_or_kept(place: Place, directory: Path) -> Release:
 def keep_manifest(directory: Path, release: Release) -> None:
     """Keep the release's manifest in a cache folder (made by `SharedState.make_folders`).
 
-    ConfigError when the folder holds shards of another release.
+    Raises ConfigError when the folder holds shards of another release.
     A kept manifest that is damaged is replaced: shards of another release would fail their digests.
     """
     path = directory / FOLDER / MANIFEST

@@ -1,9 +1,9 @@
 """A loader that makes MaxText train on prepacked rows as they are stored: with their segments and positions.
 
-No stock pipeline of MaxText takes stored segments (docs/formats/packed-rows.md#maxtext). `install` puts this loader in
-the place of its tfds and grain pipelines: MaxText's own `get_datasets` finds and shards the files for the hosts, this
+No unmodified pipeline of MaxText accepts stored segments (docs/formats/packed-rows.md#maxtext). `install` replaces its
+tfds and grain pipelines with this loader: MaxText's own `get_datasets` finds and shards the files for the hosts, this
 module passes the five stored columns on and derives `targets`, and MaxText's `MultiHostDataLoadIterator` puts batches
-on devices. Where a stored row has `targets` already, that column is passed on as it is.
+on devices. If the stored rows already have `targets`, that column is passed on unchanged.
 
 Importing it imports neither Dagster nor TensorFlow, JAX, grain or MaxText.
 
@@ -35,8 +35,8 @@ def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
     """What MaxText's train step takes, out of the stored columns of a row or of a batch.
 
     ``stored``: name → integers of shape ``(L,)`` or ``(rows, L)``. A label is the next input where
-    ``targets_segmentation`` is not 0, elsewhere 0, which the loss does not count. ConfigError naming the columns that
-    are missing; FormatError for columns of different shapes.
+    ``targets_segmentation`` is not 0, elsewhere 0, which the loss does not count. Raises ConfigError naming the columns
+    that are missing; raises FormatError for columns of different shapes.
     """
     if missing := sorted(set(COLUMNS) - stored.keys()):
         raise ConfigError(f"columns {', '.join(missing)} are not there: these are not prepacked rows")
@@ -51,13 +51,13 @@ def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
 
 
 def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: int | None = None) -> Any:
-    """A `tf.data.Dataset` of batches for MaxText, out of one of prepacked rows, as `tfds` gives it.
+    """A `tf.data.Dataset` of batches for MaxText, from a `tfds` dataset of prepacked rows.
 
     Args:
         rows: The dataset; an element is a dictionary of the stored columns.
-        batch_size: Rows of a batch; what does not fill the last one is left out, as in MaxText.
-        epochs: How often all rows are there; None: for ever.
-        seed: Of the order of the rows; None keeps the order of `rows`.
+        batch_size: Rows of a batch; an incomplete last batch is dropped, as in MaxText.
+        epochs: How many times to repeat all rows; None: forever.
+        seed: Seed of the shuffle; None keeps the order of `rows`.
     """
     import tensorflow as tf
 
@@ -77,12 +77,12 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
 
 
 def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
-    """A `grain.IterDataset` of batches for MaxText, out of one of records, as grain's readers give them.
+    """A `grain.IterDataset` of batches for MaxText, from a dataset of records, as grain's readers give them.
 
     Args:
         payloads: The dataset; an element is the payload of a TFRecord or ArrayRecord, a `tf.train.Example`.
         batch_size: Rows of a batch. A last one that is not full is filled with rows without a label, as in MaxText.
-        row_length: Values of each stored column; FormatError, when a batch is asked for, for another.
+        row_length: Values of each stored column; for another length, reading a batch raises FormatError.
     """
     import grain.python as grain
 
@@ -102,19 +102,19 @@ def _decoded(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
 def install() -> None:
     """Make MaxText's `create_data_iterator` read prepacked rows for `dataset_type=tfds` and `dataset_type=grain`.
 
-    Call it once before training starts, in every process. ImportError where MaxText is not installed.
+    Call it once before training starts, in every process. Raises ImportError where MaxText is not installed.
     """
     interface = importlib.import_module(f"{_PIPELINES}.input_pipeline_interface")
     interface.make_grain_train_iterator = partial(_grain_iterator, train=True)  # type: ignore[attr-defined]
     interface.make_grain_eval_iterator = partial(_grain_iterator, train=False)  # type: ignore[attr-defined]
     tfds = importlib.import_module(f"{_PIPELINES}.tfds_data_processing")
-    # the interface imports these two anew at every call
+    # the interface imports these two again at every call
     tfds.make_tfds_train_iterator = partial(_tfds_iterator, train=True)  # type: ignore[attr-defined]
     tfds.make_tfds_eval_iterator = partial(_tfds_iterator, train=False)  # type: ignore[attr-defined]
 
 
 def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
-    """In the place of `make_tfds_train_iterator` and `make_tfds_eval_iterator`."""
+    """Replaces `make_tfds_train_iterator` and `make_tfds_eval_iterator`."""
     import jax
 
     _require_plain(config)
@@ -142,7 +142,7 @@ def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, t
 
 
 def _grain_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
-    """In the place of `make_grain_train_iterator` and `make_grain_eval_iterator`."""
+    """Replaces `make_grain_train_iterator` and `make_grain_eval_iterator`."""
     import jax
 
     _require_plain(config)
@@ -181,7 +181,7 @@ def _on_devices(config: Any, batches: Any, global_mesh: Any, *, train: bool) -> 
 
 
 def _require_plain(config: Any) -> None:
-    """ConfigError for settings under which MaxText loads in ways that this loader does not have."""
+    """Raise ConfigError for settings of MaxText that this loader does not support."""
     refused = {
         "colocated_python_data_input": bool(config.colocated_python_data_input),
         "grain_use_elastic_iterator": bool(config.grain_use_elastic_iterator),

@@ -1,7 +1,8 @@
-"""Whether training will ever stall for data, on paper: a disk, a bandwidth and a step time against a release.
+"""Predicts whether training will stall for data, from the disk, the bandwidth, the step time and a release.
 
-The window's own behaviour is replayed shard by shard over two epochs: the next shard is fetched and verified while the
-active one is trained on, what the policy keeps is not fetched again. Pure arithmetic; sizes in bytes, times in seconds.
+The window's behavior is simulated shard by shard over two epochs: the next shard is fetched and verified while the
+active one is trained on, and shards that the policy keeps are not fetched again. Pure arithmetic; sizes in bytes, times
+in seconds.
 """
 
 import math
@@ -20,10 +21,10 @@ _EPOCHS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPlan:
-    """The answer. `stalls` is whether any swap but the first start has to wait.
+    """The prediction. `stalls` says whether any swap except the first start has to wait.
 
     - `first_wait_seconds`: until the first step, which no setting but bandwidth changes;
-    - `turn_seconds`: how long a shard is trained on; `fetch_seconds`: how long the slowest one takes to be there;
+    - `turn_seconds`: how long a shard is trained on; `fetch_seconds`: how long fetching the slowest one takes;
     - `stall_seconds`: the longest wait at a swap; `stalled_swaps`: how many of the `swaps` of two epochs wait;
     - `disk_bytes`: the most that shards take at a time; `fetched_bytes`: what two epochs download;
     - `needed_bandwidth`: bytes a second from which no swap waits (0 when all is on disk after the start);
@@ -45,7 +46,7 @@ class WindowPlan:
 
     @property
     def summary(self) -> str:
-        """One sentence for a person."""
+        """The prediction as one sentence."""
         if not self.fits_disk:
             return f"It does not fit: up to {_size(self.disk_bytes)} are on the disk at a time."
         start = f"starts after {_time(self.first_wait_seconds)}"

@@ -1,4 +1,4 @@
-"""A progress bar for one download at a time, on standard error, and only where a person looks at it."""
+"""A progress bar for one download at a time, on standard error, and only on a terminal."""
 
 import sys
 import time
@@ -26,10 +26,10 @@ class Bar:
         self.done = 0
 
     def add(self, count: int) -> None:
-        """Note bytes that came, or that were given up when negative."""
+        """Count bytes that arrived, or, if negative, bytes that were discarded."""
         self.done += count
         now = time.monotonic()
-        # Ten times a second: more often no eye sees, and a terminal over a network would slow the download.
+        # Ten times a second: more is not visible, and a terminal over a network would slow down the download.
         if self._shown and now - self._last > 0.1:
             self._last = now
             self._draw(now)

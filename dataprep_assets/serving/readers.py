@@ -79,7 +79,7 @@ def open_pair(
     """Tokens and sample ids of a shard, both memory-mapped and read-only.
 
     `token_path` is its `.npy` file (ids of shape `(tokens,)`, `<u2` or `<u4`), `ids_path` the headerless uint64 file of
-    one id for each `sequence_length` tokens. FormatError when one is damaged or they are not of one shard.
+    one id for each `sequence_length` tokens. Raises FormatError when one is damaged or they are not of one shard.
     """
     tokens = npy_shards.open_shard(token_path, sequence_length=sequence_length)
     return tokens, sample_ids.open_sample_ids(ids_path, len(tokens) // sequence_length)
@@ -89,7 +89,7 @@ def torch_dataset(shard: Shard) -> Any:
     """A `torch.utils.data.Dataset` over a shard: item `k` is a uint32 tensor of shape `(sequence_length,)`.
 
     It has `sample_id(k)` as the original has, and keeps its shard from being evicted. It can be pickled, so workers of
-    a DataLoader may be forked or spawned. ConfigError where torch is not installed.
+    a DataLoader may be forked or spawned. Raises ConfigError where torch is not installed.
     """
     return _dataset_class()(shard)
 

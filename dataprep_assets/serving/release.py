@@ -64,12 +64,12 @@ class ReleaseShard:
 
     @property
     def files(self) -> tuple[ReleaseFile, ReleaseFile]:
-        """Both files, the ids first: they are small, and useless tokens are noticed before the large file comes."""
+        """Both files, the ids first: they are small, so a wrong shard is noticed before the large file is fetched."""
         return self.ids_file, self.token_file
 
     @property
     def bytes(self) -> int:
-        """What the shard takes on a disk."""
+        """Bytes that the shard takes on disk."""
         return self.token_file.bytes + self.ids_file.bytes
 
 
@@ -77,9 +77,9 @@ class ReleaseShard:
 class Release:
     """See the module. `shards` maps a prefix (`train`, `val`) to its shards, contiguous from 0.
 
-    `separator_id` ends every document. `shuffle_seed` is None for the order of the source; `tail` says what became of
-    the tokens after the last whole sequence of each prefix. Of `sensitive` data, what a trainer fetches is its owner's
-    alone.
+    `separator_id` ends every document. `shuffle_seed` is None for the order of the source; `tail` says what was done
+    with the tokens after the last whole sequence of each prefix. If the data are `sensitive`, only the owner can read
+    the files that a trainer fetches.
     """
 
     dataset: str
@@ -100,7 +100,7 @@ class Release:
         if not isinstance(self.sensitive, bool):
             raise FormatError(f"release of {self.dataset}: sensitive: {self.sensitive!r}: must be true or false")
         for prefix, shards in self.shards.items():
-            # It is a folder of the place and of every cache, and the first part of a shard's name.
+            # The prefix is a folder of the place and of every cache, and the first part of a shard's name.
             why = why_not_a_name(prefix) or ("it has a '/'" if "/" in prefix else "")
             if why:
                 raise FormatError(f"release of {self.dataset}: {prefix!r} is not a prefix of shards: {why}")
@@ -131,11 +131,11 @@ class Release:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over everything the manifest says: another release has another one."""
+        """SHA-256 (hex) over everything that the manifest says; it identifies the release."""
         return digest_value(self._plain())
 
     def of(self, prefix: str) -> Sequence[ReleaseShard]:
-        """The shards of a prefix; ConfigError naming those there are."""
+        """The shards of a prefix; raises ConfigError naming those there are."""
         found = self.shards.get(prefix)
         if not found:
             raise ConfigError(f"the release of {self.dataset} has no shards of {prefix!r}, only {sorted(self.shards)}")
@@ -144,7 +144,7 @@ class Release:
     def _plain(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
         if not self.sensitive:
-            del plain["sensitive"]  # manifests from before it was said keep their bytes and digests
+            del plain["sensitive"]  # manifests from before this field existed keep their bytes and digests
         return plain
 
     def to_bytes(self) -> bytes:
@@ -154,7 +154,10 @@ class Release:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """The inverse of `to_bytes`. FormatError, naming `where`, for anything that is not a complete manifest."""
+        """The inverse of `to_bytes`.
+
+        Raises FormatError, naming `where`, for anything that is not a complete manifest.
+        """
         try:
             value = json.loads(data)
             digest, kind = value.pop("digest"), value.pop("kind")
@@ -192,7 +195,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a release lies: a store, and the part of its keys before the release's own, empty or ending in `/`."""
+    """Where a release is: a store, and the prefix of its keys, empty or ending in `/`."""
 
     store: Store
     base: str = ""
@@ -206,11 +209,11 @@ class Place:
 
 
 def locate(release: str | Path | Store | Place) -> Place:
-    """The place of a release given as a folder, the path or URL of its manifest, a URL, or a store.
+    """The place of a release, given as a folder, a URL, the path or URL of its manifest, or a store.
 
     URLs are `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `https://host/folder`, and `hf://datasets/
     organization/name@revision/folder` of the hub (HF_ENDPOINT, HF_TOKEN). Credentials come from each client's own
-    chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). ConfigError for any other.
+    chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). Raises ConfigError for any other.
     """
     if isinstance(release, Place):
         return release

@@ -1,7 +1,7 @@
-"""Which shard a step trains on: one pure function of the step, used by start, swap and restart alike.
+"""Which shard a step trains on: a pure function of the step, used for start, swap and restart alike.
 
-`shard(step) = (step // steps_per_shard) mod shards`. Any number of shards from one up works; after the last comes the
-first again, which is the next epoch.
+`shard(step) = (step // steps_per_shard) mod shards`. Any number of shards from one up works; after the last one comes
+the first again, in the next epoch.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Schedule:
         return self._turn(step) // self.shards
 
     def swap_step(self, step: int) -> int:
-        """The first step after this one that trains on the next shard (which is the same one when there is but one)."""
+        """The first later step that trains on the next shard (the same shard if there is only one)."""
         return (self._turn(step) + 1) * self.steps_per_shard
 
     def next_shard(self, step: int) -> int:
@@ -55,14 +55,14 @@ class Schedule:
     def samples(self, step: int, count: int, *, rank: int = 0, world_size: int = 1) -> NDArray[np.int64]:
         """Which samples of its shard a rank trains on in this step: int64, ascending, shape ``(samples,)``.
 
-        The ranks of a step share its samples, so all of them together read the same whatever their number; over a
+        The ranks share the samples of a step, so together they read the same samples whatever their number; over a
         shard's turn every sample is read once.
 
         Args:
-            step: Of the whole run.
-            count: Samples of the shard, its `len`.
-            rank: From 0.
-            world_size: Ranks that share a step.
+            step: Step of the whole training run, from 0.
+            count: Number of samples of the shard, its `len`.
+            rank: Rank of this process, from 0.
+            world_size: Number of ranks that share a step.
         """
         if not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} of {world_size}: ranks count from 0")

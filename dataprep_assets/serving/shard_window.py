@@ -1,8 +1,8 @@
-"""The rolling window of a training machine over a published release: one shard in use, the next one on its way.
+"""The rolling window of a training machine over a published release: one shard in use, the next one being fetched.
 
-Every rank of a machine makes its own `ShardWindow` on the same cache folder. They share it through files alone
-(`cache`): one process downloads a shard, the others see it the moment it is verified, and nobody waits in a collective.
-All work is done by a thread of the window's own, so `prepare`, `wait` and `swap` may be called from any thread, and
+Every rank of a machine makes its own `ShardWindow` on the same cache folder. They coordinate only through files
+(`cache`): one process downloads a shard, the others see it as soon as it is verified, and nobody waits in a collective.
+The window has a thread for all work, so `prepare`, `wait` and `swap` may be called from any thread, and
 `aswap` and `await_ready` from asyncio. Which shard a step needs is `Schedule.shard(step)`, at start, swap and restart
 alike.
 
@@ -35,7 +35,7 @@ __all__ = ["ShardWindow"]
 
 logger = logging.getLogger(__name__)
 
-# Between two looks at shards that only readers still hold, in seconds.
+# Seconds between two checks of shards that only readers still hold.
 _RELEASE_SECONDS = 0.5
 # How long `close` waits for a transfer that hangs in the network; its thread is a daemon.
 _CLOSE_SECONDS = 10.0
@@ -52,14 +52,14 @@ class ShardWindow:
     - `steps_per_shard`: steps that each shard is trained on;
     - `keep`: `"all"`, a number of shards, or `KeepBytes(n)`;
     - `prefix`: which shards of the release, `train` or another split;
-    - `sequence_length`: what the model wants; refused when the release has another;
-    - `retry`: the tries, and the pauses between them, on top of the store's own; a swap that waits fails when they are
-      spent, a prefetch goes on trying until its swap;
+    - `sequence_length`: that of the model; refused if the release has another one;
+    - `retry`: attempts, and pauses between them, on top of the store's own; a waiting swap fails when they are used up,
+      a prefetch goes on trying until its swap;
     - `on_event`: called, from the window's thread, with every `WindowEvent`; must not block;
     - `room_seconds`: how long a shard may wait for room that other processes hold.
 
-    Raises ConfigError for a declaration that cannot work, MissingArtifactError and TransferError for a manifest that
-    cannot be read. Nothing is downloaded before `prepare` or `swap`.
+    Raises ConfigError for arguments that cannot work, MissingArtifactError or TransferError if the manifest cannot be
+    read. Nothing is downloaded before `prepare` or `swap`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ShardWindow:
         self._fetching: int | None = None
         self._closed = False
         self._ended = False
-        # Shards that somebody in this process still reads: they are held as long as they live.
+        # Shards that this process still reads: they are held until they are garbage-collected.
         self._open: weakref.WeakSet[Shard] = weakref.WeakSet()
         self._held: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="shard-window", daemon=True)
@@ -125,13 +125,16 @@ class ShardWindow:
         return self._active
 
     def prepare(self, step: int) -> None:
-        """Start to fetch the shard of this step; returns at once. A shard that was given up gets a new set of tries."""
+        """Start fetching the shard of this step, and return at once.
+
+        A shard that was given up gets a new set of attempts.
+        """
         index = self.schedule.shard(step)
         with self._changed:
             self._check_open()
             self._wanted = index
             if self._next != index:
-                # A jump: what was prefetched for the old place gives way to what is needed now.
+                # A jump: the prefetch for the old position gives way to what is needed now.
                 self._next = None
             self._gave_up.pop(index, None)
             self._forget_changed(index)
@@ -141,7 +144,7 @@ class ShardWindow:
     def wait(self, timeout: float | None = None) -> None:
         """Block until the shard last prepared is verified.
 
-        Raises what made its last attempt fail once all tries are spent, TimeoutError after `timeout` seconds.
+        Raises the error of the last attempt once all attempts are used up, TimeoutError after `timeout` seconds.
         """
         with self._changed:
             self._check_open()
@@ -165,9 +168,9 @@ class ShardWindow:
                 )
 
     def swap(self, step: int) -> Shard:
-        """The shard of this step, active from now on; blocks only if it is not ready. Call it at any step you like.
+        """Return the shard of this step and make it active; blocks only if it is not ready. May be called at any step.
 
-        Starts to fetch the next one. The same shard object is returned as long as the schedule stays on it.
+        Starts fetching the next shard. The same object is returned as long as the schedule stays on the shard.
         """
         index = self.schedule.shard(step)
         with self._swapping:
@@ -177,7 +180,7 @@ class ShardWindow:
                 try:
                     shard = self._cache.open(index)
                 except (CorruptSourceError, FileNotFoundError) as error:
-                    # Somebody changed or removed it since it was verified: fetch it again, never train on it.
+                    # It was changed or removed since it was verified: fetch it again, never train on it.
                     self._say("refused", index, str(error))
                     with self._changed:
                         self._ready.discard(index)
@@ -191,7 +194,7 @@ class ShardWindow:
             return self._active
 
     async def aswap(self, step: int) -> Shard:
-        """`swap` for asyncio: the event loop goes on meanwhile."""
+        """`swap` for asyncio: does not block the event loop."""
         return await asyncio.to_thread(self.swap, step)
 
     async def await_ready(self, timeout: float | None = None) -> None:
@@ -199,7 +202,7 @@ class ShardWindow:
         await asyncio.to_thread(self.wait, timeout)
 
     def state(self, step: int) -> WindowState:
-        """What to keep in a checkpoint that goes on at `step`, the first that is not trained on yet."""
+        """The state to keep in a checkpoint that resumes at `step`, the first step that was not trained on yet."""
         schedule = self.schedule
         return WindowState(
             release=self.release.digest,
@@ -212,9 +215,9 @@ class ShardWindow:
         )
 
     def restore(self, state: WindowState) -> int:
-        """Start to fetch the shard where `state` was left, and return the step to go on at.
+        """Start fetching the shard of `state`, and return the step at which to resume.
 
-        The number of ranks may be another. ConfigError when this window's release, prefix or schedule is another.
+        The number of ranks may differ. Raises ConfigError if this window's release, prefix or schedule differs.
         """
         state.check(self.state(state.step))
         self.prepare(state.step)
@@ -236,7 +239,7 @@ class ShardWindow:
             )
 
     def close(self) -> None:
-        """Stop fetching and hold nothing any more. Finished ranges stay for the next start. May be called twice."""
+        """Stop fetching and release all shards. Finished ranges stay for the next start. May be called twice."""
         with self._changed:
             if self._closed:
                 return
@@ -256,7 +259,7 @@ class ShardWindow:
         return {index for index in named if index is not None}
 
     def _hold(self) -> None:
-        """Tell the other processes what this one needs or still reads. Call it with `_changed`."""
+        """Tell the other processes what this one needs or still reads. Call it while holding `_changed`."""
         held = self._needed() | {shard.index for shard in self._open}
         if held != self._held and not self._closed:
             self._cache.hold(held)
@@ -288,7 +291,7 @@ class ShardWindow:
         try:
             self._work()
         finally:
-            # Also when a bug ended it: whoever waits must not wait for ever.
+            # Also after a bug ended the thread: nobody may wait forever.
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
@@ -297,7 +300,7 @@ class ShardWindow:
         while True:
             with self._changed:
                 while not self._closed and self._todo() is None:
-                    # Readers end without telling; what only they held is looked at now and then.
+                    # Readers end without notice, so the shards that only they held are checked from time to time.
                     self._changed.wait(_RELEASE_SECONDS if self._held - self._needed() else None)
                     self._hold()
                 if self._closed:
@@ -307,7 +310,7 @@ class ShardWindow:
                 self._ensure(index)
 
     def _ensure(self, index: int) -> None:
-        """Try until the shard is there, nobody needs it any more, or the tries that somebody waited for are spent."""
+        """Try until the shard is there or no longer needed, or until the attempts of a waiting swap are used up."""
         tries = failures = 0
         while True:
             if self._is_over(index):
@@ -337,13 +340,13 @@ class ShardWindow:
             self._bar, self._fetching = bar, index
 
         def progress(count: int) -> None:
-            # A transfer has no other ear: what is raised here ends it, and its finished ranges stay.
+            # A transfer can only be stopped by raising here; its finished ranges stay.
             if self._is_over(index):
                 raise StoppedError(f"shard {index} is not needed any more")
             bar.add(count)
 
         def waits_in_vain() -> bool:
-            # Asked again and again while others hold the room; a reader of our own may have ended meanwhile.
+            # Called repeatedly while others hold the room; a reader of this process may have ended meanwhile.
             with self._changed:
                 self._hold()
                 return self._is_over(index)
@@ -360,7 +363,7 @@ class ShardWindow:
         return self._closed or index not in (self._wanted, self._next)
 
     def _failed(self, index: int, error: DataprepError, tries: int, failures: int) -> bool:
-        """Report a failed try now, not at the swap; wait for the next, or give up (True)."""
+        """Report a failed attempt at once, not at the swap; wait for the next one, or give up and return True."""
         last = tries == self._retry.attempts or isinstance(error, ConfigError)
         urgent = self._wanted == index
         tried = f"try {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed ({failures})"
@@ -374,7 +377,7 @@ class ShardWindow:
         if not last:
             pause = self._retry.delay(failures, None)
             with self._changed:
-                # A swap that begins to wait for this shard does not sit out the pause of the background.
+                # A swap that starts waiting for this shard ends the pause between background attempts.
                 self._changed.wait_for(lambda: self._is_over(index) or (not urgent and self._wanted == index), pause)
         return last
 

@@ -1,14 +1,14 @@
-"""What the processes of one machine tell each other about a cache folder, in files and kernel locks.
+"""The state of a cache folder that the processes of one machine share, in files and kernel locks.
 
 `<cache>/.window/<prefix>/` holds:
 
-* `state.json`: shards that were verified, each file with size, inode and time of change; replaced by one rename. A file
-  that no longer looks as it did when it was verified is not believed any more, but verified again.
-* `ranks/<process>`: the lease of a process, the shards that nobody may evict as long as it lives. It keeps a kernel
-  lock (flock) on its file, so a killed process holds nothing.
-* `fetch/<shard>`: locked by the process that fetches this shard; when it dies, the next one takes over its ranges.
-* `trash/`: evicted files on their way out; removing a large file takes a while and needs no lock.
-* `lock`: taken for every change of the above, and never while bytes travel or a store is asked.
+* `state.json`: the verified shards, with size, inode and modification time of each file; replaced by one rename. A file
+  that has changed since is no longer trusted, but verified again.
+* `ranks/<process>`: the lease of a process: the shards that nobody may evict while the process lives. The process keeps
+  a kernel lock (flock) on the file, so a killed process holds nothing.
+* `fetch/<shard>`: locked by the process that fetches this shard; if it dies, the next one takes over its ranges.
+* `trash/`: evicted files to be removed; removing a large file takes a while and needs no lock.
+* `lock`: taken for every change of the above, and never during a transfer or a request to a store.
 
 Entry points: `SharedState`, `file_mode`, `make_folder`, `locked_file`, `replace_file`.
 """
@@ -30,19 +30,19 @@ from dataprep_assets.stores.private import closed_folder
 __all__ = ["FOLDER", "POLL_SECONDS", "SharedState", "file_mode", "locked_file", "make_folder", "replace_file"]
 
 FOLDER = ".window"
-"""The folder in a cache that is the window's own; all else in a cache are shards, or files of strangers."""
+"""The window's own folder in a cache; everything else in a cache are shards, or foreign files."""
 
 POLL_SECONDS = 0.05
-"""How often a process looks whether another one is done. Far below a fetch's seconds, far above a look's cost."""
+"""How often a process checks whether another one is done: far less than a fetch takes, far more than a check costs."""
 
 # A lease of a million shards has 8 MB; nobody holds more than a few.
 _LARGEST_LEASE_BYTES = 1 << 20
 
 
 class SharedState:
-    """See the module. One object a process and prefix; `attach` before anything else, `detach` at the end.
+    """See the module. One object per process and prefix; call `attach` before anything else, and `detach` at the end.
 
-    Of `sensitive` data, folders and files are their owner's alone, whatever the process's umask.
+    If the data are `sensitive`, only the owner can access folders and files, whatever the process's umask.
     """
 
     def __init__(self, directory: Path, prefix: str, *, sensitive: bool = False) -> None:
@@ -55,7 +55,7 @@ class SharedState:
     # --- leases
 
     def attach(self) -> None:
-        """Take an empty lease, and remove those of dead processes and the files that killed ones left in the trash."""
+        """Take an empty lease, and remove the leases of dead processes and the files that killed ones left in the trash."""
         with self.locked():
             path = self._folder / "ranks" / self._name
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
@@ -65,7 +65,7 @@ class SharedState:
         self.empty_trash()
 
     def make_folders(self) -> None:
-        """Make the cache folder and those of the module's docstring; of sensitive data, close those that exist."""
+        """Create the cache folder and those of the module's docstring; for sensitive data, also restrict existing ones."""
         own = [self._folder / name for name in ("ranks", "fetch", "trash")]
         for folder in (self._folder.parent.parent, self._folder.parent, self._folder, *own):
             make_folder(folder, self._sensitive)
@@ -87,13 +87,13 @@ class SharedState:
     def _write_lease(self, shards: list[int]) -> None:
         assert self._lease is not None, "attach first"
         data = json.dumps(shards).encode()
-        # In place, because the lock is on this inode. Read only under the folder's lock, so never half written by a
-        # living process; what a killed one left does not count.
+        # In place, because the lock is on this inode. It is only read under the folder's lock, so never half written
+        # by a living process; what a killed one left does not count.
         os.ftruncate(self._lease, 0)
         os.pwrite(self._lease, data, 0)
 
     def leases(self) -> dict[str, list[int]]:
-        """Process (`pid-…`) → the shards it holds; leases of dead processes are removed. Call it with `locked`."""
+        """Process (`pid-…`) → the shards it holds; leases of dead processes are removed. Call it under `locked`."""
         found = {}
         for path in sorted((self._folder / "ranks").iterdir()):
             descriptor = own_file(path, os.O_RDWR)
@@ -110,7 +110,7 @@ class SharedState:
 
     @contextmanager
     def fetching(self, index: int) -> Iterator[bool]:
-        """Whether this process is the one that fetches the shard, for as long as the block lasts."""
+        """Yields whether this process is the one that fetches the shard, for the duration of the block."""
         descriptor = own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT, self._mode)
         mine = try_lock(descriptor)
         try:
@@ -123,27 +123,27 @@ class SharedState:
     # --- what was verified
 
     def verified(self) -> dict[str, Any]:
-        """Shard number (as text) → its files' size, inode and time of change when they were verified."""
+        """Shard number (as text) → size, inode and modification time of its files when they were verified."""
         try:
             value = json.loads((self._folder / "state.json").read_bytes())
         except FileNotFoundError:
             return {}
         except (ValueError, RecursionError):
-            return {}  # a disk's damage: everything is verified again
+            return {}  # damaged: everything is verified again
         return value if isinstance(value, dict) else {}
 
     def write_verified(self, verified: dict[str, Any]) -> None:
-        """Replace what `verified` gives. Call it with `locked`, which also covers the read before it."""
+        """Replace what `verified` returns. Call it under `locked`, which must also cover the preceding read."""
         replace_file(self._folder / "state.json", json.dumps(verified, sort_keys=True).encode(), self._mode)
 
     # --- trash
 
     def throw_away(self, path: Path) -> None:
-        """Move a file out of sight at once; its bytes go with `empty_trash`. Who has it mapped keeps what it mapped."""
+        """Move a file to the trash; `empty_trash` frees its bytes. A process that has it mapped keeps its data."""
         os.replace(path, self._folder / "trash" / f"{path.name}-{secrets.token_hex(4)}")
 
     def empty_trash(self) -> None:
-        """Remove what was thrown away, by this process or by one that was killed before it could."""
+        """Remove the files in the trash, also those of processes that were killed before they could."""
         for path in (self._folder / "trash").iterdir():
             path.unlink(missing_ok=True)
 
@@ -155,9 +155,9 @@ class SharedState:
 
 
 def _lease(path: Path, data: bytes) -> list[int]:
-    """The shards of the lease in a file, read as `data`; IntegrityError for what no process of ours writes.
+    """Parse a lease, read as `data`; raises IntegrityError for a content that this code never writes.
 
-    A process that holds its lock lives, so the lease is neither removed nor taken for an empty one.
+    The process that holds its lock is alive, so the lease can neither be removed nor be treated as empty.
     """
     try:
         value = json.loads(data or b"[]")
@@ -173,7 +173,7 @@ def _lease(path: Path, data: bytes) -> list[int]:
 
 @contextmanager
 def locked_file(path: Path, mode: int) -> Iterator[None]:
-    """Hold the kernel's lock on this file, made with this mode if it does not exist, for the block."""
+    """Hold the kernel's lock on this file for the block; the file is created with this mode if it does not exist."""
     with open(path, "ab", opener=partial(own_file, mode=mode)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
@@ -189,7 +189,7 @@ def file_mode(sensitive: bool) -> int:
 
 
 def make_folder(folder: Path, sensitive: bool) -> None:
-    """Make a folder in a cache, with its parents; that of sensitive data is its owner's alone, also if it was there."""
+    """Create a folder in a cache, with its parents; for sensitive data only its owner can use it, also if it existed."""
     if sensitive:
         closed_folder(folder)
     else:
@@ -197,10 +197,12 @@ def make_folder(folder: Path, sensitive: bool) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Give the file this content and mode by one rename, so that no reader sees half of it. Call it under a lock.
+    """Replace the file with this content and mode by one rename, so that no reader sees half of it.
 
-    The draft has one fixed name: what a kill leaves is overwritten, never added to. Nothing is synced: a swap must not
-    wait for the disk, and what a power cut spoils is only verified again.
+    Call it under a lock.
+
+    The draft has a fixed name: what a kill left is overwritten. Nothing is synced: a swap must not wait for the disk,
+    and what a power failure damages is only verified again.
     """
     draft = path.with_name(f"{path.name}.new")
     with open(draft, "wb", opener=partial(own_file, mode=mode)) as file:

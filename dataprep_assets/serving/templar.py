@@ -1,12 +1,13 @@
-"""In the place of templar's own manager of shared shards: a trainer changes one import, and a `ShardWindow` works.
+"""Replaces templar's own manager of shared shards: a trainer changes one import, and uses a `ShardWindow`.
 
 `ShardedDatasetManager` takes the arguments of the original and has its methods (tplr-ai/templar at c2397ac,
-`src/tplr/sharded_dataset.py`); the active dataset has the samples and ids of `SharedShardedDataset`. What is otherwise
-is what docs/formats/shard-window.md lists as faults: a start at any shard goes on with the one after it, numbers are
-taken modulo the release's shards, files are verified, ranks share a download through the cache and meet in no barrier.
+`src/tplr/sharded_dataset.py`); the active dataset has the samples and ids of `SharedShardedDataset`. The differences
+are corrections of the faults listed in docs/formats/shard-window.md: a start at any shard continues with the one after
+it, numbers are taken modulo the release's shards, files are verified, ranks share a download through the cache and need
+no barrier.
 
-The release is where the original looks: the folder DATASET_BINS_PATH of the bucket R2_DATASET_BUCKET_NAME, read with
-the keys of R2_DATASET_…; and, as there, the shards lie in the folder DATASET_BINS_PATH on the disk.
+The release is where the original expects it: in the folder DATASET_BINS_PATH of the bucket R2_DATASET_BUCKET_NAME, read
+with the keys of R2_DATASET_…; and as in the original the shards are in the folder DATASET_BINS_PATH on disk.
 """
 
 import os
@@ -31,16 +32,17 @@ class ShardedDatasetManager:
     """See the module. `active_dataset` is a `torch.utils.data.Dataset`, None before `initialize_datasets`.
 
     Args:
-        sequence_length: Tokens of a sample; refused when the release has another.
-        rank: Of this process on its machine; as in the original it decides nothing that a trainer sees.
-        world_size: How many there are.
-        comms: Taken, because the original takes it, and not used: the environment has bucket and keys.
-        token_dtype: Refused unless the samples, which are uint32 as in the original, are of this type.
-        file_prefix: Which shards of the release.
-        release: Where it is, as `ShardWindow` takes it; default: as the original has it.
-        cache_dir: Where shards lie on the disk; default: as the original has it.
-        keep: What stays on the disk; 2 is what the original keeps, which deletes a shard after its turn. It is enough
-            for ranks that meet after each swap, as templar's do: one that runs a turn ahead takes the others' room.
+        sequence_length: Tokens of a sample; refused if the release has another length.
+        rank: Rank of this process on its machine; as in the original it does not affect the samples.
+        world_size: Number of ranks.
+        comms: Accepted for compatibility and not used: bucket and keys come from the environment.
+        token_dtype: Refused unless it is uint32, the dtype of the samples as in the original.
+        file_prefix: Prefix of the release's shards.
+        release: The release, as for `ShardWindow`; default: where the original expects it.
+        cache_dir: Folder of the shards on disk; default: that of the original.
+        keep: Which shards stay on disk. The default 2 is what the original keeps, which deletes a shard after its turn.
+            It is enough for ranks that synchronize after each swap, as templar's do: a rank that is a turn ahead would
+            take the others' room.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class ShardedDatasetManager:
         self.shard_index = 0
         self.active_dataset: Any = None
         where = _from_environment() if release is None or cache_dir is None else ("", "")
-        # A step of this window is a shard's whole turn: who trains says when it ends.
+        # A step of this window is a shard's whole turn: the trainer decides when it ends.
         self.window = ShardWindow(
             where[0] if release is None else release,
             where[1] if cache_dir is None else cache_dir,
@@ -77,23 +79,26 @@ class ShardedDatasetManager:
 
     @property
     def max_dataset_idx(self) -> int:
-        """Shards of the release; fixed at 10 in the original."""
+        """Number of shards of the release; fixed at 10 in the original."""
         return self.window.schedule.shards
 
     async def initialize_datasets(self, current_shard_index: int) -> None:
-        """Make this shard the active one, and start to fetch the one after it. Numbers beyond the last begin anew."""
+        """Make this shard the active one, and start fetching the next.
+
+        Numbers are taken modulo the number of shards.
+        """
         self.shard_index = current_shard_index % self.max_dataset_idx
         await self._activate()
 
     async def swap_datasets(self) -> int:
-        """Make the next shard the active one; its number. Blocks only if it is not there yet."""
+        """Make the next shard the active one, and return its number. Blocks only if it is not ready."""
         self.shard_index = (self.shard_index + 1) % self.max_dataset_idx
         await self._activate()
         return self.shard_index
 
     async def _activate(self) -> None:
         shard = await self.window.aswap(self.shard_index)
-        # the old dataset, and with it its shard, goes when the trainer's loader lets it go
+        # the old dataset and its shard are freed when the trainer's loader drops them
         self.active_dataset = torch_dataset(shard)
 
     def close(self) -> None:
@@ -110,7 +115,10 @@ class ShardedDatasetManager:
 
 
 def _from_environment() -> tuple[str, str]:
-    """URL of the release and folder of the shards, as the original has them; ConfigError naming what is not set."""
+    """URL of the release and folder of the shards, as in the original.
+
+    Raises ConfigError, naming the variables that are not set.
+    """
     names = ("R2_DATASET_BUCKET_NAME", "DATASET_BINS_PATH")
     if missing := [name for name in names if not os.environ.get(name)]:
         raise ConfigError(

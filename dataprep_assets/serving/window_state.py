@@ -1,6 +1,7 @@
-"""The place of a training run in a release, to be kept in its checkpoint: exact, and the same for any number of ranks.
+"""The position of a training run in a release, for its checkpoint: exact, and the same for any number of ranks.
 
-A step is one of the whole run, so every rank has the same; which samples of it a rank reads is `Schedule.samples`.
+Steps are those of the whole run, so they are the same on every rank; `Schedule.samples` says which samples a rank
+reads.
 """
 
 from collections.abc import Mapping
@@ -14,10 +15,10 @@ __all__ = ["WindowState"]
 
 @dataclass(frozen=True, kw_only=True)
 class WindowState:
-    """Where a run goes on: at `step`, the first that was not trained on yet.
+    """Where a run resumes: at `step`, the first step that was not trained on yet.
 
-    `shard` and `epoch` follow from it, and are kept so that a person can read them and a restart can hold them against
-    the schedule. `release` is the digest of the manifest, `prefix` names the shards.
+    `shard` and `epoch` follow from it; they are kept for readers, and so that a restart can compare them with the
+    schedule. `release` is the digest of the manifest, `prefix` names the shards.
     """
 
     release: str
@@ -34,14 +35,14 @@ class WindowState:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; ConfigError for what is not a state of a window."""
+        """The inverse of `to_json`; raises ConfigError if the value is not the state of a window."""
         names = {field.name: field.type for field in fields(cls)}
         if set(value) != set(names) or any(type(value[name]) is not kind for name, kind in names.items()):
             raise ConfigError(f"not the state of a window: it has {sorted(map(str, value))}, wanted {sorted(names)}")
         return cls(**value)
 
     def check(self, other: "WindowState") -> None:
-        """ConfigError naming what another window has otherwise: its shards would not be those that were left."""
+        """Raise ConfigError, naming the differences, if the other window would not continue with the same shards."""
         kept, found = asdict(self), asdict(other)
         if wrong := [name for name, value in kept.items() if found[name] != value]:
             shown = "; ".join(f"{name} {found[name]}, the state has {kept[name]}" for name in wrong)

@@ -1,7 +1,7 @@
-"""One face for every kind of source: list it, make files present, say where they lie.
+"""One interface for every kind of source: list its files, fetch them, and say where they are.
 
 `LocalTree` reads a folder in place, `HubCache` an already mirrored Hugging Face cache, `HubMirror` a repository on a
-hub, whose files it brings into that same cache layout first.
+hub, whose files it first fetches into that same cache layout.
 """
 
 import os
@@ -31,7 +31,7 @@ class Listing:
 
 
 class SourceAccess(Protocol):
-    """What every kind of source can do. Paths inside a source use `/`."""
+    """The interface of every kind of source. Paths inside a source use `/`."""
 
     mirrored: bool
     """Whether files are fetched (True) or used where they are (False)."""
@@ -45,11 +45,11 @@ class SourceAccess(Protocol):
         ...
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
-        """Make the files present and verified against what the source says of them."""
+        """Fetch the files unless they are present, and verify them against the source's listing."""
         ...
 
     def path(self, entry: ManifestEntry) -> Path:
-        """Where a present file lies. It may not exist before `fetch`."""
+        """The local path of a file. It may not exist before `fetch`."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class SourceAccess(Protocol):
 
 
 def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
-    """That of a present file of the source `access`; SourceError naming the file when it cannot be read."""
+    """Digest of a present file of the source `access`; raises SourceError, naming the file, if it cannot be read."""
     try:
         return sha256_file(access.path(entry))
     except OSError as error:
@@ -104,7 +104,7 @@ class LocalTree:
             for name in folders:
                 if (link := Path(folder, name)).is_symlink():
                     self._check_link(link, root)
-            # a Path of each file would take longer than all else that is done with a listing
+            # a Path for each file would take longer than everything else done with a listing
             below = "" if Path(folder) == self.root else f"{Path(folder).relative_to(self.root).as_posix()}/"
             for name in names:
                 if name.startswith("."):

@@ -1,8 +1,8 @@
 """Compressed source files as a stream of large decompressed blocks.
 
-The point of this module is to be unable to mistake a cut file for a short one. A zstd file must end exactly at the
-end of a frame (python-zstandard's own readers end silently inside one), every frame is read, a gzip file must end at
-a trailer, and what is read is digested on the way so that the caller can compare it with the manifest.
+The purpose of this module is never to mistake a truncated file for a short one. A zstd file must end exactly at the end
+of a frame (python-zstandard's own readers end silently inside one), every frame is read, a gzip file must end at a
+trailer, and the bytes are digested while they are read, so that the caller can compare them with the manifest.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ _READ = 256 << 10
 _BLOCK = 4 << 20
 _LARGEST_STEP = 16 << 20
 _SMALLEST_STEP = 1024
-"""Bytes of zstd become 32 MiB at most: a block of 128 KiB takes four."""
+"""Compressed bytes per step: they expand to at most 32 MiB, because a zstd block of 128 KiB takes four bytes."""
 WINDOW_BYTES = 128 << 20
-"""The window that the zstd command allows, too: more has to be asked for there by `--long=31`, here by the variable."""
+"""Largest window of a frame, as in the zstd command: more needs `--long=31` there, and the environment variable here."""
 WINDOW = "DATAPREP_ZSTD_WINDOW_BYTES"
 
 
@@ -33,7 +33,7 @@ class _Decompressor(Protocol):
 
 
 def window_bytes() -> int:
-    """How much memory the window of a zstd frame may take: 128 MiB, or what the variable says."""
+    """Most bytes of memory for the window of a zstd frame: 128 MiB, or what the environment variable says."""
     text = os.environ.get(WINDOW) or str(WINDOW_BYTES)
     if not text.isascii() or not text.isdigit() or not 1024 <= int(text) <= 1 << 31:
         raise ConfigError(f"{WINDOW}: {text!r} is not a number of bytes from 1024 to {1 << 31}")
@@ -41,7 +41,7 @@ def window_bytes() -> int:
 
 
 class BlockReader:
-    """Iterates over the decompressed blocks of one file; after the last, `sha256` is that of the file as stored.
+    """Iterates over the decompressed blocks of one file; after the last one, `sha256` is that of the file as stored.
 
     `compression` is `"zstd"`, `"gzip"` or None. Blocks have no particular boundaries. Raises CorruptSourceError, naming
     the file and the byte, for a truncated, damaged or foreign file.
@@ -69,7 +69,7 @@ class BlockReader:
                 pieces, size = [], 0
                 if len(data) < 2 * _BLOCK:
                     yield data
-                else:  # a step of highly compressible input: what follows needs many times the memory of a block
+                else:  # one step of highly compressible input: the output can take many times the memory of a block
                     yield from (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
                 del data
         if pieces:
@@ -103,7 +103,7 @@ class BlockReader:
     def _decompressed(self) -> Iterator[bytes]:
         import zstandard
 
-        step = _SMALLEST_STEP  # what the data expands to is not known yet
+        step = _SMALLEST_STEP  # how far the data expands is not known yet
         frame, started = self._frame(), False
         with open(self.path, "rb", buffering=0) as file:
             while data := self._stored(file, step):
@@ -128,7 +128,7 @@ class BlockReader:
                     data = b""
                     if frame.eof:
                         data, frame, started = frame.unused_data, self._frame(), False
-                # highly compressible input: take smaller bites, so that memory stays bounded by the block
+                # highly compressible input: take smaller steps, so that memory stays bounded by the block
                 step = max(_SMALLEST_STEP, min(_READ, 4 * taken, int(taken * _LARGEST_STEP / max(produced, 1))))
         if started or self.bytes_read == 0:
             raise CorruptSourceError(

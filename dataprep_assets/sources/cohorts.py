@@ -1,11 +1,11 @@
-"""Cohort files: one JSON file a month of birth, read patient by patient.
+"""Cohort files: one JSON file for each month of birth, read patient by patient.
 
 A cohort is a JSON array of patients, a JSON object of them, or JSON lines. Arrays and objects are cut into their
-elements (`json_elements`), so memory is that of one patient and one block, whatever the size of the file; what an
-element is worth is then decided by a strict parser.
+elements (`json_elements`), so memory is that of one patient and one block, whatever the size of the file; a strict
+parser then decides whether an element is valid.
 
-Patients' data pass through here, so no message and no `repr` has anything of a file's content or name: messages name
-the month, the record, the byte.
+Patients' data pass through here, so no message and no `repr` contains any part of a file's content or name: messages
+name the month, the record and the byte.
 
 Entry points: `expected_months`, `find_cohorts`; `CohortReader`.
 """
@@ -43,7 +43,7 @@ _WHITE = b" \t\r\n"
 def expected_months(first: str, last: str, absent: Collection[str] = ()) -> list[str]:
     """The months ``YYYY-MM`` from ``first`` to ``last``, both included, without the ``absent`` ones.
 
-    ConfigError for what is not a month, for a first after the last, and for an absent month outside of them.
+    Raises ConfigError for what is not a month, for a first after the last, and for an absent month outside of them.
     """
     for month in (first, last, *absent):
         if not _MONTH.fullmatch(month):
@@ -68,11 +68,12 @@ def _name(number: int) -> str:
 def find_cohorts(
     files: Iterable[SourceFile], pattern: str, expected: Sequence[str], absent: Collection[str] = ()
 ) -> dict[str, SourceFile]:
-    """Month → its file, of the expected months that have one, in their order.
+    """Month → its file, for the expected months that have one, in their order.
 
     ``pattern``: a regular expression that matches the whole path of a cohort inside the source, with the groups
-    ``year`` and ``month``. Files that do not match, and months that are not expected, are left alone. SourceError for
-    a month that two files claim, and for a file of a month that was declared absent. No message names a file.
+    ``year`` and ``month``. Files that do not match, and months that are not expected, are left alone. Raises
+    SourceError for a month that two files claim, and for a file of a month that was declared absent. No message names a
+    file.
     """
     compiled = re.compile(pattern)
     found: dict[str, SourceFile] = {}
@@ -116,14 +117,14 @@ class PatientRecord:
 
 
 class CohortReader:
-    """Iterates over the records of one file: `PatientRecord`, or `BadRecord` for an element that is no JSON object.
+    """Iterates over the records of one file: `PatientRecord`, or `BadRecord` for an element that is not a JSON object.
 
     ``label`` names the file in messages. `sha256` and `bytes_read` are final once iteration has ended. Reasons of bad
     records are ``bad_json`` (JSON lines alone), ``invalid_utf8``, ``not_an_object`` and, for a patient of more than
     ``max_record_bytes``, ``too_large``.
 
-    CorruptSourceError for a file that ends early, goes on behind its end, or is not of its format, and for an element
-    of an array or object that is not JSON: where one element ends is not certain then, so none can be dropped alone.
+    Raises CorruptSourceError for a file that ends early, has data after its end, or is not of its format, and for an
+    element of an array or object that is not JSON: then its end is uncertain, so it cannot be dropped alone.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class CohortReader:
     def _record(self, row: int, byte: int, raw: bytes) -> PatientRecord | BadRecord:
         key, value = None, None
         try:
-            # Braces make an object of one pair; the parser then also sees to the key, the colon and what follows.
+            # With braces, the pair becomes an object; the parser then also checks the key, the colon and what follows.
             value = parse(b"{%b}" % raw if self._format == "json_object" else raw)
         except orjson.JSONDecodeError:
             return self._refused(row, byte, raw)
@@ -187,7 +188,9 @@ class CohortReader:
 
 
 def _lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes | None]]:
-    """Byte and content of each line, white space stripped; None for one of more bytes. Blank lines are empty."""
+    """Byte offset and content of each line, white space stripped; None for a line of more than `largest` bytes.
+
+    Blank lines are empty."""
     for lines, byte in whole_lines(without_mark(blocks), largest):
         if lines is None:
             yield byte, None

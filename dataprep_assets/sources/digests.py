@@ -1,4 +1,4 @@
-"""The SHA-256 of source files as it was while they were read, and what stands for it.
+"""The SHA-256 of source files, computed while they are read, and the keyed digests that replace it for sensitive data.
 
 Entry points: `SourceDigests`, `PLAIN`, `require_digest`.
 """
@@ -13,34 +13,34 @@ __all__ = ["PLAIN", "SourceDigests", "require_digest"]
 
 @dataclass(frozen=True)
 class SourceDigests:
-    """What stands for source files in keys, receipts, listings and messages of a dataset. Picklable.
+    """The digests of source files in keys, receipts, listings and messages of a dataset. Picklable.
 
-    It is their SHA-256. Of sensitive data it is HMAC-SHA256 of that under `key`, because a plain one tells whoever has
-    a copy of a file that it is among the sources.
+    They are SHA-256. For sensitive data they are HMAC-SHA256 of that under `key`, because a plain digest would tell
+    anybody with a copy of a file that the file is among the sources.
     """
 
     key: bytes | None = field(default=None, repr=False)
 
     def of(self, sha256: str) -> str:
-        """What stands for a file with this SHA-256 (hex): 64 hex digits."""
+        """The digest of a file with this SHA-256 (hex): 64 hex digits."""
         if self.key is None:
             return sha256
-        # the word is that of the first sources which had it; another would make all notes anew
+        # the word is that of the first sources with keyed digests; another one would rebuild all notes
         return hmac.digest(self.key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()
 
 
 PLAIN = SourceDigests()
-"""Their SHA-256."""
+"""Plain SHA-256, for data that are not sensitive."""
 
 
 def require_digest(label: str, actual: str, expected: str, listing: str) -> None:
-    """Refuse a file of which other bytes were read than its snapshot lists, with CorruptSourceError.
+    """Raise CorruptSourceError if the bytes read from a file are not those that its snapshot lists.
 
     Args:
-        label: How messages name the file.
+        label: The file's name in messages.
         actual: SHA-256 of the bytes read.
-        expected: That of the snapshot.
-        listing: What a person materializes again when the file was meant to change.
+        expected: SHA-256 in the snapshot.
+        listing: The asset to materialize again if the file was meant to change.
     """
     if actual != expected:
         raise CorruptSourceError(

@@ -1,4 +1,4 @@
-"""Whether a disk has room for what is about to be fetched, with some to spare.
+"""Checks that a disk has room for the bytes to fetch, with some to spare.
 
 Entry point: :func:`check_headroom`.
 """

@@ -1,9 +1,9 @@
-"""Owns the mirror of a Hugging Face Hub repository into the standard cache.
+"""Mirrors a Hugging Face Hub repository into the standard cache.
 
-The hub's own client has no resume across processes, leaves orphaned partials after a kill and never checks a digest
-(huggingface_hub#3643, #1498), so it only builds URLs, headers, sessions and error types here, and the bytes go through
-:mod:`dataprep_assets.stores.ranged`. The result is the layout of ``huggingface_hub`` itself
-(:mod:`dataprep_assets.sources.hub_cache`), which its client then loads offline.
+The hub's own client cannot resume in another process, leaves partial files behind after a kill and never checks a
+digest (huggingface_hub#3643, #1498), so it is used only for URLs, headers, sessions and error types, and the bytes go
+through :mod:`dataprep_assets.stores.ranged`. The result is the layout of ``huggingface_hub`` itself
+(:mod:`dataprep_assets.sources.hub_cache`), which its client can load offline.
 
 Invariants: a blob has its name only once its bytes have that digest; a known-wrong blob is removed before it is fetched
 again; ``refs/`` is written last, so a ref never names an incomplete mirror.
@@ -90,7 +90,10 @@ class HubRepo:
 
     @property
     def hub_url(self) -> str:
-        """The hub's URL, without a slash at its end; ConfigError for one that `allow_http` would have to allow."""
+        """The hub's URL, without a slash at its end.
+
+        Raises ConfigError for a URL that `allow_http` would have to allow.
+        """
         from huggingface_hub import constants
 
         url = (self.endpoint or constants.ENDPOINT).rstrip("/")
@@ -107,7 +110,10 @@ class HubRepo:
         return self.repo_dir / "snapshots" / commit_of(commit, self.repo_id)
 
     def resolve_commit(self) -> str:
-        """The commit (40 hex digits) that ``revision`` names now; SourceError if none, TransferError if unreachable."""
+        """The commit (40 hex digits) that ``revision`` names now.
+
+        Raises SourceError if none, TransferError if unreachable.
+        """
         from huggingface_hub import HfApi
 
         api = HfApi(endpoint=self.hub_url, token=self.token)
@@ -182,9 +188,9 @@ class HubRepo:
     ) -> list[Path]:
         """Fetch ``files`` of ``commit`` into the cache; returns their snapshot paths in the given order.
 
-        ``workers`` bounds the parallel requests over all files, ``part_bytes`` the length of a range. A blob that
-        exists is reused once its digest is verified (its size only, with ``verify_existing=False``); a wrong one is
-        removed and fetched again. ``headroom`` is the share of the bytes to fetch that must be free beside them.
+        ``workers`` limits the parallel requests over all files, ``part_bytes`` the length of a range. An existing blob
+        is reused if its digest is right (only its size, with ``verify_existing=False``); a wrong one is removed and
+        fetched again. ``headroom`` is the extra free space required, as a share of the bytes to fetch.
         ``progress`` gets byte counts (see :func:`dataprep_assets.stores.ranged.download`), reused blobs included.
 
         Raises SourceError (no room, no such file, no access), TransferError and CorruptSourceError, each naming the
@@ -208,7 +214,7 @@ class HubRepo:
                 with lock:
                     progress(count)
 
-        # Many files share the workers one each; fewer files than workers get several ranges at a time.
+        # Many files get one worker each; with fewer files than workers, each gets several ranges at a time.
         at_once = max(1, min(workers, len(wanted)))
         fetch = _BlobFetcher(
             repo=self,
@@ -246,14 +252,14 @@ class HubRepo:
     def _write_ref(self, commit: str) -> None:
         if COMMIT.fullmatch(self.revision):
             return
-        # Outside refs/, where every file counts as a ref.
+        # Not in refs/, where every file counts as a ref.
         draft_name = f".ref-{quote(self.revision, safe='')}.new"
         self._write(self.repo_dir / "refs" / self.revision, commit, draft_name=draft_name)
 
     def _write(self, path: Path, text: str, *, draft_name: str) -> None:
         """Write a file below ``repo_dir`` by one rename of a synced draft."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Of a fixed name, so that the next writer of the file consumes what a kill leaves.
+        # A fixed name, so that the next writer of the file overwrites what a kill left.
         draft = self.repo_dir / draft_name
         with locked_directory(self.repo_dir):
             with open(draft, "w", encoding="utf-8", opener=own_file) as stream:
@@ -334,8 +340,8 @@ class _BlobFetcher:
                 "%s: the cached blob %s has %d bytes, not %d; fetching it again", label, blob, size, file.size
             )
         if size is not None or blob.is_symlink():
-            # Wrong bytes must not be readable meanwhile; nor is a dangling link into a shared store of any use. A name
-            # that was absent is left alone: another process may be putting the right blob there at this moment.
+            # Wrong bytes must not be readable meanwhile, and a dangling link into a shared store is of no use. An
+            # absent name is left alone: another process may be putting the right blob there at this moment.
             blob.unlink(missing_ok=True)
         return False
 

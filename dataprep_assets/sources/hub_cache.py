@@ -1,4 +1,4 @@
-"""Owns the layout of the Hugging Face cache: names, links and locks in it, and reading what a mirror left there.
+"""The layout of the Hugging Face cache: its names, links and locks, and reading a mirror's files from it.
 
 It is the layout of ``huggingface_hub`` itself (``file_download.py``)::
 
@@ -76,7 +76,7 @@ def is_inside(relpath: str) -> bool:
 
 
 def commit_of(value: str, label: str) -> str:
-    """The commit itself; SourceError for anything but 40 hex digits."""
+    """The commit itself; raises SourceError for anything but 40 hex digits."""
     if not COMMIT.fullmatch(value):
         raise SourceError(f"{label}: {value!r} is not a commit of 40 hex digits")
     return value
@@ -97,7 +97,7 @@ def repo_folder(repo_id: str, repo_type: str = "dataset") -> str:
 def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
     """The commit and snapshot folder that ``revision`` names in an existing cache (``.../datasets--org--name``).
 
-    The commit comes from ``refs/``: several snapshots can lie side by side, and no order of hashes means anything.
+    The commit comes from ``refs/``: there can be several snapshots side by side, and the order of hashes means nothing.
     """
     snapshots = repo_dir / "snapshots"
     if not is_inside(revision):
@@ -124,7 +124,7 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
 
 
 def link_out(link: Path, source: str) -> SourceError:
-    """The error of a link that leads out of a source, or of the cache that it is in."""
+    """The error for a link that leads out of a source, or out of its cache."""
     return SourceError(
         f"{link}: a link that leads out of {source}. Put the file itself there, or declare `follow_links: true` where "
         "you know who makes links there"
@@ -134,8 +134,8 @@ def link_out(link: Path, source: str) -> SourceError:
 def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: bool = False) -> list[HubFile]:
     """Every file of a cached revision, sorted by path; sizes are read, digests come from the blobs' names.
 
-    Blobs may be links within the cache; with ``follow_links`` also out of it. Raises SourceError for others, and naming
-    the links whose blob is gone.
+    Blobs may be links within the cache, or, with ``follow_links``, out of it. Raises SourceError for other links, and
+    if blobs are missing, naming the links.
     """
     _, snapshot = cached_snapshot(repo_dir, revision)
     files: list[HubFile] = []
@@ -153,7 +153,8 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
                 continue
             if not follow_links and path.is_symlink() and not path.resolve().is_relative_to(cache):
                 raise link_out(path, f"the cache {cache}")
-            # Only the first hop: the blob may itself be a link into a store that several repositories share.
+            # Only the first link is followed: the blob may itself be a link into a store that several repositories
+            # share.
             blob = Path(os.readlink(path)).name if path.is_symlink() else ""
             etag = blob if _BLOB.fullmatch(blob) else ""
             files.append(
@@ -173,7 +174,7 @@ def link(snapshot: Path, file: HubFile) -> Path:
     up = "../" * (2 + file.relpath.count("/"))
     wanted = f"{up}blobs/{file.etag}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The second round is for a link to another blob, or a copy that a client without symlinks put there.
+    # The second attempt replaces a link to another blob, or a copy that a client without symlinks put there.
     for _ in range(2):
         try:
             path.symlink_to(wanted)
@@ -188,7 +189,7 @@ def link(snapshot: Path, file: HubFile) -> Path:
 
 @contextmanager
 def locked_directory(directory: Path) -> Iterator[None]:
-    """One process at a time, for the moment of a small write; without effect where directories cannot be locked."""
+    """Lock a directory for the moment of a small write; has no effect if directories cannot be locked."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(OSError):

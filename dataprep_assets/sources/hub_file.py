@@ -1,4 +1,4 @@
-"""Owns reading one file of the Hugging Face Hub by ranges, and what the hub's errors mean.
+"""Reads one file of the Hugging Face Hub by ranges, and translates the hub's errors.
 
 Entry points: :class:`RemoteFile` and :func:`translated`.
 """
@@ -24,7 +24,7 @@ _QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")
 # The hub's own way to say how long a spent quota lasts: RateLimit: "api";r=0;t=55 (an IETF draft, httpapi-ratelimit)
 _RATE_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 
-# 408 and 429 ask for patience, 5xx says that the server is unwell; every other 4xx is an answer.
+# 408 and 429 ask to wait, 5xx is a problem of the server; every other 4xx is a definite answer.
 _RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
 # A signed storage URL that has expired answers one of these; a new HEAD gives a new URL.
 _EXPIRED_STATUS = {400, 401, 403, 410}
@@ -50,7 +50,10 @@ class RemoteFile:
     location: str = field(default="", repr=False)
 
     def locate(self) -> None:
-        """Ask the hub (HEAD) where the bytes are; SourceError if the file is gone or is not the one that was listed."""
+        """Ask the hub (HEAD) where the bytes are.
+
+        Raises SourceError if the file is gone or is not the one that was listed.
+        """
         from huggingface_hub import get_hf_file_metadata
 
         with translated(self.label):
@@ -66,14 +69,14 @@ class RemoteFile:
         self.location = found.location
 
     def read_range(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes [start, end); raises RetryableError for what may pass."""
+        """The bytes [start, end); raises RetryableError for errors that may be temporary."""
         from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
         location = self.location
         url = self._url()
         headers = build_hf_headers(token=self.token)
         if origin_of(location) != origin_of(url):
-            # Storage hosts take signed URLs. The token is for the hub alone; the session drops it on redirects too.
+            # Storage hosts use signed URLs. The token is only for the hub; the session drops it on redirects too.
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         headers["Accept-Encoding"] = "identity"
         headers["Range"] = f"bytes={start}-{end - 1}"
@@ -118,12 +121,12 @@ class RemoteFile:
 
 
 def without_queries(text: str) -> str:
-    """A text with its URLs cut before the query, which is where a storage URL is signed."""
+    """The text with its URLs cut before the query, which has the signature of a storage URL."""
     return _QUERY.sub(r"\1?...", text)
 
 
 class _WithoutQueries(logging.Filter):
-    """Cuts the URLs in what the HTTP client logs of each request."""
+    """Cuts the queries from URLs that the HTTP client logs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = without_queries(record.getMessage()), ()
@@ -131,12 +134,12 @@ class _WithoutQueries(logging.Filter):
 
 
 def keep_urls_from_logs() -> None:
-    """Let no logger of the hub's client write a signed URL: the client's own at INFO, the transport's at DEBUG."""
+    """Keep signed URLs out of the logs of the hub's client, which writes them at INFO, and its transport at DEBUG."""
     for name in ("httpx", "httpx2", "huggingface_hub.utils._http"):
         named = logging.getLogger(name)
         if not any(isinstance(one, _WithoutQueries) for one in named.filters):
             named.addFilter(_WithoutQueries())
-    # It would write all headers of an answer, `Location` and `Set-Cookie` among them, and those of a request.
+    # It would write all headers of requests and answers, including `Location` and `Set-Cookie`.
     for package in ("httpcore", "httpcore2"):
         for part in ("connection", "http11", "http2", "proxy", "socks"):
             logging.getLogger(f"{package}.{part}").setLevel(logging.INFO)
@@ -147,7 +150,7 @@ keep_urls_from_logs()
 
 @contextmanager
 def translated(label: str) -> Iterator[None]:
-    """Turn the hub client's errors into this project's: RetryableError for what may pass, SourceError for an answer."""
+    """Turn the hub client's errors into this project's: RetryableError if temporary, SourceError if definite."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     # The hub's errors derive from the root error of its HTTP library, and which one that is depends on its version.
@@ -159,7 +162,7 @@ def translated(label: str) -> Iterator[None]:
             f"{label}: HF_HUB_OFFLINE is set, so nothing can be fetched; unset it, or mirror first"
         ) from error
     except HfHubHTTPError as error:
-        # Not chained: their words, and the request they hold, have the signed URL.
+        # Not chained: the original messages and their requests contain the signed URL.
         raise _from_status(error, label) from None
     except transport_error as error:
         raise RetryableError(f"{type(error).__name__}: {without_queries(str(error))}") from None

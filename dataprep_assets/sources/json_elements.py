@@ -1,7 +1,7 @@
-"""The elements of one JSON array or object, cut out of a stream of bytes by a scanner that knows strings and escapes.
+"""Cuts a stream of bytes into the elements of one JSON array or object, with a scanner that knows strings and escapes.
 
-Memory is that of one element and one block, whatever the size of the file. What an element is worth is for a parser to
-say. No message has anything of a file's content: patients' data pass through here.
+Memory is that of one element and one block, whatever the size of the file. Whether an element is valid is left to a
+parser. No message contains any part of a file's content: patients' data pass through here.
 """
 
 import re
@@ -15,7 +15,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
-# Commas matter between the elements alone; deeper ones are left to the parser.
+# Only the commas between elements matter; deeper ones are left to the parser.
 _BETWEEN = re.compile(rb'["{}\[\],]')
 _DEEPER = re.compile(rb'["{}\[\]]')
 
@@ -30,9 +30,11 @@ def without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Elements:
-    """Cuts one JSON array or object into its elements. `label` names the file; none of over `largest` bytes is held.
+    """Cuts one JSON array or object into its elements.
 
-    CorruptSourceError for a file that ends early, or goes on behind its end.
+    `label` names the file; no element of over `largest` bytes is held.
+
+    Raises CorruptSourceError for a file that ends early, or has data after its end.
     """
 
     def __init__(self, what: str, label: str, largest: int) -> None:
@@ -43,11 +45,11 @@ class Elements:
         self._depth = 0
         self._closed = False
         self._in_string = False
-        self._escaped = False  # the block before ended within an escape of a string
-        self._pieces: list[bytes] = []  # of the element at work, from blocks before; empty when it is too large
-        self._held = 0  # bytes of that element in the blocks before
-        self._byte = 0  # where the block at work begins
-        self._element = 0  # where the element at work begins
+        self._escaped = False  # the previous block ended within an escape of a string
+        self._pieces: list[bytes] = []  # parts of the current element, from earlier blocks; empty if it is too large
+        self._held = 0  # bytes of that element in earlier blocks
+        self._byte = 0  # byte at which the current block begins
+        self._element = 0  # byte at which the current element begins
         self._rows = 0
 
     def cut(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
@@ -93,7 +95,7 @@ class Elements:
                 self._pieces.clear()
 
     def _enter(self, data: bytes) -> int:
-        """Past the opening bracket, if the block has one."""
+        """The position after the opening bracket, if the block has one."""
         blank = len(data) - len(data.lstrip(_WHITE))
         if blank == len(data):
             return blank
@@ -106,7 +108,7 @@ class Elements:
         return blank + 1
 
     def _leave_string(self, data: bytes, at: int) -> int:
-        """Past the end of the string, or the end of the block."""
+        """The position after the end of the string, or the end of the block."""
         if self._escaped:
             self._escaped = False
             at += 1

@@ -1,8 +1,8 @@
-"""JSON as RFC 8259 has it, numbers of any size included.
+"""Parses JSON as in RFC 8259, including numbers of any size.
 
 orjson is strict and fast, and refuses a number whose double would be infinite (`1e400`, an integer of 400 digits),
-which the grammar allows. Such text, and no other, is read once more with the standard library. What that one accepts
-beyond the grammar stays out: NaN, Infinity, lone surrogates and nesting beyond 1,024 levels are refused as elsewhere.
+which the grammar allows. Such text, and no other, is parsed again with the standard library. What that accepts beyond
+the grammar is still refused: NaN, Infinity, lone surrogates and nesting beyond 1,024 levels.
 """
 
 import json
@@ -16,20 +16,20 @@ __all__ = ["parse"]
 
 _STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', re.DOTALL)
 _LONGEST_INTEGER = 20
-"""Characters of an integer that orjson returns as one: `18446744073709551615`."""
+"""Most characters of an integer that orjson returns as an int: `18446744073709551615`."""
 
 
 def parse(data: bytes) -> Any:
     """The value of a JSON text in UTF-8; a number beyond a double's range is an infinity.
 
-    Integers beyond 64 bits are floats, as orjson has them. Raises orjson.JSONDecodeError for what is not JSON.
+    Integers beyond 64 bits become floats, as in orjson. Raises orjson.JSONDecodeError if the text is not JSON.
     """
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as refused:
-        if "depth" in refused.msg:  # nothing else mends it, and millions of brackets would be millions of pieces
+        if "depth" in refused.msg:  # a second attempt cannot help, and millions of brackets would be millions of pieces
             raise
-        # Another number in the place of each that is too large: whether the rest is JSON, orjson then says.
+        # Each number that is too large is replaced by another one; orjson then says whether the rest is JSON.
         within = _STRING_OR_NUMBER.sub(_within_range, data)
         if within == data:
             raise

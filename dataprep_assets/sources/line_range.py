@@ -1,4 +1,4 @@
-"""Where a row of a file of JSON lines lies in it: the byte range that a ranged read takes.
+"""Finds the byte range of a row in a file of JSON lines, for a ranged read.
 
 Only an uncompressed file has one. It is found by counting line ends from the start of the file, in bounded memory.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 __all__ = ["MOST_BYTES", "line_range"]
 
 MOST_BYTES = 4 << 30
-"""Bytes of a file that are read for one question: some seconds."""
+"""Most bytes of a file to read for one question: a few seconds."""
 _BLOCK = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 
@@ -21,10 +21,11 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
         row: The line, from 1.
         most_bytes: How far to read.
 
-    None when the row does not end within that many bytes, or the file has fewer rows. Raises OSError.
+    Returns None if the row does not end within that many bytes, or if the file has fewer rows. Raises OSError if the
+    file cannot be read.
     """
     start = at = 0
-    left = row  # line ends to pass, that of the row the last
+    left = row  # line ends to pass, including that of the row
     with open(path, "rb", buffering=0) as file:
         while at < most_bytes and (data := file.read(min(_BLOCK, most_bytes - at))):
             if not at and data.startswith(_BOM) and row == 1:

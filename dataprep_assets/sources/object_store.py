@@ -1,22 +1,22 @@
-"""Owns reading a prefix of a bucket (AWS S3, Cloudflare R2, MinIO; Google Cloud Storage) as the source of a corpus.
+"""Reads a prefix of a bucket (AWS S3, Cloudflare R2, MinIO; Google Cloud Storage) as the source of a corpus.
 
 Requests, their retries and errors are those of `stores`. The manifest pins each object by its version (an S3 ETag, a
 GCS generation), and every request for bytes carries it, so an object that was replaced since is refused, never mixed.
-The mirror has the keys' own paths, with a record beside each file::
+The mirror uses the keys as paths, with a record beside each file::
 
     <cache_dir>/<bucket>/<prefix>/<relpath>          the object's bytes (of GCS below <cache_dir>/gs/)
     <cache_dir>/<bucket>/<prefix>/<relpath>.etag     {"etag", "size", "sha256"}: what was verified
 
 What arrives is verified by the best digest that the store has of the object: the SHA-256 that an upload of ours
-recorded, an MD5 (a plain ETag is one), a CRC32C (GCS). For a multipart object of other origin S3 has none: it is
-verified by its length and by its version on every range. Either way the record holds our own SHA-256, and a mirrored
-file is reused only while its bytes still have it.
+recorded, an MD5 (a plain ETag is one), a CRC32C (GCS). For a multipart object that others uploaded, S3 has none: it is
+verified by its length and by its version on every range. In any case the record holds our own SHA-256, and a mirrored
+file is reused only while its bytes still have that digest.
 
 The record is also the lock of its file: it is written in place and never replaced or removed, so that two processes
-that want the same object (a snapshot, and the certificate's sample) fetch it once. It is emptied before its file is
-touched, and a torn one does not count.
+that want the same object (a snapshot, and the certificate's sample) fetch it only once. It is emptied before its file
+is touched, and an incomplete record does not count.
 
-Credentials come from the environment (`stores.connect.place_of`) and from nowhere else.
+Credentials come only from the environment (`stores.connect.place_of`).
 
 Entry point: :class:`ObjectStorePrefix`.
 """
@@ -60,7 +60,7 @@ _URL = re.compile(r"(s3|gs)://([A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9])(?:/(
 _BLOCK = 4 * 1024 * 1024
 _POLL_SECONDS = 0.05
 
-# Names that a mirrored file's own bookkeeping takes beside it.
+# Suffixes of the bookkeeping files beside a mirrored file.
 _COMPANIONS = (".etag", ".part", ".part.json", ".part.json.new")
 _IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
@@ -69,9 +69,9 @@ _IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 class ObjectStorePrefix:
     """The objects below `url` (`s3://bucket/prefix`, `gs://…`), mirrored on demand below `cache_dir`; a `SourceAccess`.
 
-    `endpoint_url` names an S3 store (None: what the environment says, or boto3). One that is not the environment's is
-    reached with boto3's own credentials: the environment's are for another store. `region` `auto` is what R2 wants;
-    where no endpoint is named it leaves the region to boto3.
+    `endpoint_url` is that of an S3 store (None: the environment's, or boto3's default). An endpoint other than the
+    environment's is reached with boto3's own credentials, because the environment's are for another store. R2 needs the
+    `region` `auto`; without an endpoint, `auto` leaves the region to boto3.
     """
 
     url: str
@@ -95,11 +95,11 @@ class ObjectStorePrefix:
     def storage(self) -> Path:
         """The folder of the mirror."""
         scheme, _, place = self.url.partition("://")
-        # No bucket's name is as short as that.
+        # Bucket names have at least three characters, so this folder cannot be one.
         return (self.cache_dir / scheme if scheme == "gs" else self.cache_dir) / place.removesuffix("/")
 
     def place(self) -> Place:
-        """The prefix as `stores` reach it, by the environment of this process."""
+        """The prefix as a place of `stores`, with the environment of this process."""
         place = place_of(self.url, os.environ)
         if self.allow_http and isinstance(place, S3Place | GcsPlace):
             place = replace(place, allow_http=True)
@@ -108,22 +108,22 @@ class ObjectStorePrefix:
         endpoint = self.endpoint_url or place.endpoint_url
         if endpoint and place.endpoint_url and endpoint.rstrip("/") != place.endpoint_url.rstrip("/"):
             place = S3Place(bucket=place.bucket, prefix=place.prefix, allow_http=place.allow_http)
-        # AWS has no region `auto`.
+        # AWS has no region called `auto`.
         region = None if self.region == "auto" and endpoint is None else self.region
         return replace(place, endpoint_url=endpoint, region=region)
 
     def open(self) -> Store:
-        """A new store of the prefix; ConfigError where its extra or its credentials are missing."""
+        """A new store of the prefix; raises ConfigError where its extra or its credentials are missing."""
         return self.place()()
 
     def list(self) -> Listing:
-        """All objects below the prefix but folder markers (keys that end in `/`); their versions pin them."""
+        """All objects below the prefix except folder markers (keys that end in `/`), pinned by their versions."""
         store = self.open()
         files = [SourceFile(relpath=info.key, size_bytes=info.bytes, etag=info.version) for info in store.list()]
         return Listing(files=tuple(files), url_prefix=f"{self.url.removesuffix('/')}/")
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
-        """Bytes of the files that are absent or not those of the entries, less what a broken-off fetch left on disk."""
+        """Bytes of the files that are absent or differ from the entries, less what an interrupted fetch left on disk."""
         needed = 0
         for entry in _unique(entries):
             path = self.path(entry)
@@ -135,7 +135,7 @@ class ObjectStorePrefix:
         return needed
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
-        """Mirror the entries; a mirrored file is read again and reused while its bytes are the verified ones.
+        """Mirror the entries; a mirrored file is read again, and reused if its bytes are still the verified ones.
 
         `progress` gets byte counts, reused ones included (see `stores.ranged.download`). Raises SourceError (no room,
         an object gone or changed since the manifest), ConfigError (no access), TransferError and CorruptSourceError,
@@ -153,13 +153,13 @@ class ObjectStorePrefix:
                 with lock:
                     progress(count)
 
-        # Many files share the workers one each; fewer files than workers get several ranges at a time.
+        # Many files get one worker each; with fewer files than workers, each gets several ranges at a time.
         at_once = min(WORKERS, len(wanted))
         fetcher = _Fetcher(source=self, store=self.open(), workers=WORKERS // at_once, report=report)
         run_all(fetcher, wanted, at_once, fetcher.stop)
 
     def path(self, entry: ManifestEntry) -> Path:
-        """Where the mirrored file lies; SourceError for a key that is no path below the mirror."""
+        """The path of the mirrored file; raises SourceError if the key is not a path below the mirror."""
         if not _is_key(entry.relpath):
             raise SourceError(
                 f"{self.object_url(entry)!r}: this key cannot be a file's path (an empty part, '.' or '..', a control "
@@ -174,7 +174,7 @@ class ObjectStorePrefix:
 
 @dataclass(kw_only=True)
 class _Fetcher:
-    """Makes sure of one file of the mirror: reused if its bytes are the verified ones, fetched if not."""
+    """Provides one file of the mirror: reuses it if its bytes are the verified ones, else fetches it."""
 
     source: ObjectStorePrefix
     store: Store
@@ -205,7 +205,7 @@ class _Fetcher:
         if entry.etag is None:
             raise SourceError(f"{label}: the manifest has no version of it; materialize `manifest` again")
         if self._usable(entry, path, label):
-            # A kill right after the rename can leave the transfer's sidecar behind.
+            # A kill right after the rename can leave the download's sidecar behind.
             discard_partial(path)
             self.report(entry.size_bytes)
             return
@@ -230,7 +230,10 @@ class _Fetcher:
         os.fsync(record)
 
     def _pinned(self, entry: ManifestEntry, label: str) -> ObjectInfo:
-        """What the store says of the object that the manifest pinned; SourceError where it is not there any more."""
+        """The store's information on the object that the manifest pinned.
+
+        Raises SourceError if the object is no longer there.
+        """
         info = self.store.head(entry.relpath)
         if info is None:
             raise _gone(label)
@@ -251,7 +254,7 @@ class _Fetcher:
             raise _gone(label) from None
 
     def _complaint(self, info: ObjectInfo, path: Path) -> str:
-        """What a fetched file contradicts of the store's own digests, "" if nothing."""
+        """How a fetched file contradicts the store's own digests; "" if it does not."""
         digest: Any
         if info.md5 is not None:
             name, expected, digest = "MD5", info.md5, hashlib.md5(usedforsecurity=False)
@@ -300,10 +303,10 @@ def _gone(label: str) -> SourceError:
 
 @contextmanager
 def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[int]:
-    """The open record, one process or thread at a time; without effect where the file system has no locks."""
+    """Open and lock a file's record, for one process or thread at a time; does not lock if the file system has no locks."""
     descriptor = own_file(record, os.O_RDWR | os.O_CREAT)
     try:
-        # where the file system has no locks, two processes at worst fetch the file twice
+        # without locks, two processes at worst fetch the file twice
         while not try_lock(descriptor, required=False):
             if stopped():
                 raise StoppedError(f"{label}: stopped while another process fetches it")
@@ -318,7 +321,7 @@ def _record_of(path: Path) -> Path:
 
 
 def _read_record(record: Path) -> dict[str, Any]:
-    """What was verified of a file; empty when nothing was, or when the record is torn."""
+    """What was verified of a file; empty if nothing was, or if the record is incomplete."""
     try:
         value = json.loads(record.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -327,7 +330,7 @@ def _read_record(record: Path) -> dict[str, Any]:
 
 
 def _check_names(entries: Sequence[ManifestEntry]) -> None:
-    """Raise SourceError if one object's path is taken by another's folder or bookkeeping."""
+    """Raise SourceError if an object's path collides with another's folder or bookkeeping files."""
     names = {entry.relpath for entry in entries}
     folders = {str(folder): name for name in sorted(names) for folder in PurePosixPath(name).parents}
     taken = names | folders.keys()
@@ -346,7 +349,7 @@ def _check_names(entries: Sequence[ManifestEntry]) -> None:
 
 
 def _is_key(key: str) -> bool:
-    """Whether every store could hold it, and with that a folder too."""
+    """Whether the key is valid in every store, and therefore as a path in a folder."""
     try:
         check_key(key)
     except ConfigError:

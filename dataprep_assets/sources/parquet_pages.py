@@ -1,8 +1,8 @@
-"""How many rows of a Parquet file can be decoded at once, in a bounded number of bytes.
+"""Computes how many rows of a Parquet file can be decoded at once within a limit of bytes.
 
 A file of 390 bytes can hold 300 rows of 4 MiB: one value of a dictionary, or of a page that compresses well, is
-decoded as often as rows name it. The footer does not tell; the headers of the pages do. So they are read before their
-row group is: some thousands of bytes a gigabyte. The format is that of parquet-format's `parquet.thrift`
+decoded for each row that refers to it. The footer does not show that; the headers of the pages do. So they are read
+before their row group: some thousands of bytes per gigabyte. The format is that of parquet-format's `parquet.thrift`
 (`PageHeader`), in Thrift's compact protocol.
 
 Entry point: :func:`rows_at_once`.
@@ -21,11 +21,11 @@ from dataprep_assets.errors import FormatError
 __all__ = ["BATCH_BYTES", "PAGE_BYTES", "rows_at_once"]
 
 BATCH_BYTES = 64 << 20
-"""What a batch of rows may take once it is decoded."""
+"""Most bytes of a decoded batch of rows."""
 PAGE_BYTES = 512 << 20
 """The largest page that is decoded. pyarrow ends a page after 1 MiB, but looks only at every 1,024th value."""
 _VALUE_BYTES = 16
-"""What a value takes besides its bytes: levels, an offset or an index. A page of nulls has nothing else."""
+"""Bytes that a value takes besides its content: levels, an offset or an index. A page of nulls has nothing else."""
 _HEADER_BYTES = 4096
 _DICTIONARY_PAGE, _DATA_PAGES = 2, {0: 5, 3: 8}  # type → the header's field that has the number of values
 
@@ -46,17 +46,17 @@ def rows_at_once(
         file: Descriptor of the open Parquet file.
         group: Its `pyarrow.parquet.RowGroupMetaData`.
         columns: The names of the top-level columns that are read; None: all.
-        most: What is right for small rows.
-        longest: Bytes of the longest value in the dictionary of a column, by its path; None where it cannot be told.
+        most: Upper limit of the result, for small rows.
+        longest: Returns the bytes of the longest value in the dictionary of a column, by its path; None if not known.
 
-    Raises FormatError for a page of more than PAGE_BYTES, and for a header that is none.
+    Raises FormatError for a page of more than PAGE_BYTES, and for an invalid page header.
     """
     chunks = [group.column(index) for index in range(group.num_columns)]
     read = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.partition(".")[0] in columns]
     found = [_Column.of(file, chunk, max(1, group.num_rows)) for chunk in read]
     if sum(column.bytes(most) for column in found) <= BATCH_BYTES:
         return most
-    # What a dictionary holds is looked at only where its size alone does not show that it is harmless.
+    # The values of a dictionary are examined only if its size alone does not show that it is harmless.
     found = [column.looked_at(longest) for column in found]
     while most > 1 and sum(column.bytes(most) for column in found) > BATCH_BYTES:
         most //= 2
@@ -65,14 +65,14 @@ def rows_at_once(
 
 @dataclass(frozen=True)
 class _Column:
-    """Where the values of a column lie. `ends` and `sizes` are cumulated over its data pages, from 0."""
+    """Where the values of a column are. `ends` and `sizes` are cumulative over its data pages, from 0."""
 
     path: str
     values_a_row: float
     ends: NDArray[np.float64]
     sizes: NDArray[np.float64]
     repeated: int
-    """Bytes of a value that every row may have, whatever its page takes."""
+    """Bytes of a value that every row may repeat, whatever the size of its page."""
     is_dictionary: bool
 
     @classmethod
@@ -85,9 +85,9 @@ class _Column:
                     f"{PAGE_BYTES:,} bytes are the most that is decoded at once. Write the file with smaller pages"
                 )
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
-        # The longest value is at most what the others leave of the page: each has its length before it.
+        # The longest value takes at most what the others leave of the page: each is preceded by its length.
         dictionary = [page.bytes - 4 * (page.values - 1) for page in pages if page.kind == _DICTIONARY_PAGE]
-        # There a value may repeat all of the one before.
+        # In this encoding a value may repeat all of the previous one.
         prefixed = [page.bytes for page in data] if "DELTA_BYTE_ARRAY" in chunk.encodings else []
         return cls(
             path=chunk.path_in_schema,
@@ -99,14 +99,14 @@ class _Column:
         )
 
     def bytes(self, rows: int) -> float:
-        """The most that any `rows` rows in succession take."""
+        """The most bytes that any `rows` consecutive rows take."""
         values = rows * self.values_a_row
         until = np.minimum(np.searchsorted(self.ends, self.ends[:-1] + values) + 1, len(self.ends) - 1)
         dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
         return float(dense) + values * self.repeated
 
     def looked_at(self, longest: Callable[[str], int | None]) -> "_Column":
-        """The same, with the length of the longest value that there is in the dictionary."""
+        """A copy with the length of the longest value in the dictionary."""
         found = longest(self.path) if self.is_dictionary else None
         return self if found is None else replace(self, repeated=found)
 
@@ -137,7 +137,7 @@ def _header(file: int, at: int, end: int) -> tuple[dict[int, Any], int]:
         except IndexError:
             if len(data) < length:
                 raise FormatError(f"the page header at byte {at} is damaged") from None
-            length *= 16  # statistics hold whole values
+            length *= 16  # statistics contain whole values
 
 
 class _Struct:
@@ -149,7 +149,7 @@ class _Struct:
         self._data, self._at = data, 0
 
     def read(self) -> tuple[dict[int, Any], int]:
-        """The struct that begins the data, and its length; IndexError when it does not end in them."""
+        """The struct that begins the data, and its length; raises IndexError when it does not end in them."""
         return self._struct(self._DEPTH), self._at
 
     def _byte(self) -> int:

@@ -1,9 +1,9 @@
-"""Records of source files: JSON lines and Parquet, as blocks of texts and positions of what cannot be one.
+"""Records of source files: JSON lines and Parquet, as blocks of texts and the positions of bad records.
 
-What is a valid record is decided here, not by whichever parser is installed: JSON as RFC 8259 has it, in UTF-8.
-Lone surrogates, NaN and Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels
-are bad records; of duplicate keys the last counts, as in Python's `json`; numbers may have any size. A byte order mark
-is accepted at the start of the file and nowhere else; CRLF line ends are accepted; blank lines are counted and are not
+What is a valid record is decided here, not by whichever parser is installed: JSON as in RFC 8259, in UTF-8. Lone
+surrogates, NaN and Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels are
+bad records; of duplicate keys the last counts, as in Python's `json`; numbers may have any size. A byte order mark is
+accepted at the start of the file and nowhere else; CRLF line ends are accepted; blank lines are counted and are not
 records.
 """
 
@@ -79,7 +79,7 @@ def read_records(
     """The reader of the file `path` for its declared `format`: `parquet`, `json` or JSON lines.
 
     `compression` is that of the whole file, `text_field` the field or column with the text; `label` names the file in
-    errors. With `rows`, only these rows become records; the rest of the file is read and digested all the same. The
+    errors. With `rows`, only these rows become records; the rest of the file is still read and digested. The
     format `json` is JSON lines or one array of objects. With `id_field`, that field or column holds the documents' ids,
     strings or integers, and a record without one is refused. So is one of more than `max_record_bytes` in UTF-8: of the
     line in JSON lines, of the text elsewhere.
@@ -146,7 +146,7 @@ class JsonLinesReader(ReadThrough[BlockReader]):
             return
         row = 1
         for lines, byte in whole_lines(self._under, self._fields.max_record_bytes):
-            block, count = self._parse(lines, row, byte)  # it has to split the lines: no other pass counts them
+            block, count = self._parse(lines, row, byte)  # parsing has to split the lines, so they are counted here
             yield block
             row += count
 
@@ -201,7 +201,7 @@ _ABSENT: Any = object()
 
 
 def is_longer(text: str, limit: int) -> bool:
-    """Whether a text has more bytes in UTF-8 than the limit. Only one that may have is encoded to see."""
+    """Whether a text has more bytes in UTF-8 than the limit. Only a text that might is encoded."""
     return len(text) * 4 > limit and (len(text) > limit or len(text.encode()) > limit)
 
 
@@ -212,7 +212,7 @@ def _text_refused(value: Any) -> str | None:
 
 
 def _id_refused(value: Any) -> str | None:
-    if type(value) in (str, int):  # not isinstance: True is no id
+    if type(value) in (str, int):  # not isinstance: True is not an id
         return None
     return "missing_id" if value is None else "id_not_a_string"
 
@@ -250,7 +250,7 @@ class ParquetReader(ParquetBlocks[Block]):
         column = batch.column(self._fields.text)
         ids = None if self._fields.id is None else batch.column(self._fields.id)
         limit = self._fields.max_record_bytes
-        fits = column.nbytes <= limit  # then each of its values does; else each is looked at alone
+        fits = column.nbytes <= limit  # then each of its values does; else each is checked alone
         if fits and not column.null_count and (ids is None or not ids.null_count):
             return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
         block = self._fields.block(row)

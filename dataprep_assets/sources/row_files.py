@@ -1,7 +1,7 @@
-"""Files of rows as their readers find them: JSON lines as whole lines, Parquet as batches, both within a range of rows.
+"""Reads files of rows: JSON lines as whole lines, Parquet as batches, both within a range of rows.
 
-`records.py` makes texts of these rows and `rows.py` objects. Rows are physical: lines (blank ones too) of JSON lines,
-elements of an array, rows of a Parquet file.
+`records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of JSON lines (blank ones
+included), elements of an array, rows of a Parquet file.
 
 Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`; `Digested`, `ParquetBlocks`, `ReadThrough`.
 """
@@ -37,11 +37,11 @@ __all__ = [
 
 BOM = b"\xef\xbb\xbf"
 MAX_RECORD_BYTES = 64 << 20
-"""A record beyond it is refused unless another limit is declared: no text is that long, and a worker holds some."""
+"""Default limit of a record: no text is that long, and a worker holds several records."""
 TOO_LARGE = "too_large"
-"""Why such a record is refused, as counted in the ledger."""
+"""The reason, in the ledger, for refusing a record beyond the limit."""
 _MOST_VALUES = 4 << 20
-"""Values of one JSON record: each takes up to 84 bytes once it is parsed, however few it has in the file."""
+"""Most values of one JSON record: each takes up to 84 bytes once it is parsed, however short it is in the file."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
@@ -71,15 +71,15 @@ class RowRange:
 def whole_lines(
     blocks: Iterable[bytes], max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[tuple[bytes | None, int]]:
-    """Whole lines, many at a time, and the byte at which they begin. Only the file's last line may have no end.
+    """Whole lines, many at a time, and the byte at which they begin. Only the file's last line may have no line end.
 
-    A line of more than `max_record_bytes` that does not end in the block it begins in is read past, never held: None
-    stands for it, alone. One that does is among the others, and up to the parser. A byte order mark at the start of the
-    file is left out, and counted in the bytes.
+    A line of more than `max_record_bytes` that extends over several blocks is skipped, never held: it is yielded alone,
+    as None. One within a block is yielded with the others, and is left to the parser. A byte order mark at the start of
+    the file is removed, but counted in the bytes.
     """
     byte = 0
     tail: list[bytes] = []
-    held = 0  # bytes of the line at work, from blocks before; without `tail` when it was too long to keep
+    held = 0  # bytes of the current line in earlier blocks; `tail` is empty if it was too long to keep
     for data in blocks:
         if not byte and not held and data.startswith(BOM):
             data, byte = data[len(BOM) :], len(BOM)
@@ -103,7 +103,7 @@ def whole_lines(
             tail = [data[cut:]] if held else []
             size = len(lines)
             yield lines, byte
-            del lines  # up to a whole record, while the next one is joined
+            del lines  # free up to a whole record before the next one is joined
             byte += size
         else:
             held, tail = len(data), [data]
@@ -132,14 +132,14 @@ def wanted_lines(
 
 
 def _after_lines(data: bytes, start: int, lines: int) -> int:
-    """The byte after this many more line ends."""
+    """The position after this many more line ends."""
     for _ in range(lines):
         start = data.index(b"\n", start) + 1
     return start
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Each of some whole lines, without its end."""
+    """Split whole lines, removing their line ends."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -152,13 +152,13 @@ def is_too_large(line: bytes, max_record_bytes: int) -> bool:
         return True
     if len(line) < 2 * _MOST_VALUES or _values(line) <= _MOST_VALUES:
         return False
-    if line.count(b'"') - line.count(b'\\"') > 2 * _MOST_VALUES:  # so many strings are values themselves
+    if line.count(b'"') - line.count(b'\\"') > 2 * _MOST_VALUES:  # that many strings are values by themselves
         return True
-    return _values(_STRING.sub(b"", line)) > _MOST_VALUES  # what a text holds are no values
+    return _values(_STRING.sub(b"", line)) > _MOST_VALUES  # the content of strings does not count
 
 
 def may_be_too_large(lines: bytes, max_record_bytes: int) -> bool:
-    """Whether one of some whole lines can be: only then they have to be looked at one by one."""
+    """Whether any of these lines can be too large: only then they have to be checked one by one."""
     return len(lines) > min(max_record_bytes, 2 * _MOST_VALUES)
 
 
@@ -167,7 +167,7 @@ def _values(data: bytes) -> int:
 
 
 def why_not_json(line: bytes) -> str:
-    """The reason to refuse a line that the parser refuses."""
+    """The reason to record for a line that the parser refuses."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
@@ -176,7 +176,7 @@ def why_not_json(line: bytes) -> str:
 
 
 class Digested(Protocol):
-    """What a reader knows of its whole file once iteration has ended: SHA-256 (hex) and size as stored."""
+    """What a reader knows about the whole file once iteration has ended: SHA-256 (hex) and size as stored."""
 
     @property
     def sha256(self) -> str: ...
@@ -189,7 +189,7 @@ B = TypeVar("B")
 
 
 class ReadThrough(Generic[D]):
-    """A reader on top of another one: what was read of the file, and its digest, are that one's."""
+    """A reader on top of another one, which provides the digest and the number of bytes read."""
 
     def __init__(self, under: D) -> None:
         self._under = under
@@ -204,7 +204,7 @@ class ReadThrough(Generic[D]):
 
 
 class ParquetBlocks(ABC, Generic[B]):
-    """Iterates over the rows of a Parquet file that are in a range, a block a batch of them.
+    """Iterates over the rows of a Parquet file that are in a range, one block for each batch.
 
     Row groups without such rows are not read; the digest of the whole file costs one more read of it.
     """
@@ -251,7 +251,12 @@ class ParquetBlocks(ABC, Generic[B]):
                     row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
             raise out_of_memory(f"{self._label}, near row {row}") from None
-        except (pa.ArrowException, OSError, UnicodeDecodeError, FormatError) as error:  # OSError: some damage
+        except (
+            pa.ArrowException,
+            OSError,
+            UnicodeDecodeError,
+            FormatError,
+        ) as error:  # pyarrow reports some damage as OSError
             raise self._unreadable(row, error) from error
         self.sha256 = sha256_file(self._path)
         self.bytes_read = self._path.stat().st_size
@@ -272,7 +277,7 @@ class ParquetBlocks(ABC, Generic[B]):
                 )
 
     def _longest(self, group: int, column: str) -> int | None:
-        """Bytes of the longest value in the dictionary of a column; None for a nested one, or of no texts."""
+        """Bytes of the longest value in the dictionary of a column; None if it is nested or does not hold texts."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -284,7 +289,7 @@ class ParquetBlocks(ABC, Generic[B]):
         return int(pc.max(pc.binary_length(found.dictionary)).as_py() or 0)
 
     def _groups(self, metadata: Any) -> tuple[list[int], int]:
-        """The row groups that hold rows of the range, and the row that the first of them begins with."""
+        """The row groups with rows of the range, and the row at which the first of them begins."""
         groups: list[int] = []
         first, row = 1, 1
         for group in range(metadata.num_row_groups):

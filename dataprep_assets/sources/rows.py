@@ -1,9 +1,9 @@
 """Whole rows of source files: JSON lines, JSON arrays and Parquet, as blocks of objects with their positions.
 
-`records.py` reads one text a record, fast; this module gives whole objects to pipelines that need several fields
-(conversations, prompts with answers). What is valid JSON, what a blank line is, and how a damaged or cut file is
-refused are the same as there. A reader may be given a range of rows, so that several shards share one big file: every
-row of a file is in exactly one of the ranges that `split_rows` makes.
+`records.py` reads one text per record, fast; this module gives whole objects to pipelines that need several fields
+(conversations, prompts with answers). Valid JSON, blank lines, and damaged or truncated files are treated as there. A
+reader may be given a range of rows, so that several shards share one big file: every row of a file is in exactly one of
+the ranges that `split_rows` makes.
 
 Entry points: `read_rows`, `count_rows`, `split_rows`.
 """
@@ -60,7 +60,7 @@ class RowBlock:
 class RowReader(Digested, Protocol):
     """Iterates over the blocks of one file; `sha256` and `bytes_read` are of the whole file once iteration has ended.
 
-    A range is no exception: what lies outside it is read and digested, not parsed.
+    Rows outside of the range are read and digested too, but not parsed.
     """
 
     def __iter__(self) -> Iterator[RowBlock]: ...
@@ -80,9 +80,9 @@ def read_rows(
 
     `compression` is that of the whole file, `label` names it in errors; with `rows` only these rows are read.
 
-    A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON lines. `columns` spares the
-    reading of other columns of a Parquet file; those that it does not have are left out. A line or an element of
-    more than `max_record_bytes` is a bad row, and so is such a row of a Parquet file. Neither is held.
+    A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON lines. `columns` limits the
+    columns read from a Parquet file; columns that it does not have are ignored. A line, an element or a Parquet row of
+    more than `max_record_bytes` is a bad row, and is not held in memory.
     """
     chosen = rows or RowRange()
     if format == "parquet":
@@ -93,7 +93,8 @@ def read_rows(
 def count_rows(path: Path, *, format: str, compression: str | None, label: str) -> int:
     """Physical rows of the file `path`, as a `RowRange` counts them.
 
-    `format`, `compression` and `label` are those of `read_rows`. CorruptSourceError for a file that cannot be read.
+    `format`, `compression` and `label` are those of `read_rows`. Raises CorruptSourceError for a file that cannot be
+    read.
     """
     if format == "parquet":
         return _ParquetRows(path, label, RowRange(), None).count()
@@ -148,7 +149,7 @@ class _JsonRows(ReadThrough[BlockReader]):
             yield block
 
     def _elements(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
-        """Byte and JSON of each element of the array; None for one of more than may be held."""
+        """Byte offset and JSON of each element of the array; None for an element beyond the limit."""
         return Elements("array", self._label, self._largest).cut(chain([first], blocks))
 
     def _of_array(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
@@ -230,7 +231,7 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
         return RowBlock(rows=values, numbers=list(range(row, row + len(values))), offsets=[-1] * len(values))
 
     def _each(self, batch: Any, row: int) -> RowBlock:
-        """The same of a batch that may hold rows which are too large."""
+        """As `_block`, for a batch that may have rows which are too large."""
         block = RowBlock()
         for number in range(row, row + batch.num_rows):
             one = batch.slice(number - row, 1)

@@ -204,7 +204,9 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
 
 
 def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = None, reads: bool = False) -> Place:
-    """The place of `url` (or a path), reached as the environment says (see the module); ConfigError for other URLs.
+    """The place of `url` (or a path), reached as the environment says (see the module).
+
+    Raises ConfigError for other URLs.
 
     `profile` names a profile of boto3's own configuration, which then has the credentials and the endpoint. `reads`
     says that nothing is to be written, so that a message asks for no more than the keys for that.

@@ -18,7 +18,7 @@ ALLOW_HTTP = "DATAPREP_ALLOW_HTTP"
 
 
 def allows_http(environment: Mapping[str, str]) -> bool:
-    """Whether the environment allows servers without TLS; ConfigError for a value that is neither yes nor no."""
+    """Whether the environment allows servers without TLS; raises ConfigError for a value that is neither yes nor no."""
     value = environment.get(ALLOW_HTTP, "").lower()
     if value not in ("", "0", "1", "false", "true"):
         raise ConfigError(f"{ALLOW_HTTP}: {value!r} is neither `true` nor `false`")
@@ -26,7 +26,7 @@ def allows_http(environment: Mapping[str, str]) -> bool:
 
 
 def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
-    """The URL itself; ConfigError for one that is not https://host[:port].
+    """The URL itself; raises ConfigError for one that is not https://host[:port].
 
     Args:
         url: Of a server, with or without a path.

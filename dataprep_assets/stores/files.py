@@ -55,7 +55,7 @@ def fsync_directory(path: Path) -> None:
 def create(path: Path) -> Iterator[BinaryIO]:
     """Open ``path`` as a new file for writing and reading back; remove it again when the block raises.
 
-    FileExistsError when the name is taken: truncating it would also truncate every artifact hard-linked to it.
+    Raises FileExistsError when the name is taken: truncating it would also truncate every artifact hard-linked to it.
     """
     with open(path, "x+b") as handle:
         try:
@@ -90,8 +90,8 @@ def concatenate(parts: Sequence[Path], target: Path) -> int:
     in place any more. Otherwise the space is reserved first (so that a full disk fails early) and the kernel copies:
     ``copy_file_range``, else ``sendfile``, else plain reads and writes. Works for any headerless format.
 
-    Returns the size of ``target`` in bytes. FileExistsError when ``target`` exists; FormatError when a part changes
-    size while it is being copied, in which case ``target`` is removed.
+    Returns the size of ``target`` in bytes. Raises FileExistsError when ``target`` exists; raises FormatError when a
+    part changes size while it is being copied, in which case ``target`` is removed.
     """
     if len(parts) == 1 and _link(parts[0], target):
         return target.stat().st_size

@@ -45,7 +45,10 @@ class GcsBucket:
         return f"gs://{self.api.bucket}/{self.prefix}".rstrip("/")
 
     def name_of(self, key: str) -> str:
-        """The name in the bucket of a key below the prefix; ConfigError for one that not every store could hold."""
+        """The name in the bucket of a key below the prefix.
+
+        Raises ConfigError for one that not every store could hold.
+        """
         return check_key(self.prefix + check_key(key))
 
     def label(self, key: str) -> str:
@@ -80,7 +83,7 @@ class GcsBucket:
         return self.tried(lambda: self.api.get(name), f"gs://{self.api.bucket}/{name}")
 
     def existing(self, key: str) -> Resource:
-        """The object of this key; MissingArtifactError when it does not exist."""
+        """The object of this key; raises MissingArtifactError when it does not exist."""
         found = self.get(self.name_of(key))
         if found is None:
             raise no_object(self.label(key))

@@ -124,7 +124,7 @@ def _version_gone(label: str, version: object) -> ConflictError:
 
 
 def generation_of(version: str) -> int:
-    """The generation that an `ObjectInfo.version` of GCS stands for; ConfigError for anything else."""
+    """The generation that an `ObjectInfo.version` of GCS stands for; raises ConfigError for anything else."""
     if not (version.isascii() and version.isdigit()):
         raise ConfigError(f"{version!r} is not a version of a GCS object; use the `version` of an ObjectInfo")
     return int(version)

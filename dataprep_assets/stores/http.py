@@ -196,7 +196,7 @@ class HttpStore(Store):
                 yield block
 
     def _opened(self, method: str, key: str, headers: Mapping[str, str]) -> Any:
-        """The answer; FileNotFoundError for 404, RetryableError for what may pass, SourceError for a refusal."""
+        """The answer; raises FileNotFoundError for 404, RetryableError for what may pass, SourceError for a refusal."""
         label = self._label(key)
         url = f"{self._base}/{quote(key)}"
         request = urllib.request.Request(url, method=method, headers={"Accept-Encoding": "identity", **headers})

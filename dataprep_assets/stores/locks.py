@@ -38,7 +38,7 @@ def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
 def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
     """Open a file of the project's own making; an `opener` of `open`, or `os.open`, of whose `mode` the umask takes.
 
-    IntegrityError where a link, or anything but a regular file, has its name: neither is followed or written.
+    Raises IntegrityError where a link, or anything but a regular file, has its name: neither is followed or written.
     """
     try:
         # Not blocking: to open a pipe would wait for its other end.
@@ -54,7 +54,7 @@ def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int
 
 
 def refuse_link(folder: Path) -> None:
-    """IntegrityError where a link has the name of a folder of the project's own making."""
+    """Raise IntegrityError where a link has the name of a folder of the project's own making."""
     if folder.is_symlink():
         raise _planted(folder)
 

@@ -81,7 +81,7 @@ def closed_folder(folder: Path) -> None:
     """Make a folder that its owner alone may enter, whatever the umask, and its parents, too; close one that is there.
 
     Parents that are there stay as they are. For a process that is not the project's own, whose umask is not ours to
-    change. ConfigError for an open folder of another user.
+    change. Raises ConfigError for an open folder of another user.
     """
     for parent in reversed(folder.parents):
         parent.mkdir(mode=0o700, exist_ok=True)

@@ -100,7 +100,7 @@ class RetryPolicy:
         """Call ``attempt`` until it returns; again after each :class:`RetryableError`, at most ``attempts`` times.
 
         ``label`` names the call in messages; a wait ends early once ``stopped()`` is true, with StoppedError. Raises
-        TransferError with the label, the last cause and the attempts made. Any other error passes through.
+        Raises TransferError with the label, the last cause and the attempts made. Any other error passes through.
         """
         for failures in range(1, self.attempts + 1):
             try:

@@ -181,7 +181,7 @@ def _loader(data_path: str | None) -> Any:
 
 
 def check_client(client: Any) -> None:
-    """ConfigError for a client whose own retries or checksums would undo this project's."""
+    """Raise ConfigError for a client whose own retries or checksums would undo this project's."""
     config = client.meta.config
     if (config.retries or {}).get("total_max_attempts") != 1 or (
         getattr(config, "request_checksum_calculation", None) != "when_required"

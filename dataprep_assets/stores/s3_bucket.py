@@ -47,7 +47,7 @@ class S3Bucket:
         return f"s3://{self.name}/{self.prefix}".rstrip("/")
 
     def key_of(self, key: str) -> str:
-        """The key in the bucket; ConfigError for one that not every store could hold."""
+        """The key in the bucket; raises ConfigError for one that not every store could hold."""
         return check_key(self.prefix + check_key(key))
 
     def label(self, key: str) -> str:
@@ -107,14 +107,14 @@ class S3Bucket:
         return None
 
     def require(self, key: str) -> Mapping[str, Any]:
-        """HeadObject's answer; MissingArtifactError when there is no such object."""
+        """HeadObject's answer; raises MissingArtifactError when there is no such object."""
         answer = self.head(key)
         if answer is None:
             raise no_object(self.label(key))
         return answer
 
     def existing(self, key: str) -> ObjectInfo:
-        """The object; MissingArtifactError when there is none."""
+        """The object; raises MissingArtifactError when there is none."""
         return self.info(key, self.require(key))
 
     def info(self, key: str, answer: Mapping[str, Any]) -> ObjectInfo:

@@ -131,7 +131,7 @@ def complete(
     """Complete the upload with the id `upload`; its object, if it is what was sent.
 
     `sent` are its parts in order, `size` their bytes, `sha256` (hex) what is recorded in the metadata. Raises
-    SpoiltError when the object is not what was sent.
+    Raises SpoiltError when the object is not what was sent.
     """
     label = bucket.label(key)
     parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent]

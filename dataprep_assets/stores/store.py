@@ -51,7 +51,10 @@ def conflict(label: str, wanted: str | None, found: object) -> ConflictError:
 
 
 def check_range(start: int, stop: int | None, label: str) -> None:
-    """ConfigError unless `[start, stop)` is a range of bytes; None stands for the end. `label` names the object."""
+    """Raise ConfigError unless `[start, stop)` is a range of bytes; None stands for the end.
+
+    `label` names the object.
+    """
     if start < 0:
         raise ConfigError(f"{label}: invalid range [{start}, {stop}): start is negative")
     if stop is not None and stop < start:
@@ -79,8 +82,8 @@ class Store(ABC):
         """The bytes `[start, stop)` of an object, in blocks; all retries happen inside, resuming where it broke.
 
         `stop` None stands for the end of the object. Raises MissingArtifactError when the object does not exist, and
-        ConflictError when `version` is given and the object has another. Never yields fewer bytes than asked without
-        raising.
+        Raises ConflictError when `version` is given and the object has another. Never yields fewer bytes than asked
+        without raising.
         """
 
     @abstractmethod

@@ -44,7 +44,7 @@ class TokenizerBundle:
         """The bundle at `path`: a folder, or a `tokenizer.json` named directly.
 
         `name` is the folder's unless given; `revision` is the hub commit that the files are of, if any. Raises
-        TokenizerError when there is no readable `tokenizer.json`.
+        Raises TokenizerError when there is no readable `tokenizer.json`.
         """
         directory = path.parent if path.name == _FILES[0] else path
         if not (directory / _FILES[0]).is_file():

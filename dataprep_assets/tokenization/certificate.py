@@ -228,8 +228,8 @@ class CertifiedEncoder:
     """Encodes with the certified engine, sends refused classes to the reference, and re-checks a sample as it goes.
 
     `bundle` and `special_tokens` are those of the `certificate`; `load_fast` makes the engine that it names.
-    CertificateError when the certificate does not hold for them. Not for several threads at once. The reference is
-    loaded when the first document needs it.
+    Raises CertificateError when the certificate does not hold for them. Not for several threads at once. The reference
+    is loaded when the first document needs it.
     """
 
     def __init__(

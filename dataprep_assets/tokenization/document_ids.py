@@ -54,7 +54,7 @@ class DocumentIds:
 def hash_texts(texts: Sequence[str], key: bytes | None = None) -> NDArray[np.uint64]:
     """The id of each text (or declared id): shape ``(texts,)``, uint64. With ``key`` the hash is keyed.
 
-    UnicodeEncodeError for a lone surrogate, which no record holds (`sources/records.py`).
+    Raises UnicodeEncodeError for a lone surrogate, which no record holds (`sources/records.py`).
     """
     if key is None:
         # no Python step a text: this is a third of what the index of documents costs

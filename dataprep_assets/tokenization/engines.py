@@ -106,8 +106,8 @@ FAST_ENGINES = tuple(_FAST)
 def fast_engine(name: str, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> Engine:
     """The fast engine called `name`, for the tokenizer of `bundle` and this reading of literal special tokens.
 
-    `special_tokens` is `text` or `match`. TokenizerError for an unknown name, or a tokenizer that the engine cannot
-    load.
+    `special_tokens` is `text` or `match`. Raises TokenizerError for an unknown name, or a tokenizer that the engine
+    cannot load.
     """
     if name not in _FAST:
         raise TokenizerError(f"tokenizer.engine: {name!r}: known engines are {['auto', *_FAST, ReferenceEngine.name]}")

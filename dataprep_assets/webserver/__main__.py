@@ -14,14 +14,14 @@ __all__ = ["GuardedWebserver", "main"]
 
 
 class GuardedWebserver(DagsterWebserver[Any, Any]):
-    """Dagster's webserver, every request and WebSocket of which passes the guard first."""
+    """Dagster's webserver with the guard in front of every request and WebSocket."""
 
     def build_middleware(self) -> list[Middleware]:
         return [Middleware(Guard, hosts=hosts_of(os.environ)), *super().build_middleware()]
 
 
 def main() -> None:
-    """Serve. The class is named in Dagster's factory alone, which its command line calls."""
+    """Serve. Dagster's command line has no option for the class, so its factory is replaced."""
     if not hasattr(dagster_webserver.app, "DagsterWebserver"):
         raise SystemExit("this version of dagster-webserver makes its server in another way: it would be unguarded")
     dagster_webserver.app.DagsterWebserver = GuardedWebserver

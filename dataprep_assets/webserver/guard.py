@@ -1,9 +1,9 @@
-"""Refuses what a page of another site could send to Dagster's webserver, which looks at none of it.
+"""Refuses requests that a page of another site could send to Dagster's webserver, which does not check for them.
 
 Dagster 1.13 has no login, executes a mutation that comes as GET or as `text/plain`, lets `/report_asset_…` forge
-events, and acknowledges any WebSocket. A browser sends these for any page that its user visits, to loopback too. It
-also says where they come from, and that a page cannot change: `Origin`, `Sec-Fetch-Site`, and `Host`, which a name that
-was rebound to 127.0.0.1 betrays. Programs that are no browser send no `Origin`, and pass.
+events, and accepts any WebSocket. A browser sends such requests for any page that its user visits, even to loopback.
+But it also says where they come from, in headers that a page cannot change: `Origin`, `Sec-Fetch-Site`, and `Host`,
+which reveals a name that was rebound to 127.0.0.1. Programs other than browsers send no `Origin`, and pass.
 
 Entry point: `Guard`, ASGI middleware. It knows neither Dagster nor Starlette.
 """
@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 __all__ = ["HOSTS", "LOOPBACK", "Guard", "hosts_of", "refusal"]
 
 HOSTS = "DATAPREP_UI_HOSTS"
-"""Environment variable: the names, separated by commas, under which people reach the UI beside those of loopback."""
+"""Environment variable: comma-separated host names under which the UI is reached, in addition to those of loopback."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 Scope = MutableMapping[str, Any]
@@ -24,9 +24,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _INFORMATION = ("/server_info", "/dagit_info")
-"""Versions alone: what health checks ask for under the address of a container."""
+"""Paths that answer only with versions: health checks ask for them under the address of a container."""
 _WITHOUT_PREFLIGHT = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
-"""The content types that a page may send to another site without asking."""
+"""The content types that a page may send to another site without a CORS preflight request."""
 _ADDED = (
     (b"x-frame-options", b"DENY"),
     (b"content-security-policy", b"frame-ancestors 'none'"),
@@ -42,10 +42,10 @@ def hosts_of(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
-    """Why a request is refused, in one sentence for who is meant to reach the server; None where it may pass.
+    """Why a request is refused, in one sentence for a legitimate user who meets it; None if the request may pass.
 
     Args:
-        scope: Of an ASGI connection, `http` or `websocket`.
+        scope: The scope of an ASGI connection, of type `http` or `websocket`.
         hosts: The names that the server answers to; one without a port stands for any port.
     """
     headers = _headers(scope)
@@ -93,12 +93,15 @@ def _is_graphql(path: str) -> bool:
 
 
 def _is_of_this_site(headers: Mapping[str, Sequence[str]]) -> bool:
-    """As the browser says; `none` is a person who typed the address. What is no browser says nothing."""
+    """Whether the browser says so; `none` means that somebody typed the address.
+
+    Other programs say nothing, and count.
+    """
     return _first(headers, "sec-fetch-site").lower() in ("", "same-origin", "none")
 
 
 def _opens_a_page(headers: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a person follows a link: the page that has it sees nothing of what is opened."""
+    """Whether somebody follows a link: the page with the link cannot read what is opened."""
     sought = _first(headers, "sec-fetch-mode").lower(), _first(headers, "sec-fetch-dest").lower()
     return sought == ("navigate", "document")
 
@@ -135,7 +138,7 @@ class Guard:
 
 
 def _adding(send: Send) -> Send:
-    """The same, with headers that forbid other sites to frame the answer, or to hold its window."""
+    """The same `send`, adding headers that forbid other sites to frame the response or to hold its window."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

@@ -46,8 +46,8 @@ class BlendShards(Generic[S]):
         name: Last part of the asset's key, and the artifact's name.
         description: What a person reads of it.
         kinds: Dagster's kinds, shown as badges.
-        shards: Makes the shards of a plan with the given partition keys; MissingArtifactError when something that they
-            are made of is missing.
+        shards: Makes the shards of a plan with the given partition keys; raises MissingArtifactError when something
+            that they are made of is missing.
         build: Builds them.
         proofs: Those that `prove` makes findings of.
         prove: From the declaration to what proves one shard in every way; picklable.

@@ -106,7 +106,7 @@ def build_blend_snapshot(
 
     `blend` is the declaration, `store` gets the snapshot, `partition` names a shard of `plan`; `progress` is called
     with the bytes of each piece that was fetched. Returns the receipt and whether it was reused. Raises SourceError,
-    TransferError or CorruptSourceError, naming the file.
+    Raises TransferError or CorruptSourceError, naming the file.
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
@@ -166,7 +166,7 @@ def shard_parts(
     """The source files of the shard `partition` of `plan`, with digests and rows, ready to be encoded.
 
     `blend` is the declaration, `store` holds the snapshots. Raises MissingArtifactError without a snapshot and
-    CorruptSourceError when it lists other files than the plan.
+    Raises CorruptSourceError when it lists other files than the plan.
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access

@@ -33,7 +33,7 @@ def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[
     """The tracer of a blend, where a dataset of the blend is what a split is elsewhere.
 
     Args:
-        blend: The dataset; ConfigError for one for reinforcement learning.
+        blend: The dataset; raises ConfigError for one for reinforcement learning.
         store: Where its artifacts are; all its shards must be there.
         specs: Its artifacts.
     """

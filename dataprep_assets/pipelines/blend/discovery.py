@@ -56,7 +56,7 @@ class Discovered:
 def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patient: bool = True) -> SourcePlace:
     """The access to a dataset's path; unless `patient`, a hub out of reach is given up after a second.
 
-    ConfigError for a path that cannot be one.
+    Raises ConfigError for a path that cannot be one.
     """
     path = dataset.path
     if path.startswith("hf://"):
@@ -113,7 +113,9 @@ def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:
 
 
 def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> Discovered:
-    """List a dataset's files, narrow them to its split and subset, digest local ones. SourceError when none is left.
+    """List a dataset's files, narrow them to its split and subset, digest local ones.
+
+    Raises SourceError when none is left.
 
     `digests` say what stands for local files.
     """
@@ -153,7 +155,7 @@ def discover_splits(
 def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
     """The listing of a dataset's place, and those of its files that the dataset means; none of them is read.
 
-    SourceError when none is left.
+    Raises SourceError when none is left.
     """
     listing = _list(place, dataset)
     return listing, _narrowed([f for f in listing.files if _is_meant(f.relpath, place)], dataset, place)

@@ -94,7 +94,7 @@ class BlendPlan:
         return [partition for unit in self.units for partition in unit.partitions]
 
     def find(self, partition: str) -> tuple[PlannedUnit, PlannedBlendShard]:
-        """The dataset and the shard of a partition key; KeyError for an unknown one."""
+        """The dataset and the shard of a partition key; raises KeyError for an unknown one."""
         name, _, number = partition.rpartition("-")
         for unit in self.units:
             if unit.name == name and number.isdecimal() and int(number) in unit.chosen:
@@ -131,7 +131,7 @@ def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
 
 
 def plan_from_json(value: dict[str, Any], where: str) -> BlendPlan:
-    """The inverse of `BlendPlan.to_json`; FormatError for anything else."""
+    """The inverse of `BlendPlan.to_json`; raises FormatError for anything else."""
     try:
         if value["version"] != VERSION:
             raise FormatError(
@@ -173,7 +173,7 @@ def plan_key(plan: BlendPlan) -> str:
 
 
 def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
-    """The committed plan; MissingArtifactError when there is none."""
+    """The committed plan; raises MissingArtifactError when there is none."""
     path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
     try:
         return plan_from_json(json.loads(path.read_bytes()), str(path))

@@ -78,7 +78,7 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a run; FormatError when it holds none."""
+    """The JSON object in a file of a run; raises FormatError when it holds none."""
     try:
         value = json.loads(path.read_bytes())
     except ValueError as error:

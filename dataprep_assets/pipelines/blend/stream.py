@@ -17,7 +17,7 @@ UINT16_VOCABULARY = 65_500
 def blend_dtype(blend: BlendDeclaration) -> str:
     """The stream's dtype: as declared (`int32` is `uint32` here: the same bytes), or as Megatron would choose.
 
-    ConfigError when the declared one cannot hold every id.
+    Raises ConfigError when the declared one cannot hold every id.
     """
     bundle = load_bundle(blend.required_tokenizer)
     declared = blend.pretrain_options.dtype
@@ -32,13 +32,19 @@ def blend_dtype(blend: BlendDeclaration) -> str:
 
 
 def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
-    """The token that ends each document of a pretraining blend, if one does; TokenizerError where there is none."""
+    """The token that ends each document of a pretraining blend, if one does.
+
+    Raises TokenizerError where there is none.
+    """
     options = blend.pretrain_options
     return bundle.separator(options.separator, key="pretrain.separator") if options.add_eos else None
 
 
 def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
-    """The token that begins each document of a pretraining blend, if one does; TokenizerError where there is none."""
+    """The token that begins each document of a pretraining blend, if one does.
+
+    Raises TokenizerError where there is none.
+    """
     return bundle.bos("auto", key="pretrain.add_bos") if blend.pretrain_options.add_bos else None
 
 

@@ -23,7 +23,8 @@ def log_tables(
 ) -> str:
     """Log the tables and the configuration, whose `run_hash` names the run; the run's URL, or its folder when offline.
 
-    ConfigError without the extra; TransferError when W&B cannot be reached or refuses. The blend is finished by then.
+    ConfigError without the extra; raises TransferError when W&B cannot be reached or refuses. The blend is finished by
+    then.
     """
     try:
         import wandb

@@ -226,7 +226,7 @@ def combined_bins_spec(
 def current_combined(
     corpus: CorpusDeclaration, store: ArtifactStore, split: str, shards: Mapping[str, Receipt]
 ) -> Receipt:
-    """The receipt of a split's combined bins; IntegrityError when they were made of other shards.
+    """The receipt of a split's combined bins; raises IntegrityError when they were made of other shards.
 
     Args:
         corpus: The dataset.

@@ -150,7 +150,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
         """How documents are identified in the index; None for a sensitive dataset without a key.
 
-        ConfigError when the key is not in the environment.
+        Raises ConfigError when the key is not in the environment.
         """
         key = self.key()
         if key is None:
@@ -158,7 +158,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
         return DocumentIds(id_field=self.id_field, key=key)
 
     def key(self) -> bytes | None:
-        """The declared key, if any; ConfigError when it is not in the environment."""
+        """The declared key, if any; raises ConfigError when it is not in the environment."""
         return self.id_key.load("document.id_key") if self.id_key is not None else None
 
 
@@ -268,8 +268,8 @@ class CorpusDeclaration(MadeByEngine):
     def source_digests(self) -> SourceDigests:
         """What stands for source files: keyed where the dataset is sensitive and its files lie here.
 
-        A hub or bucket lists digests of its own, which the manifest has to repeat. ConfigError when the key is not in
-        the environment.
+        A hub or bucket lists digests of its own, which the manifest has to repeat. Raises ConfigError when the key is
+        not in the environment.
         """
         keyed = self.sensitive and self.source.kind == "local"
         return SourceDigests(self.document.key() if keyed else None)

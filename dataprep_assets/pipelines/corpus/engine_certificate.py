@@ -239,7 +239,8 @@ def certified(
 ) -> Certificate:
     """The certificate of the declared engine on a sample of a dataset, which is drawn only where one is needed.
 
-    ConfigError for classes in `refuse` that do not exist; TokenizerError when a named engine cannot load the tokenizer.
+    Raises ConfigError for classes in `refuse` that do not exist; raises TokenizerError when a named engine cannot load
+    the tokenizer.
     """
     if unknown := set(declared.refuse) - set(CLASSES):
         raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")

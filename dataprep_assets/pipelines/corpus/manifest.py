@@ -96,7 +96,7 @@ class Manifest:
     receipt: Receipt
 
     def shard(self, partition: str) -> tuple[ManifestEntry, ...]:
-        """The entries of one shard, in order; KeyError for an unknown partition."""
+        """The entries of one shard, in order; raises KeyError for an unknown partition."""
         ordinals = self.plan[partition]
         return self.entries[ordinals.start : ordinals.stop]
 
@@ -246,7 +246,7 @@ def _commit(
 
 
 def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
-    """The committed manifest; MissingArtifactError when it is not there."""
+    """The committed manifest; raises MissingArtifactError when it is not there."""
     artifact = corpus.artifact(MANIFEST)
     receipt, directory = store.require(artifact), store.local(artifact)
     return Manifest(entries=tuple(read_manifest(directory)), plan=shard_plan.read_plan(directory), receipt=receipt)

@@ -148,7 +148,7 @@ class _Counting:
         return _Encoded(documents, self._lay_out(documents.texts, ids, offsets))
 
     def _refuse(self, block: Block) -> None:
-        """Count a block's rows; BadRecordError for one that cannot be a document, unless the plan drops it."""
+        """Count a block's rows; raises BadRecordError for one that cannot be a document, unless the plan drops it."""
         for bad in block.bad:
             if self._plan.bad_records == "fail":
                 where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"

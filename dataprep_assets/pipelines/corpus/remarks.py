@@ -46,7 +46,10 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 
 def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
-    """The tokenizer; None for one of a hub that is not in this machine's cache. TokenizerError where it is unusable."""
+    """The tokenizer; None for one of a hub that is not in this machine's cache.
+
+    Raises TokenizerError where it is unusable.
+    """
     if declared.repo is not None:
         from huggingface_hub import try_to_load_from_cache
 

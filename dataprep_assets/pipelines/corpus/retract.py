@@ -66,7 +66,7 @@ class Located:
 
 
 def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
-    """How a corpus identifies its documents; ConfigError where it does not."""
+    """How a corpus identifies its documents; raises ConfigError where it does not."""
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     if ids is None:
         raise ConfigError(
@@ -77,7 +77,10 @@ def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
 
 
 def id_lines(path: Path) -> list[tuple[int, bytes]]:
-    """The lines of a list of ids that are not blank, each with its number from 1; ConfigError where there is none."""
+    """The lines of a list of ids that are not blank, each with its number from 1.
+
+    Raises ConfigError where there is none.
+    """
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -91,8 +94,8 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
 def read_ids(path: Path) -> list[Given]:
     """A list of ids: one a line, as JSON (`{"id": …}`, `{"hash": …}`, `{"file": …, "row": …}`) or as plain text.
 
-    A plain line is a hash when it is 16 hex digits, a row when it is `file:row`, else a declared id. ConfigError for
-    an empty list and, naming the line, for one that is none of these.
+    A plain line is a hash when it is 16 hex digits, a row when it is `file:row`, else a declared id. Raises ConfigError
+    for an empty list and, naming the line, for one that is none of these.
     """
     return [_given(path, number, line) for number, line in id_lines(path)]
 

@@ -64,7 +64,7 @@ def build_snapshot(
     """Fetch or verify the files of one shard and commit their digests.
 
     Returns the receipt, and whether the snapshot was reused because it says the same. Raises SourceError,
-    TransferError or CorruptSourceError naming the file.
+    Raises TransferError or CorruptSourceError naming the file.
     """
     access = open_source(corpus.source)
     entries = manifest.shard(partition)
@@ -157,7 +157,7 @@ def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | Source
 def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
     """Path in the source → SHA-256, or what `CorpusDeclaration.source_digests` makes of it, of a committed snapshot.
 
-    MissingArtifactError when it is not there.
+    Raises MissingArtifactError when it is not there.
     """
     return {line["relpath"]: line["sha256"] for line in read_files(store.local(corpus.artifact(SNAPSHOT, partition)))}
 
@@ -168,7 +168,7 @@ def files_bytes(lines: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def read_files(directory: Path) -> list[dict[str, Any]]:
-    """The lines of a snapshot, of a corpus or a blend; FormatError, naming the line, for a file that is none."""
+    """The lines of a snapshot, of a corpus or a blend; raises FormatError, naming the line, for a file that is none."""
     path = directory / FILES
     lines: list[dict[str, Any]] = []
     try:

@@ -15,7 +15,10 @@ __all__ = ["meta_of", "stream_dtype", "stream_plan"]
 
 
 def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
-    """The declared dtype, or for `auto` the narrowest that holds every id; ConfigError when the declared one wraps."""
+    """The declared dtype, or for `auto` the narrowest that holds every id.
+
+    Raises ConfigError when the declared one wraps.
+    """
     fits = dtype_for_vocab(bundle.vocab_size)
     if corpus.dtype == "auto":
         return fits

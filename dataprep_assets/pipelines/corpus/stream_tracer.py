@@ -218,7 +218,7 @@ def _quarantined(shard: IndexedShard, file: str, row: int | None) -> str | None:
 
 
 def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[IndexedShard]:
-    """The finished shards among `artifacts`, in order; MissingArtifactError when one is not there.
+    """The finished shards among `artifacts`, in order; raises MissingArtifactError when one is not there.
 
     Numbers of a stream mean nothing while a shard of it is missing.
     """

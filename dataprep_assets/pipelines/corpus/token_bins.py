@@ -91,7 +91,7 @@ def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 def source_parts(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partition: str
 ) -> tuple[SourcePart, ...]:
-    """The files of one shard with the digests of its snapshot; MissingArtifactError when there is no snapshot.
+    """The files of one shard with the digests of its snapshot; raises MissingArtifactError when there is no snapshot.
 
     Args:
         corpus: The dataset.

@@ -79,7 +79,7 @@ class TokenBinsFacts(Facts):
 
 
 def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
-    """The id that ends every document of a shard; IntegrityError for a shard whose documents end with none."""
+    """The id that ends every document of a shard; raises IntegrityError for a shard whose documents end with none."""
     if facts.separator_id is None:
         raise IntegrityError(
             f"{receipt.artifact}/{receipt.partition}: its receipt names no separator. Rebuild the shard"

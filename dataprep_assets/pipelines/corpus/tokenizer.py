@@ -29,7 +29,7 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
 def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo") -> Path | None:
     """A file of a hub repository at a commit, fetched into the cache once; None where the repository has no such file.
 
-    TokenizerError when it cannot be fetched; it names `key`, the setting that asked for the file.
+    Raises TokenizerError when it cannot be fetched; it names `key`, the setting that asked for the file.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError

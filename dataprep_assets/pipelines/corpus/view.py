@@ -77,7 +77,7 @@ def view_spec(
 
 
 def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
-    """Opens a view to say where documents lie in it; IntegrityError when it is not of these shards."""
+    """Opens a view to say where documents lie in it; raises IntegrityError when it is not of these shards."""
     handle = ArtifactHandle.of(store, corpus.artifact(artifact_name(view.name)))
     combined = {split: current_combined(corpus, store, split, shards).content for split in corpus.splits}
     if dict(handle.receipt.inputs) != combined:

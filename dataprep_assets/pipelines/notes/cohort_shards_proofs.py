@@ -93,7 +93,7 @@ class CohortShards:
 
     @cached_property
     def facts(self) -> CohortShardsFacts:
-        """The receipt's facts; IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError when one is missing."""
         return CohortShardsFacts.of(self.receipt)
 
     @property

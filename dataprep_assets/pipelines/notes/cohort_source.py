@@ -66,7 +66,7 @@ class CohortFile:
 def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     """Month → its file, of the declared months that have one, in order.
 
-    SourceError when the source cannot be listed, when two files claim a month, and when a month of
+    Raises SourceError when the source cannot be listed, when two files claim a month, and when a month of
     `months.allow_missing` has one.
     """
     with source_errors_without_names(notes.dataset):

@@ -313,7 +313,7 @@ class NotesDeclaration(MadeByEngine):
         return self
 
     def header_template(self) -> HeaderTemplate:
-        """The compiled template; ValueError when it does not compile or names what is not declared."""
+        """The compiled template; raises ValueError when it does not compile or names what is not declared."""
         template = self.template
         try:
             return HeaderTemplate(
@@ -370,7 +370,7 @@ class NotesDeclaration(MadeByEngine):
 
 
 def tfds_name(kind: str, name: str) -> str:
-    """The name of a dataset or split, which `kind` says; ValueError for one that TFDS does not find."""
+    """The name of a dataset or split, which `kind` says; raises ValueError for one that TFDS does not find."""
     if not _SNAKE_CASE.fullmatch(name):
         raise ValueError(f"{kind} {name!r}: TFDS finds names of lower-case letters, digits and _ alone")
     return name

@@ -58,7 +58,10 @@ class NotesPlan:
 
 
 def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
-    """The plan; ConfigError for a pad id that documents hold, for a patient key that is not there, for a bad list."""
+    """The plan.
+
+    Raises ConfigError for a pad id that documents hold, for a patient key that is not there, for a bad list.
+    """
     bundle = load_bundle(notes.tokenizer)
     bos = bundle.bos(notes.document.bos)
     separator = bundle.separator(notes.document.separator).id

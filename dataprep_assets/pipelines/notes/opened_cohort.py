@@ -47,7 +47,7 @@ Int64 = NDArray[np.int64]
 
 
 def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
-    """The tokenizer with this digest; TokenizerError when its files are others by now."""
+    """The tokenizer with this digest; raises TokenizerError when its files are others by now."""
     bundle = loaded_once(directory)
     if bundle.digest != digest:
         raise TokenizerError(f"{directory}: the tokenizer changed while the proofs were going on; start them again")
@@ -131,7 +131,10 @@ class OpenedCohort:
 
     @cached_property
     def scans(self) -> Mapping[str, RowScan]:
-        """Split → what its columnar file holds; FormatError for a row that is empty or too long, or a damaged file."""
+        """Split → what its columnar file holds.
+
+        Raises FormatError for a row that is empty or too long, or a damaged file.
+        """
         paths = packed_paths(self.notes, self.month)
         return {name: self._scan(self.directory / path.rows) for name, path in paths.items()}
 
@@ -179,7 +182,7 @@ class OpenedCohort:
 
     @cached_property
     def facts(self) -> PackedCohortFacts:
-        """The receipt's facts; IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError when one is missing."""
         return PackedCohortFacts.of(self.receipt)
 
     @property

@@ -210,7 +210,7 @@ class _Writer:
         return np.full(len(block), self._plan.shape.row_length, np.int64)
 
     def _require_valid(self, block: RowBlock) -> None:
-        """FormatError for a reserved pad id among the tokens; else widens the range of ids by theirs."""
+        """Raise FormatError for a reserved pad id among the tokens; else widens the range of ids by theirs."""
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note holds the pad id {self._plan.shape.pad_id}; choose another, or declare "
@@ -221,7 +221,7 @@ class _Writer:
             self._high = max(self._high, int(block.tokens.max()))
 
     def _tokens(self, spool: Spool, layout: RowLayout, name: str, in_rows: int) -> SplitTokens:
-        """Where the tokens went; IntegrityError when the rows do not hold those of the notes."""
+        """Where the tokens went; raises IntegrityError when the rows do not hold those of the notes."""
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
         repeated = overlap = 0

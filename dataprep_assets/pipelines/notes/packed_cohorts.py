@@ -66,8 +66,8 @@ def packed_cohorts_spec(
 def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str]) -> list[PackedCohort]:
     """The cohorts of the given months, to be packed or proven, in their order.
 
-    Raises ConfigError for a month that ``notes`` does not declare; MissingArtifactError when the engine certificate is
-    not in ``store``; the errors of `list_cohorts`.
+    Raises ConfigError for a month that ``notes`` does not declare; raises MissingArtifactError when the engine
+    certificate is not in ``store``; the errors of `list_cohorts`.
     """
     plan = notes_plan(notes, load_certificate(notes, store))
     files = list_cohorts(notes)

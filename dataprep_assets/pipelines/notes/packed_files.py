@@ -153,7 +153,10 @@ def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
 
 
 def read_patients(path: Path) -> NDArray[np.void]:
-    """The sorted patient digests of a `patients.bin`, 16 bytes each, shape ``(patients,)``; FormatError when cut."""
+    """The sorted patient digests of a `patients.bin`, 16 bytes each, shape ``(patients,)``.
+
+    Raises FormatError when cut.
+    """
     content = path.read_bytes()
     if len(content) % DIGEST_BYTES:
         raise FormatError(f"{path}: {len(content)} bytes are not a multiple of {DIGEST_BYTES}; it was cut")

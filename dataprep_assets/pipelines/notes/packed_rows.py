@@ -122,7 +122,7 @@ class PackedRowsWriter:
 class PackedRowsFile:
     """A file of packed rows, read a batch at a time: a mapped file would count as memory of the process.
 
-    FormatError when it is not one, or damaged; no message shows a token.
+    Raises FormatError when it is not one, or damaged; no message shows a token.
     """
 
     def __init__(self, path: Path) -> None:

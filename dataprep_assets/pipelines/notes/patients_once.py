@@ -29,7 +29,7 @@ Digests = NDArray[np.void]
 
 
 def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts: Sequence[PackedCohort]) -> None:
-    """IntegrityError naming the months that share patients, unless ``notes`` allow it or nothing is left to pack.
+    """Raise IntegrityError naming the months that share patients, unless ``notes`` allow it or nothing is left to pack.
 
     ``cohorts`` are those of the run; ``store`` has those that were packed before. A file that cannot be read says
     nothing here: packing it tells what is wrong.

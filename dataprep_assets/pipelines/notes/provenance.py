@@ -49,7 +49,7 @@ def write_provenance(staged: Path, splits: Mapping[str, Sequence[Mapping[str, An
 
 
 def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
-    """Split → name and origin of each shard, of a `provenance.json`. IntegrityError when it is not one."""
+    """Split → name and origin of each shard, of a `provenance.json`. Raises IntegrityError when it is not one."""
     try:
         splits = json.loads(path.read_bytes())["splits"]
         return {

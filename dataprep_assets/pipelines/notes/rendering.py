@@ -26,7 +26,7 @@ class CannotRenderError(Exception):
 
 
 class HeaderTemplate:
-    """A compiled template. ConfigError when it does not compile or names what is not declared."""
+    """A compiled template. Raises ConfigError when it does not compile or names what is not declared."""
 
     def __init__(
         self, text: str, *, engine: Literal["format", "jinja"], fields: Collection[str], defaults: Mapping[str, str]
@@ -40,7 +40,10 @@ class HeaderTemplate:
             raise ConfigError(f"template.defaults has {unknown}; declared fields are {sorted(fields)}")
 
     def __call__(self, values: Mapping[str, str | None]) -> str:
-        """The header of a note. MissingFieldError when a field that it uses is None or absent, CannotRenderError."""
+        """The header of a note.
+
+        Raises MissingFieldError when a field that it uses is None or absent, CannotRenderError.
+        """
         found: dict[str, str] = {}
         for name in self.used:
             value = values.get(name)
@@ -88,7 +91,10 @@ def _jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
 
 
 def as_text(value: Any) -> str | None:
-    """A JSON value as a template has it: None for null; CannotRenderError for a list, an object and an infinity."""
+    """A JSON value as a template has it: None for null.
+
+    Raises CannotRenderError for a list, an object and an infinity.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -111,8 +111,8 @@ class _Source:
 def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_Source]:
     """The directories to combine, in declared order.
 
-    MissingArtifactError for one that is not there, ConfigError for one without a declared split, IntegrityError naming
-    what is not the same for all.
+    Raises MissingArtifactError for one that is not there, ConfigError for one without a declared split, IntegrityError
+    naming what is not the same for all.
     """
     artifacts = [Artifact(dataset=source.dataset, name=DIRECTORIES[replay.format]) for source in replay.sources]
     receipts = store.receipts(artifacts)
@@ -166,7 +166,7 @@ def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_
 
 
 def _identity(replay: ReplayDeclaration, store: ArtifactStore) -> SourceIdentity:
-    """The datasets that are combined, as they are now; MissingArtifactError for one that is not there."""
+    """The datasets that are combined, as they are now; raises MissingArtifactError for one that is not there."""
     return identity_of([str(s.artifact), s.receipt.key, s.receipt.content] for s in _sources(replay, store))
 
 
@@ -182,8 +182,8 @@ def _changes(replay: ReplayDeclaration, store: ArtifactStore) -> str:
 def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
     """Build the combination unless it is current. Returns its receipt and whether it was reused.
 
-    Errors of missing or unequal sources name them; ConfigError when whole shards cannot come within the tolerance of
-    the declared weights; IntegrityError when two sources share a shard.
+    Errors of missing or unequal sources name them; raises ConfigError when whole shards cannot come within the
+    tolerance of the declared weights; raises IntegrityError when two sources share a shard.
     """
     sources = _sources(replay, store)
 

@@ -86,7 +86,7 @@ VIRTUAL_PROOFS = (
 
 
 def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[tuple[str, Finding]]:
-    """Every proof of a combination, by name; DataprepError when a receipt cannot be read at all."""
+    """Every proof of a combination, by name; raises DataprepError when a receipt cannot be read at all."""
     directory = TfdsDirectory.open(replay, store, replay.format)
     sources = {s.dataset: Artifact(dataset=s.dataset, name=DIRECTORIES[replay.format]) for s in replay.sources}
     virtual = replay.mode == "virtual"

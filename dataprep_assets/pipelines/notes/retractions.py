@@ -91,7 +91,7 @@ class CohortPatients:
 
 
 def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) -> CohortPatients:
-    """Whose notes a finished cohort holds, and whose it left out; FormatError for a damaged file.
+    """Whose notes a finished cohort holds, and whose it left out; raises FormatError for a damaged file.
 
     Args:
         store: Where it is.

@@ -62,12 +62,12 @@ def _chunks(layout: RowLayout) -> NDArray[np.int64]:
 
 
 def read_origins(path: Path) -> Origins:
-    """Those of a file; FormatError for one that was cut."""
+    """Those of a file; raises FormatError for one that was cut."""
     return parse_origins(path.read_bytes(), str(path))
 
 
 def parse_origins(content: bytes, where: str) -> Origins:
-    """Those in the bytes of a file, which errors call `where`; FormatError when they were cut."""
+    """Those in the bytes of a file, which errors call `where`; raises FormatError when they were cut."""
     if len(content) % DTYPE.itemsize:
         raise FormatError(f"{where}: {len(content)} bytes are not a multiple of {DTYPE.itemsize}; it was cut")
     return np.frombuffer(content, DTYPE)

@@ -77,7 +77,7 @@ class DropCounter:
         return bool(self._refusals)
 
     def require_none(self) -> None:
-        """BadRecordError with all that the policy refuses, up to 20 of them, so that a month is mended in one go."""
+        """Raise BadRecordError naming up to 20 records that the policy refuses, so that a month is repaired at once."""
         if not self._refusals:
             return
         count = "" if self._refusals == 1 else f"{self._refusals} cannot be used: "
@@ -92,7 +92,7 @@ class DropCounter:
         self.dropped[RETRACTED] += count
 
     def check_budget(self, rows_in: int) -> None:
-        """BadRecordError for what the policy refuses, and when more was dropped for defects than the budget allows."""
+        """Raise BadRecordError for refused records, and if more were dropped for defects than the budget allows."""
         self.require_none()
         bad = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad.values()) > self._budget * rows_in:
@@ -181,9 +181,9 @@ def fill_spool(
     """Read, render and encode every note of a cohort into the new file ``path``, as the ``plan`` says.
 
     ``reader`` yields the records of ``month``'s file; notes that cannot be used are counted in ``drops``, which raises
-    BadRecordError with all of them where the policy is to fail: after the first the others are only read. ``report``
-    is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises what the reader
-    raises.
+    Raises BadRecordError with all of them where the policy is to fail: after the first the others are only read.
+    ``report`` is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises what
+    the reader raises.
     """
     notes = plan.notes
     found = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)

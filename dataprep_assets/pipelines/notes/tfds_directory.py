@@ -118,7 +118,7 @@ class _Month:
 
 
 def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -> list[_Month]:
-    """Every declared month, in order. MissingArtifactError naming the ones that are not there."""
+    """Every declared month, in order. Raises MissingArtifactError naming the ones that are not there."""
     months = notes.months.expected
     shards = [notes.artifact(COHORT_SHARDS[format], month) for month in months]
     packed = [notes.artifact(PACKED_COHORTS, month) for month in months]
@@ -201,9 +201,9 @@ def build_tfds_directory(
 ) -> tuple[Receipt, bool]:
     """Build the directory in ``format`` unless it is current. Returns its receipt and whether it was reused.
 
-    Raises MissingArtifactError naming the months that are not in ``store``; IntegrityError for shards that do not
-    belong together and, unless ``notes`` allow it, for patients in several cohorts; ConfigError for a split without a
-    row and for a format that is not declared.
+    Raises MissingArtifactError naming the months that are not in ``store``; raises IntegrityError for shards that do
+    not belong together and, unless ``notes`` allow it, for patients in several cohorts; raises ConfigError for a split
+    without a row and for a format that is not declared.
     """
     if format not in notes.formats:
         raise ConfigError(f"{notes.dataset}: format {format} is not among the declared {list(notes.formats)}")
@@ -273,7 +273,7 @@ def _origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFor
 
 
 def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_Month]) -> tuple[int, int]:
-    """Patients in all, and in several cohorts; IntegrityError for the latter where they are refused."""
+    """Patients in all, and in several cohorts; raises IntegrityError for the latter where they are refused."""
     of_month = []
     for found in months:
         paths = [path.patients for path in packed_paths(notes, found.month).values()]

@@ -104,7 +104,7 @@ class TfdsDirectory:
 
     @classmethod
     def open(cls, declared: NotesDeclaration | ReplayDeclaration, store: ArtifactStore, format: FileFormat) -> Self:
-        """The declared directory in one format, as it is in ``store``; MissingArtifactError when it is not."""
+        """The declared directory in one format, as it is in ``store``; raises MissingArtifactError when it is not."""
         artifact = declared.artifact(DIRECTORIES[format])
         return cls(
             receipt=store.require(artifact),

@@ -59,7 +59,7 @@ class TracedMonth:
     """One packed cohort, and the shards that are made of it."""
 
     def __init__(self, store: ArtifactStore, dataset: str, month: str) -> None:
-        """Open it; MissingArtifactError when it is not there."""
+        """Open it; raises MissingArtifactError when it is not there."""
         self._store, self.dataset, self.month = store, dataset, month
         self.handle = ArtifactHandle.of(store, Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month))
         self.facts = PackedCohortFacts.of(self.handle.receipt)
@@ -70,7 +70,7 @@ class TracedMonth:
         return in_split(list(self.facts.splits), split, name)
 
     def origins(self, split: str) -> Origins:
-        """Those of a split's segments; IntegrityError for a month that was packed before they were kept."""
+        """Those of a split's segments; raises IntegrityError for a month that was packed before they were kept."""
         if split not in self._origins:
             name = self.file(split, ORIGINS)
             if not any(record.path == name for record in self.handle.receipt.files):
@@ -135,7 +135,7 @@ class TracedDirectory:
     """A directory of one dataset or of several: which file of which month each of its shards is."""
 
     def __init__(self, store: ArtifactStore, artifact: Artifact) -> None:
-        """Open it; MissingArtifactError when it is not there."""
+        """Open it; raises MissingArtifactError when it is not there."""
         self.handle = ArtifactHandle.of(store, artifact)
         self.facts = DirectoryFacts.of(self.handle.receipt)
         provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
@@ -157,7 +157,7 @@ class TracedDirectory:
         return self.facts.format
 
     def of_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
-        """The shard that holds a row of a split, counted from 0, and the row in it; NotFoundError for none."""
+        """The shard that holds a row of a split, counted from 0, and the row in it; raises NotFoundError for none."""
         linked = self._splits.get(split, [])
         count = linked[-1].before + linked[-1].origin.rows if linked else 0
         if not 0 <= row < count:

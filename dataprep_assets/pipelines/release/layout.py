@@ -85,7 +85,7 @@ class ReleaseLayout:
         return [partition_key(name, cut.index) for name, split in self.splits.items() for cut in split.cuts]
 
     def find(self, partition: str) -> tuple[SplitLayout, ShardCut]:
-        """The split and the cut of a partition key; ConfigError for one that the release does not have."""
+        """The split and the cut of a partition key; raises ConfigError for one that the release does not have."""
         name, _, number = partition.rpartition("_")
         split = self.splits.get(name)
         if split is None or not number.isdecimal() or int(number) >= len(split.cuts):

@@ -81,7 +81,7 @@ class NpyStreams:
     def sample(self, partition: str, sample: int) -> Iterator[tuple[str, int, int]]:
         """The stretches of token bins that a sample is cut from: a shard of token bins, its first token and the last.
 
-        NotFoundError for a shard or a sample that the release does not have.
+        Raises NotFoundError for a shard or a sample that the release does not have.
         """
         split, _, number = partition.rpartition("_")
         cuts = self._cuts.get(split, ())
@@ -147,7 +147,10 @@ class NpyStreams:
         return self._ids[partition]
 
     def _handle(self, split: str, cut: ShardCut) -> ArtifactHandle:
-        """A finished npy shard; IntegrityError unless it is cut from the token bins that are there, as declared now."""
+        """A finished npy shard.
+
+        Raises IntegrityError unless it is cut from the token bins that are there, as declared now.
+        """
         partition = partition_key(split, cut.index)
         if partition not in self._handles:
             handle = ArtifactHandle.of(self._store, shard_artifact(self._release, partition))

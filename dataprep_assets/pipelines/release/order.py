@@ -66,7 +66,7 @@ class SourceShard:
         return self.artifact.partition or ""
 
     def open_tokens(self, folder: Path) -> NDArray[Any]:
-        """Its tokens, memory-mapped; IntegrityError when the bytes do not match its receipt."""
+        """Its tokens, memory-mapped; raises IntegrityError when the bytes do not match its receipt."""
         return _proven(self.artifact, folder, self.tokens_file, self.dtype)
 
     def open_ends(self, folder: Path) -> NDArray[Any]:

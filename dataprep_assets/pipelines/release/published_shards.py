@@ -239,7 +239,7 @@ def _recipe(
 def _recipes(
     release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    """How the release is to be published now; IntegrityError when its place does not have all of it.
+    """How the release is to be published now; raises IntegrityError when its place does not have all of it.
 
     Other shards at the place are believed to be those of the receipt: they do not change what trainers read.
     """

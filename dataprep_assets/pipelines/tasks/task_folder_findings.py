@@ -83,7 +83,7 @@ def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partiti
 
 
 def _refuse_other(receipt: Receipt, record: MigrationRecord | None, location: str) -> None:
-    """IntegrityError unless a receipt is that of the record beside it."""
+    """Raise IntegrityError unless a receipt is that of the record beside it."""
     if record is None:
         raise IntegrityError(f"{location}: the record of the migration is missing. Migrate this task again")
     made_of = {file.source: file.sha256 for file in record.files}

@@ -115,7 +115,7 @@ def _opening(chunk: Chunk, probe: _Probe) -> str | None:
 
 
 def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
-    """ConfigError when an answer of a refused conversation follows a prompt that lost more than its white space."""
+    """Raise ConfigError if an answer in a refused conversation follows a prompt that lost more than white space."""
     for index, message in enumerate(probe.messages):
         if message["role"] != "assistant":
             continue
@@ -138,7 +138,7 @@ def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
 
 
 def _compare_marks(chunks: tuple[Chunk, ...], at: int, probe: _Probe, marked: Renderer) -> None:
-    """ConfigError when the template's own marks begin an answer elsewhere than the prompt does."""
+    """Raise ConfigError when the template's own marks begin an answer elsewhere than the prompt does."""
     whole = "".join(chunk.text for chunk in chunks)
     start = sum(len(chunk.text) for chunk in chunks[:at])
     for stop in range(1, len(probe.messages) + 1):

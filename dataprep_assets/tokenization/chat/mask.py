@@ -106,7 +106,9 @@ class ChatEncoder:
         return reference_once(self._bundle, "match")
 
     def recheck(self, rendered: Rendered, tokens: Any, where: str) -> None:
-        """Encode one conversation again, each chunk as a whole and by the reference; CertificateError if ids differ.
+        """Encode one conversation again, each chunk as a whole and by the reference.
+
+        Raises CertificateError if ids differ.
 
         `rendered` is the conversation, which must have no placeholders; `tokens` are those of all its sequences, one
         after another; `where` names it in the error (file and row).
@@ -127,7 +129,7 @@ def _whole(reference: ReferenceEngine, rendered: Rendered) -> NDArray[np.uint32]
 def check_cutting(bundle: TokenizerBundle, rendered: Rendered) -> None:
     """Compare, on one conversation, encoding between special tokens with encoding each chunk whole, by the reference.
 
-    TokenizerError for a tokenizer that treats the two differently: one whose special tokens swallow white space
+    Raises TokenizerError for a tokenizer that treats the two differently: one whose special tokens swallow white space
     (`lstrip`, `rstrip`), or that begins every text with a space of its own (SentencePiece).
     """
     refused = refused_outright(bundle, "text", "tokenizers", "comparison with the reference itself")

@@ -71,8 +71,8 @@ class ChatTemplate:
         """A shipped template by name, Jinja text, or a file by its path (relative to `folder`).
 
         Of a folder, such as a clone of a model's repository, it is its tokenizer's. A name of an original's template is
-        that of its installed package. ConfigError for what is none of them: taken for Jinja, a mistyped path would
-        render every conversation alike.
+        that of its installed package. Raises ConfigError for what is none of them: taken for Jinja, a mistyped path
+        would render every conversation alike.
         """
         if declared in SHIPPED:
             return cls(declared, (_FOLDER / f"{declared}.jinja").read_text(encoding="utf-8"))
@@ -95,7 +95,7 @@ class ChatTemplate:
     def of_tokenizer(cls, bundle: TokenizerBundle) -> "ChatTemplate":
         """The template of a tokenizer: `chat_template.jinja` beside it, else that of `tokenizer_config.json`.
 
-        Of several in its configuration the one that is called `default`. ConfigError where there is none.
+        Of several in its configuration the one that is called `default`. Raises ConfigError where there is none.
         """
         return cls._of_folder(bundle.directory, f"the tokenizer {bundle.name}")
 
@@ -184,7 +184,7 @@ class Renderer:
 
         With `prompt`, the text ends where the assistant's next answer begins. `thinking` is passed as
         `enable_thinking`, and in `chat_template_kwargs`, which is where Nemotron's templates look for it. Raises
-        TemplateRenderError when the template refuses or fails.
+        Raises TemplateRenderError when the template refuses or fails.
         """
         given = {**self._kwargs, "enable_thinking": thinking}
         try:

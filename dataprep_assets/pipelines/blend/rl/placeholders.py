@@ -74,7 +74,7 @@ class PlaceholderFiles:
 
 
 def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
-    """The declared sources by the name that records call them; ConfigError for what cannot be one."""
+    """The declared sources by the name that records call them; raises ConfigError for what cannot be one."""
     if set(options) != {"sources"} or not isinstance(options["sources"], Mapping) or not options["sources"]:
         raise ConfigError(
             "transforms: resolve_hf_placeholders needs `sources`: name of the dataset → path with its commit, for "

@@ -74,7 +74,7 @@ def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
 
 
 def _lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
-    """Each line of the data file with its end; FormatError for a last line without one."""
+    """Each line of the data file with its end; raises FormatError for a last line without one."""
     path = directory / RlJsonlFacts.of(receipt).file
     compression = "zstd" if path.suffix == ".zst" else None
     tail = b""

@@ -258,7 +258,7 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
 
 
 def compact_line(record: Record) -> bytes:
-    """The line of a record; TypeError or ValueError for one that JSON cannot hold.
+    """The line of a record; raises TypeError or ValueError for one that JSON cannot hold.
 
     orjson writes an infinity as `null`, without a word. A source has one where it says `1e400`.
     """

@@ -113,7 +113,7 @@ class DeclaredTransform:
 
 
 def parse(declared: Declared) -> list[DeclaredTransform]:
-    """The declared steps; ConfigError for an unknown name or an entry of more than one key."""
+    """The declared steps; raises ConfigError for an unknown name or an entry of more than one key."""
     steps = []
     for entry in declared:
         if isinstance(entry, dict) and len(entry) != 1:

@@ -151,7 +151,7 @@ def chat_plan(
         sample_rate: the share of texts that the reference engine encodes again.
 
     Raises ConfigError for a template that does not compile, whose answers end with no special token or can be read in
-    two ways, and for sizes below 2; TokenizerError for a tokenizer that cannot be cut at its special tokens.
+    two ways, and for sizes below 2; raises TokenizerError for a tokenizer that cannot be cut at its special tokens.
     """
     for name, value in (("pack_size", pack_size), ("max_doc_tokens", max_doc_tokens)):
         if value is not None and value < 2:

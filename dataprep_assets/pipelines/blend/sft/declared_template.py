@@ -16,7 +16,7 @@ _FILE, _KEY = "chat_template.jinja", "chat_template"
 def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> ChatTemplate:
     """The template that `options` name, beside `tokenizer` where it is the tokenizer's own.
 
-    ConfigError when there is none, or it cannot be read; TokenizerError when the hub does not give it.
+    Raises ConfigError when there is none, or it cannot be read; raises TokenizerError when the hub does not give it.
     """
     declared = options.chat_template
     if isinstance(declared, HubTemplate):

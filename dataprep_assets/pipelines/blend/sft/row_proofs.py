@@ -45,7 +45,7 @@ def _groups(directory: Path, receipt: Receipt) -> Iterator[PackedRows]:
 
 
 def sound_groups(directory: Path, receipt: Receipt) -> Iterator[PackedRows]:
-    """The row groups of a shard; FormatError for one whose starts do not bound its sequences."""
+    """The row groups of a shard; raises FormatError for one whose starts do not bound its sequences."""
     pack_size = PackedSftFacts.of(receipt).pack_size
     for rows in _groups(directory, receipt):
         counts = np.diff(rows.heads)

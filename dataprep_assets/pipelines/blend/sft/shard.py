@@ -30,7 +30,10 @@ SCRATCH = ".spool"
 
 @dataclass(frozen=True, kw_only=True)
 class PackPlan:
-    """How sequences become rows. The longest row is the plan's `pack_size`. ConfigError for impossible settings."""
+    """How sequences become rows. The longest row is the plan's `pack_size`.
+
+    Raises ConfigError for impossible settings.
+    """
 
     algorithm: Algorithm = "first_fit_shuffle"
     seed: int = 42

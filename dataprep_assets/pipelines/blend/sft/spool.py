@@ -344,7 +344,10 @@ class _Spooling:
 
 
 def read_quarantine(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Lines of a quarantine file, none without the file; FormatError for a line that is not a quarantined row."""
+    """Lines of a quarantine file, none without the file.
+
+    Raises FormatError for a line that is not a quarantined row.
+    """
     if not path.exists():
         return
     with open(path, "rb") as lines:
