@@ -64,6 +64,7 @@ docs: $(VENV)/.installed-tests
 
 bench: $(VENV)/.installed-tests
 	$(BIN)/python -m dataprep_assets_tests.bench
+	$(BIN)/python -m dataprep_assets_tests.bench.whole_run
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'

@@ -66,7 +66,7 @@ class TokenizerBundle:
         return digest_value(found)
 
     @cached_property
-    def _definition(self) -> dict[str, Any]:
+    def _definition(self) -> "_Definition":
         try:
             value = orjson.loads((self.directory / _FILES[0]).read_bytes())
         except ValueError as error:
@@ -74,35 +74,46 @@ class TokenizerBundle:
         if not isinstance(value, dict) or "model" not in value:
             raise TokenizerError(f"{self.directory / _FILES[0]}: no `model`: not a tokenizer.json")
         value["truncation"] = value["padding"] = None
-        return value
+        added = value.get("added_tokens") or []
+        return _Definition(text=orjson.dumps(value).decode(), added=added, ids=_ids(value["model"], added))
 
-    @cached_property
+    @property
     def tokenizer_json(self) -> str:
         """`tokenizer.json` with truncation and padding off: saved settings of either would silently alter documents."""
-        return orjson.dumps(self._definition).decode()
+        return self._definition.text
 
-    @cached_property
+    @property
     def _reference(self) -> Any:
-        from tokenizers import Tokenizer
-
-        return Tokenizer.from_str(self.tokenizer_json)
+        """The reference library's tokenizer, for what does not depend on how it reads literal special tokens."""
+        kept = next((known for (digest, _), known in _kept_references.items() if digest == self.digest), None)
+        return kept or reference_tokenizer(self, "text")
 
     @cached_property
     def vocab_size(self) -> int:
         """`len(tokenizer)`: added tokens included; every id is below it."""
-        vocab: dict[str, int] = self._reference.get_vocab(with_added_tokens=True)
+        vocab: dict[str, int] | None = self._definition.ids
+        if vocab is None:
+            vocab = self._reference.get_vocab(with_added_tokens=True)
         return max(len(vocab), max(vocab.values()) + 1)
+
+    def _id(self, content: str) -> int | None:
+        """The id of the token with exactly this content."""
+        known = self._definition.ids
+        if known is not None:
+            return known.get(content)
+        found: int | None = self._reference.token_to_id(content)
+        return found
 
     @cached_property
     def special_tokens(self) -> tuple[SpecialToken, ...]:
         """Tokens flagged special in `tokenizer.json`, by id."""
-        added = self._definition.get("added_tokens") or []
+        added = self._definition.added
         found = [SpecialToken(content=t["content"], id=t["id"]) for t in added if t.get("special")]
         return tuple(sorted(found, key=lambda t: t.id))
 
     def token(self, content: str, *, key: str) -> SpecialToken:
         """The token with exactly this content; TokenizerError names the configuration `key` that asked for it."""
-        if (found := self._reference.token_to_id(content)) is None:
+        if (found := self._id(content)) is None:
             raise TokenizerError(
                 f"{key}: {content!r} is not in the vocabulary of {self.name}. "
                 f"Its special tokens are {[t.content for t in self.special_tokens][:12]}"
@@ -125,7 +136,7 @@ class TokenizerBundle:
         configured = self.configured("eos_token")
         if configured and configured not in CHAT_TURN_TOKENS:
             return self.token(configured, key=f"{key} (auto: eos_token)")
-        ours = [c for c in _DOCUMENT_END_TOKENS if self._reference.token_to_id(c) is not None]
+        ours = [c for c in _DOCUMENT_END_TOKENS if self._id(c) is not None]
         because = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
         )
@@ -155,6 +166,62 @@ class TokenizerBundle:
     def decode(self, ids: Any) -> str:
         """Text of a sequence of ids, special tokens shown."""
         return str(self._reference.decode([int(i) for i in ids], skip_special_tokens=False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """What is kept of a `tokenizer.json`: its text, its added tokens, and the id of every token where it says them."""
+
+    text: str
+    added: list[dict[str, Any]]
+    ids: dict[str, int] | None
+
+
+def _ids(model: Any, added: list[dict[str, Any]]) -> dict[str, int] | None:
+    """The id of every token, without loading a library; None where only the library can tell.
+
+    The library gives an added token the id of the model's token with that content, else the next free one, whatever
+    the file says: so the file is believed only where it says the same.
+    """
+    vocab = model.get("vocab") if isinstance(model, dict) and model.get("type") == "BPE" else None
+    if not isinstance(vocab, dict) or not vocab or set(map(type, vocab.values())) != {int}:
+        return None
+    ids: dict[str, int] = dict(vocab)
+    following = len(vocab)
+    for token in added:
+        content, declared = token.get("content"), token.get("id")
+        if not content or declared != vocab.get(content, following) or (content in ids and content not in vocab):
+            return None
+        ids[content] = declared
+        following = max(following, declared + 1)
+    return ids
+
+
+_kept_references: dict[tuple[str, str], Any] = {}
+
+
+def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Any:
+    """The `tokenizers.Tokenizer` of a bundle and a reading of literal special tokens, loaded once a process.
+
+    Args:
+        bundle: The tokenizer; another one with the same files has the same.
+        special_tokens: `text` or `match`.
+
+    Of two tokenizers at most, because each takes some 100 MB. TokenizerError when the library cannot load it.
+    """
+    key = (bundle.digest, special_tokens)
+    if key not in _kept_references:
+        from tokenizers import Tokenizer
+
+        try:
+            loaded = Tokenizer.from_str(bundle.tokenizer_json)
+        except Exception as error:  # the library raises bare Exception for a file it cannot parse
+            raise TokenizerError(f"{bundle.directory}: tokenizers cannot load it: {error}") from error
+        loaded.encode_special_tokens = special_tokens == "text"
+        while len(_kept_references) > 1:
+            del _kept_references[next(iter(_kept_references))]
+        _kept_references[key] = loaded
+    return _kept_references[key]
 
 
 class LiteralFinder:

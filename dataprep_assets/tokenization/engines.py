@@ -6,15 +6,15 @@ An engine never adds BOS or EOS: the separator policy is applied by whoever lays
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib import metadata
-from typing import Literal, Protocol
+from itertools import chain
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
 
 SpecialTokens = Literal["text", "match"]
 """What a literal special token inside a document is: ordinary `text`, or a `match` for the special id."""
@@ -35,41 +35,47 @@ class Engine(Protocol):
 
 
 class ReferenceEngine:
-    """Hugging Face `tokenizers`."""
+    """Hugging Face `tokenizers`. Its tokenizer is loaded once a process (`reference_tokenizer`)."""
 
     name = "tokenizers"
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
-        from tokenizers import Tokenizer
-
         self.version = metadata.version("tokenizers")
-        try:
-            self._tokenizer = Tokenizer.from_str(bundle.tokenizer_json)
-        except Exception as error:  # the library raises bare Exception for a file it cannot parse
-            raise TokenizerError(f"{bundle.directory}: tokenizers cannot load it: {error}") from error
-        self._tokenizer.encode_special_tokens = special_tokens == "text"
+        self._tokenizer = reference_tokenizer(bundle, special_tokens)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         offsets = np.zeros(len(encodings) + 1, np.uint64)
         np.cumsum([len(e) for e in encodings], out=offsets[1:])
-        ids = np.fromiter((i for e in encodings for i in e.ids), np.uint32, int(offsets[-1]))
+        ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.uint32, int(offsets[-1]))
         return ids, offsets
 
 
 class FastokensEngine:
-    """`fastokens`: BPE only. Raises TokenizerError for a tokenizer that it cannot load."""
+    """`fastokens`: BPE only. Raises TokenizerError for a tokenizer that it cannot load.
+
+    Loading takes a second, so the last one stays: certificate and build of a process share it, and its cache of words.
+    """
 
     name = "fastokens"
+    _kept: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
-        import fastokens
-
         self.version = metadata.version("fastokens")
         self._split = special_tokens == "text"
+        if bundle.digest not in self._kept:
+            loaded = self._load(bundle)
+            self._kept.clear()
+            self._kept[bundle.digest] = loaded
+        self._tokenizer = self._kept[bundle.digest]
+
+    @staticmethod
+    def _load(bundle: TokenizerBundle) -> Any:
+        import fastokens
+
         try:
-            self._tokenizer = fastokens.Tokenizer.from_json_str(bundle.tokenizer_json)
-        except Exception as error:  # as above: the extension's error types are not public
+            return fastokens.Tokenizer.from_json_str(bundle.tokenizer_json)
+        except Exception as error:  # the extension's error types are not public
             raise TokenizerError(f"{bundle.directory}: fastokens cannot load it: {error}") from error
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -79,23 +85,6 @@ class FastokensEngine:
             split_special_tokens=self._split,
         )
         return np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")
-
-
-def reference_once(bundle: TokenizerBundle, special_tokens: SpecialTokens) -> ReferenceEngine:
-    """The reference engine of a tokenizer with these files, made once a process.
-
-    Proofs of a small shard take less time than loading its tokenizer.
-
-    Args:
-        bundle: The tokenizer.
-        special_tokens: How literal special tokens are read.
-    """
-    return _reference(bundle, bundle.digest, special_tokens)
-
-
-@lru_cache(maxsize=2)
-def _reference(bundle: TokenizerBundle, _digest: str, special_tokens: SpecialTokens) -> ReferenceEngine:
-    return ReferenceEngine(bundle, special_tokens)
 
 
 _FAST: dict[str, type[FastokensEngine]] = {FastokensEngine.name: FastokensEngine}

@@ -86,13 +86,13 @@ class Result:
         return max(m.peak_rss for m in [*self.full, *self.tiny])
 
 
-def find_corpus(folder: Path) -> Corpus:
-    """The `.jsonl.zst` files below a folder, by path."""
+def find_corpus(folder: Path, below: Sequence[str] = ("",)) -> Corpus:
+    """The `.jsonl.zst` files below a folder (or only `below` these in it), by path."""
     import zstandard
 
     from dataprep_assets.integrity.digest import sha256_file
 
-    paths = sorted(folder.rglob("*.jsonl.zst"))
+    paths = sorted(path for name in below for path in (folder / name).rglob("*.jsonl.zst"))
     if not paths:
         raise SystemExit(f"--data {folder}: no *.jsonl.zst files below it")
     text_bytes = 0

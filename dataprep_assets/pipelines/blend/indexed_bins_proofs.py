@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.corpus.token_shard import (
 )
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
-from dataprep_assets.tokenization.engines import reference_once
+from dataprep_assets.tokenization.engines import ReferenceEngine
 
 __all__ = [
     "INDEXED_BINS_PROOFS",
@@ -255,7 +255,7 @@ class _Document:
 
 def _documents(part: SourcePart, plan: StreamPlan, bundle: TokenizerBundle) -> Iterator[_Document]:
     """Each document of a source part, as the plan wants them, by the reference engine."""
-    reference = reference_once(bundle, plan.special_tokens)
+    reference = ReferenceEngine(bundle, plan.special_tokens)
     before = [] if plan.bos_id is None else [plan.bos_id]
     after = [] if plan.separator_id is None else [plan.separator_id]
     room = None if plan.max_tokens is None else plan.max_tokens - len(before) - len(after)

@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.corpus.stream_documents import Documents
 from dataprep_assets.pipelines.corpus.token_shard import TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.engines import reference_once
+from dataprep_assets.tokenization.engines import ReferenceEngine
 
 __all__ = ["made_without", "no_retracted_document"]
 
@@ -82,7 +82,7 @@ def _left(
     stray = set(TokenBinsFacts.of(receipt).retracted) - set(hex_ids(plan.retracted_ids))
     if stray:
         yield f"{name}: dropped {len(stray)} documents that are on the list no more"
-    reference = reference_once(bundle, plan.special_tokens)
+    reference = ReferenceEngine(bundle, plan.special_tokens)
     dtype = flat_bins.token_dtype(plan.dtype)
     before = [] if plan.bos_id is None else [plan.bos_id]
     after = [] if plan.separator_id is None else [plan.separator_id]

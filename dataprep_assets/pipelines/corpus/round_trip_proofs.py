@@ -33,7 +33,7 @@ from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
-from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens, reference_once
+from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
 
 __all__ = ["certificate_valid", "round_trip"]
 
@@ -153,7 +153,7 @@ def round_trip(
     rng = np.random.default_rng(int(digest_value(receipt.key)[:16], 16))
     firsts = list(accumulate((line["documents"] for line in receipt.sources), initial=0))
     chosen = _chosen(rng, receipt, samples)
-    reference = reference_once(bundle, facts.special_tokens)
+    reference = ReferenceEngine(bundle, facts.special_tokens)
     layout = _Layout(tokens, ends, required_separator(receipt, facts), facts.bos_id, reference)
     stored = open_ids(directory / IDS, len(ends)) if ids is not None else None
     fields = RecordFields(text_field, ids.id_field if ids is not None else None)

@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and
 from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
-from dataprep_assets.tokenization.engines import reference_once
+from dataprep_assets.tokenization.engines import ReferenceEngine
 
 __all__ = ["Chunk", "NoteSearch"]
 
@@ -41,7 +41,7 @@ class NoteSearch:
     def __init__(self, packed: OpenedCohort, split: str) -> None:
         self._packed = packed
         self._path = packed.directory / packed_paths(packed.notes, packed.month)[split].rows
-        self._reference = reference_once(packed.bundle, packed.notes.document.special_tokens)
+        self._reference = ReferenceEngine(packed.bundle, packed.notes.document.special_tokens)
 
     def chunks(self, notes: Sequence[SampledNote]) -> list[Chunk]:
         """The chunks of these notes, in order; none of a note whose header leaves no room in a row."""

@@ -23,7 +23,7 @@ from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.rendering import Chunk, Rendered
-from dataprep_assets.tokenization.engines import ReferenceEngine, reference_once
+from dataprep_assets.tokenization.engines import ReferenceEngine
 
 __all__ = ["ChatEncoder", "EncodedSequences", "check_cutting", "label_aligned"]
 
@@ -103,7 +103,7 @@ class ChatEncoder:
 
     @cached_property
     def _reference(self) -> ReferenceEngine:
-        return reference_once(self._bundle, "match")
+        return ReferenceEngine(self._bundle, "match")
 
     def recheck(self, rendered: Rendered, tokens: Any, where: str) -> None:
         """Encode one conversation again, each chunk as a whole and by the reference.

@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.blend.sft.conversation_proofs import (
 from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
-from dataprep_assets.tokenization.engines import reference_once
+from dataprep_assets.tokenization.engines import ReferenceEngine
 
 __all__ = ["answers_trained"]
 
@@ -92,7 +92,7 @@ class _Comparison:
 
     def __init__(self, plan: ChatPlan, bundle: TokenizerBundle) -> None:
         self._plan, self._bundle = plan, bundle
-        self._engine = reference_once(bundle, "text")
+        self._engine = ReferenceEngine(bundle, "text")
         self.compared = self.others = 0
 
     def wrong(self, values: dict[str, Any], sample: SampledSequence) -> Iterator[str]:

@@ -1,0 +1,77 @@
+"""What a bundle knows of its tokens without loading a library is what the library says."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from dataprep_assets.errors import TokenizerError
+from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
+from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets_tests.bench.invented_text import SEPARATORS, train_tokenizer
+
+_TEXTS = ["the cat sat on the mat", "a dog and a cat"] * 20
+
+
+def _declared_elsewhere(definition: dict[str, Any]) -> None:
+    """An added token whose id is not the one that the library gives it."""
+    definition["added_tokens"].append(_token("<|far|>", 900))
+
+
+def _in_vocabulary(definition: dict[str, Any]) -> None:
+    """An added token that the model knows, under another id."""
+    definition["added_tokens"].append(_token("a", 700))
+
+
+def _appended(definition: dict[str, Any]) -> None:
+    """Added tokens beyond the model's ids."""
+    following = len(definition["model"]["vocab"])
+    definition["added_tokens"] += [_token("<|one|>", following), _token("<|two|>", following + 1)]
+
+
+def _twice(definition: dict[str, Any]) -> None:
+    following = len(definition["model"]["vocab"])
+    definition["added_tokens"] += [_token("<|one|>", following), _token("<|one|>", following + 1)]
+
+
+def _token(content: str, number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "content": content,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+
+
+@pytest.mark.parametrize(
+    "change", [lambda definition: None, _appended, _declared_elsewhere, _in_vocabulary, _twice], ids=range(5)
+)
+def test_ids_and_vocabulary_size_are_the_librarys(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
+    definition = json.loads((folder / "tokenizer.json").read_bytes())
+    change(definition)
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    bundle, library = TokenizerBundle.load(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    vocabulary = library.get_vocab(with_added_tokens=True)
+    assert bundle.vocab_size == max(len(vocabulary), max(vocabulary.values()) + 1)
+    for content, number in vocabulary.items():
+        assert bundle.token(content, key="separator").id == number
+    with pytest.raises(TokenizerError, match="not in the vocabulary"):
+        bundle.token("<|absent|>", key="separator")
+
+
+def test_tokenizers_of_equal_files_are_loaded_once_and_read_literals_each_in_its_way(tmp_path: Path) -> None:
+    folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
+    one, other = TokenizerBundle.load(folder), TokenizerBundle.load(folder, name="other")
+    assert reference_tokenizer(one, "text") is reference_tokenizer(other, "text")
+    literal = SEPARATORS[0]
+    text, match = ReferenceEngine(one, "text"), ReferenceEngine(one, "match")
+    assert len(match.encode([literal])[0]) == 1
+    assert len(text.encode([literal])[0]) > 1
+    assert one.decode(match.encode([literal])[0]) == literal
