@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, FormatError
-from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.planning.manifest import ManifestEntry, without_collector
 
 SHARD_PLAN = "shard_plan.json"
 DEFAULT_TARGET_BYTES = 1 << 30
@@ -47,6 +47,7 @@ def shard_index(partition: str) -> int:
     return int(partition.rpartition("-")[2])
 
 
+@without_collector()
 def plan_shards(
     entries: Sequence[ManifestEntry],
     sizing: ShardSizing,

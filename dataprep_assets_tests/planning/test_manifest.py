@@ -86,6 +86,16 @@ def test_the_order_is_that_of_texts_and_numbers_by_turns() -> None:
     assert sorted(names, key=natural_key) == sorted(names, key=parts)
 
 
+def test_files_of_many_folders_are_in_the_order_of_their_natural_keys() -> None:
+    """What a folder adds to the key is made once; the order is that of each path's own key."""
+    folders = ["", "a/", "a1/", "a01/", "a/1/", "a-1/2b/", "1/", "10/2/", "é٣/", "é٣9/x/", "a1b/c/"]
+    names = ["1", "2", "10", "01", "x1", "x10", "x2y", "٣", "-", "1-1", "b٣3", "x"]
+    files = [SourceFile(relpath=f"{folder}{name}.jsonl", size_bytes=1) for folder in folders for name in names]
+    random.Random(5).shuffle(files)
+    entries = build_manifest(files, include=["**"], splits={"all": ["**"]})
+    assert [e.relpath for e in entries] == sorted((f.relpath for f in files), key=natural_key)
+
+
 def test_a_line_is_the_canonical_json_of_its_fields() -> None:
     told = dict.fromkeys(ManifestEntry._fields) | {
         "chunk": 'a"\\é\x7f\u2028',
