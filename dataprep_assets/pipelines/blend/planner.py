@@ -82,7 +82,7 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     """A planned dataset with its files as they are now, digested where they are local; None where it has none now.
 
     A mirrored one that is pinned to its commit is what it was, and is not asked again. Nothing is fetched. Raises
-    Raises SourceError where it cannot be listed.
+    SourceError where it cannot be listed.
 
     Args:
         blend: The declaration.
