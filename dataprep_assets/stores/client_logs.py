@@ -1,4 +1,4 @@
-"""Keeps the clients of stores from logging secrets: at DEBUG they write whole requests, with signatures and upload URLs.
+"""Keeps the clients of stores from logging secrets: at DEBUG they write whole requests, with signatures.
 
 Setting the root logger to DEBUG is meant for this project, not for what botocore signs. So these loggers start at INFO.
 """

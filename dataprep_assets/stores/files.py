@@ -67,7 +67,7 @@ def create(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def create_durably(path: Path) -> Iterator[BinaryIO]:
-    """Open a draft beside ``path`` that is synced and renamed to ``path`` when the block ends; removed if the block raises.
+    """Open a draft that is synced and renamed to ``path`` when the block ends, and removed if the block raises.
 
     So a file of that name is always complete. An existing file is replaced.
     """

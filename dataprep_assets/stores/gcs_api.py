@@ -44,7 +44,7 @@ class NoObjectError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """GCS's description of an object: `crc32c` unsigned, `md5` hex (None: composed), `updated` in seconds since 1970."""
+    """An object's metadata: `crc32c` unsigned, `md5` hex (None: composed), `updated` in seconds since 1970."""
 
     name: str
     bytes: int

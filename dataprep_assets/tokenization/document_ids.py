@@ -32,7 +32,7 @@ class DocumentIds:
     key: bytes | None = field(default=None, repr=False)
 
     def of(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
-        """The hash of each document: of its declared value if there is a field, else of its text; uint64, ``(texts,)``."""
+        """The hash of each document: of its declared id if there is a field, else of its text; uint64, ``(texts,)``."""
         if self.id_field is None:
             return hash_texts(texts, self.key)
         assert declared is not None, f"documents were read without the field {self.id_field!r}"

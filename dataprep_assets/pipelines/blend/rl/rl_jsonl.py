@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/rl_jsonl`, a partition a shard: records for reinforcement learning, one JSON line each."""
+"""The artifact `<dataset>/rl_jsonl`, one partition per shard: records for reinforcement learning, one JSON line each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -60,16 +60,16 @@ def build_rl_shards(
     verification: Verification = "full",
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current, a task each, on processes of this machine.
+    """Build the shards that are not current, one task each, on processes of this machine.
 
     Args:
-        shards: What to build.
-        workers: Processes.
-        verification: How thoroughly a finished shard is read before it is reused.
-        progress: Counts and shows; None counts for nobody.
+        shards: The shards to build.
+        workers: Number of processes.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        progress: Counts and shows the work; None: nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    worker that dies does (WorkerDiedError), and what is finished is kept.
+    worker that dies does (WorkerDiedError); finished shards are kept.
     """
     return run_tasks(shards, partial(build_rl_shard, verification=verification), workers=workers, progress=progress)
 
