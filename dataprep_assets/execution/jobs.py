@@ -63,7 +63,10 @@ class Job(Protocol):
         """Handle the end of a task and submit what follows; return the outcome once it is known, else None."""
 
     def turn(self, pool: Pool) -> Outcome | None:
-        """Called once, in the order of the jobs, when `first` has ended and the pool has room; returns as `finished`."""
+        """Called once, in the order of the jobs, when `first` has ended and the pool has room.
+
+        Returns as `finished`.
+        """
 
     def told(self) -> None:
         """Called when the caller has taken the outcome: what the job holds for it (a lock) may be released."""

@@ -143,7 +143,7 @@ class SlurmPool:
                 time.sleep(tick_seconds)
 
     def _dispatch(self) -> None:
-        """Submit waiting tasks, unless earlier arrays still have more than half an array, or half the workers, to do."""
+        """Submit waiting tasks, unless earlier arrays have more than half of `count`, or of `ARRAY`, tasks left."""
         under_way = sum(len(array.tries) for array in self._arrays)
         if not self._queue or under_way > max(self.count, ARRAY) // 2:
             return

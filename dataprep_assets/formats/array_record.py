@@ -5,8 +5,8 @@ are decided here. ``group_size:1`` puts every record in a chunk of its own, so t
 other; chunks are compressed with zstd at level 3, the package's default. The bytes depend on the payloads alone: any
 number of threads gives the same file (array_record 0.8.6).
 
-A file is a multiple of 64 KiB and at least 128 KiB; the block behind the footer is padding that nothing verifies.
-A truncated file opens without an error and has no records; only ``ok()`` tells. `records` and `count` look at it.
+A file is a multiple of 64 KiB and at least 128 KiB; the block after the footer is padding that nothing verifies.
+A truncated file opens without an error and has no records; only ``ok()`` shows it. `records` and `count` check it.
 
 The package is in the extra ``tfds``; without it these functions raise ConfigError.
 
@@ -93,7 +93,7 @@ def count(path: Path) -> int:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     package = _package()
-    # The package has no error for a missing file either, it is just not ok.
+    # The package does not raise for a missing file either; the reader is just not ok.
     path.stat()
     reader = package.ArrayRecordReader(str(path), _READER_OPTIONS)
     if not reader.ok():
@@ -101,14 +101,14 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         yield reader
     except BaseException:
-        # Its close repeats what its read said, and would hide it.
+        # Its close repeats the error of its read, and would hide it.
         _cause(reader)
         raise
     reader.close()
 
 
 def _cause(reader: Any) -> str:
-    """Close a reader that is not ok; what ails it, which only its close says."""
+    """Close a reader that is not ok, and return the cause, which only its close reports."""
     try:
         reader.close()
     except RuntimeError as error:

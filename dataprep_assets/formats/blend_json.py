@@ -1,7 +1,7 @@
 """`blend.json`: what Megatron reads with `--per-split-data-args-path`, in the one form that it accepts.
 
 An object with the keys `train`, `valid` and `test`; each is a flat list of texts `["<weight>", "<prefix>", …]`, where
-`<prefix>.bin` and `<prefix>.idx` are an indexed dataset, or null for a split that there is not. (Megatron-LM,
+`<prefix>.bin` and `<prefix>.idx` are an indexed dataset, or null for an absent split. (Megatron-LM,
 `megatron/training/utils.py`, `get_blend_and_blend_per_split`; `megatron/core/datasets/utils.py`,
 `get_blend_from_list`: an empty list or a list of pairs is an error there, two prefixes that look like numbers are taken
 for a weight and a prefix.) The same list on one line is the file of `--data-args-path`.
@@ -57,7 +57,7 @@ def data_args(entries: Sequence[Entry]) -> str:
 
 
 def read_blend(path: Path) -> dict[str, list[Entry]]:
-    """The splits that there are; raises FormatError for anything that Megatron would refuse or misread."""
+    """The present splits; raises FormatError for anything that Megatron would refuse or misread."""
     value = _loaded(path)
     if found := list(_defects(value)):
         raise FormatError(f"{path}: {found[0]}")

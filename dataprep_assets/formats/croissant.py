@@ -121,7 +121,7 @@ class DescribedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """Everything that the file says. What is None or empty was not declared, and is left out.
+    """Everything that the file says. None and empty values were not declared, and are left out.
 
     `licenses` are URLs or words, `creators` triples of kind (`Organization` or `Person`), name and URL, `published` is
     an ISO date.
@@ -147,7 +147,7 @@ def encoding_format(path: str) -> str:
 
 
 def to_bytes(described: Description) -> bytes:
-    """The one spelling of a description."""
+    """Serialize a description; equal descriptions give equal bytes."""
     value = _set(
         {
             "@context": CONTEXT,
@@ -172,7 +172,7 @@ def to_bytes(described: Description) -> bytes:
 
 
 def _set(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is not there."""
+    """The mapping without None and empty values."""
     return {name: inner for name, inner in value.items() if inner not in (None, [], "")}
 
 
@@ -238,9 +238,9 @@ def _records(records: DescribedRecords) -> dict[str, Any]:
 
 
 def defects(data: bytes) -> Iterator[str]:
-    """What keeps a file from being Croissant 1.1, one sentence a defect.
+    """Why a file is not valid Croissant 1.1, one sentence for each defect.
 
-    Properties that only a person can declare (licence, creator, date, page) are not asked for.
+    Properties that only the declaration can provide (license, creator, date, page) are not required.
     """
     try:
         value = json.loads(data)
@@ -292,7 +292,7 @@ def _wrong_node(node: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def _references(value: Any) -> set[str]:
-    """The ids of all `{"@id": …}` that say nothing else."""
+    """The ids of all references: `{"@id": …}` without other keys."""
     if isinstance(value, dict):
         if set(value) == {"@id"}:
             return {str(value["@id"])}

@@ -6,11 +6,12 @@ index is the file of document ends, byte for byte. The metadata are three lines 
 of tokens, the same number for people (``humanize.metric``: ``64.1 kT``).
 
 datatrove's merger splits the first line at ``|`` and takes exactly two pieces, yet datatrove itself writes three when
-the tokenizer has no name. Here an unnamed tokenizer is ``Unknown Tokenizer``, once, and a name with ``|`` is refused.
+the tokenizer has no name. Here an unnamed tokenizer is written as ``Unknown Tokenizer``, and a name with ``|`` is
+refused.
 
 The reader takes the token size from its caller, never from the metadata, so `validate` is where a wrong one is found.
-With ``return_positions=True`` it also mistakes documents of no token at all: two equal ends leave the position running
-across the boundary. Streams with a separator after each document have none.
+With ``return_positions=True`` it also misreads documents without any token: with two equal ends the position runs on
+across the boundary. Streams with a separator after each document have no such documents.
 
 Entry points: `write_sidecars`, `validate`, `index_path`, `metadata_path`.
 """
@@ -50,7 +51,7 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
 
     The stream has ``tokens`` ids of ``dtype`` (``"uint16"`` or ``"uint32"``); ``ends_path`` is its file of document
     ends, which is hard-linked where possible and copied otherwise. ``tokenizer`` is the name that datatrove shows,
-    None for one without a name. FormatError
+    None for one without a name. Raises FormatError
     when the ends do not fit the stream, or the tokenizer's name would break the metadata; raises FileExistsError when a
     sidecar exists.
     """
@@ -64,7 +65,7 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
 def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
     """The metadata of a stream of ``tokens`` ids of ``dtype``.
 
-    Raises FormatError for a name of one that breaks them.
+    Raises FormatError for a tokenizer name that breaks them.
     """
     name = tokenizer or UNNAMED
     if "|" in name or name.splitlines() != [name]:
@@ -102,7 +103,7 @@ def human_count(tokens: int) -> str:
     """
     exponent = len(str(tokens)) - 1
     text = _three_digits(tokens, exponent)
-    # 999,500 rounds to 1,000 k, which is four digits: it is one of the next prefix up.
+    # 999,500 rounds to 1,000 k, which has four digits: it takes the next prefix.
     if len(text.replace(".", "")) > 3:
         exponent += 1
         text = _three_digits(tokens, exponent)

@@ -42,7 +42,7 @@ def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
     previous = np.uint64(0)
     for array in [ends] if isinstance(ends, np.ndarray) else ends:
         array = np.asarray(array)
-        # np.array([]) is float64, and as good an array of no documents as any.
+        # np.array([]) is float64, which is fine for an array without documents.
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise FormatError(f"document ends are {array.ndim}-d {array.dtype}; pass 1-d arrays of integers")
         for start in range(0, array.size, BLOCK):
@@ -111,10 +111,10 @@ def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
 
 
 def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
-    """The blocks of a file, with its name in every complaint and its last end held against ``tokens``."""
+    """The blocks of a file, with its name in every error; the last end is compared with ``tokens``."""
     last = 0
     try:
-        # most shards have few documents: reading them takes a third of the time of mapping the file
+        # most shards have few documents: reading the file takes a third of the time of mapping it
         size = path.stat().st_size
         small = size <= BLOCK * _DTYPE.itemsize and size % _DTYPE.itemsize == 0
         for block in blocks(np.fromfile(path, _DTYPE) if small else open_ends(path)):

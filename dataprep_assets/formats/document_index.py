@@ -4,8 +4,8 @@
 
 `document_rows.bin`: runs of consecutive rows, two little-endian uint64 each: from document `document` of the stream on,
 documents are rows `row`, `row + 1`, … of their source file, until the next run or the end of the file's documents. The
-first documents of a file are the first rows of its range without saying so; a run begins wherever rows were left out
-(blank lines, bad records, filtered documents). Without any, there is no such file. docs/formats/document-index.md.
+first documents of a file are the first rows of its range, without a run; a run begins wherever rows were left out
+(blank lines, bad records, filtered documents). Without any runs there is no such file. docs/formats/document-index.md.
 
 Entry points: `open_ids`, `open_runs`, `concatenate_ids`, `concatenate_runs` and `RunWriter`, `DocumentRows`.
 """
@@ -76,7 +76,7 @@ def _open(path: Path, columns: int) -> NDArray[np.uint64]:
 
 
 class RunWriter:
-    """Writes the runs of one source file, as its documents are met."""
+    """Writes the runs of one source file while its documents are added."""
 
     def __init__(self, file: BinaryIO, first_row: int) -> None:
         """Begin.
@@ -108,7 +108,7 @@ def concatenate_ids(parts: Sequence[Path], target: Path, documents: int) -> None
 
 
 def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:
-    """Join the runs of source files into the new file ``target``, which is not made when there are none.
+    """Join the runs of source files into the new file ``target``, which is not created if there are none.
 
     ``parts`` are ``(runs file, documents of its source file)`` in stream order. Returns the number of runs.
     """
@@ -167,11 +167,11 @@ class DocumentRows:
         if not len(self._runs):
             return plain
         run = self._runs[np.maximum(at, 1) - 1]
-        own = (at > 0) & (run[:, 0] >= begin)  # the run of a file before this one says nothing
+        own = (at > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
         return np.where(own, documents - run[:, 0] + run[:, 1], plain)
 
     def document(self, file: int, row: int) -> int | None:
-        """The document of the stream that a row of a file became; None when it became none."""
+        """The document of the stream that a row of a file became; None if it became none."""
         begin, stop = int(self._starts[file]), int(self._starts[file + 1])
         low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")
         own = self._runs[int(low) : int(high)]

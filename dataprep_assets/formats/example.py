@@ -5,13 +5,13 @@ A row is one ``Example`` message: a map from column name to ``Feature``, each fe
 and so on; a negative value takes ten.
 
 Payloads are byte-identical to ``SerializeToString(deterministic=True)`` of protobuf's upb runtime, which sorts the map
-by the bytes of the keys but puts a longer key before its own prefix (`key_order`). Any order means the same; the parser
-here takes any. It is strict in all else: one packed integer list a column, each column once, nothing else.
+by the bytes of the keys but puts a longer key before its own prefix (`key_order`). The order has no meaning, and the
+parser here accepts any. It is strict otherwise: one packed integer list per column, each column once, nothing else.
 
 Encoding works on blocks of rows that fit in the CPU's cache: the varint of every value is spread in one machine word,
 and the bytes in use are then picked out of all words at once. Python touches columns and rows, never values.
 
-Messages name columns, counts and bytes, never a value: rows may be of patients.
+Messages name columns, counts and bytes, never a value: rows may be those of patients.
 
 Entry points: `Column`, `encode_rows`, `decode_rows`; `key_order`.
 """
@@ -32,7 +32,7 @@ DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype(
 """The dtypes of a column. On disk both are int64 varints; narrower or unsigned ones wrap silently in TFDS."""
 
 ABSENT = -1
-"""What fills the array of a column whose rows differ in length, behind the values of a row. No id is negative."""
+"""Fills the array of a column after the values of a row, if rows differ in length. No id is negative."""
 
 # Protobuf: field number << 3 | wire type 2 (length-delimited).
 _FEATURES = _MAP_ENTRY = _KEY = _PACKED = 0x0A
@@ -40,7 +40,7 @@ _FEATURE = 0x12
 _KINDS = {0x0A: "bytes", 0x12: "float"}
 _INT64_LIST = 0x1A
 
-# Values in a block: few enough that its working arrays stay in a core's cache, enough that the calls do not count.
+# Values in a block: few enough that its working arrays stay in a core's cache, enough that call overhead is small.
 _BLOCK = 32_768
 
 
@@ -75,8 +75,8 @@ def encode_rows(
     """Yield the payload of each row, in order.
 
     ``columns``: name to int32 or int64 array of shape ``(rows, length)``; rows equal for all, lengths may differ.
-    ``lengths``: integers, shape ``(rows,)``: of each row so many first values are encoded, of every column; None: all.
-    FormatError, before anything is yielded, for no columns, another dtype or shape, or unequal numbers of rows.
+    ``lengths``: integers, shape ``(rows,)``: how many values of each row are encoded, in every column; None: all.
+    Raises FormatError, before anything is yielded, for no columns, another dtype or shape, or unequal numbers of rows.
     """
     rows = _row_count(columns)
     ordered = [(name.encode(), columns[name]) for name in sorted(columns, key=key_order)]
@@ -119,7 +119,7 @@ def _encode(
 
 @lru_cache(maxsize=4096)
 def _entry_head(key: bytes, packed: int) -> bytes:
-    """Everything of a map entry that stands before its ``packed`` bytes of varints."""
+    """The bytes of a map entry before its ``packed`` bytes of varints."""
     # An empty list is left out, as proto3 leaves out every empty field.
     head = bytes([_PACKED]) + _varint(packed) if packed else b""
     head = bytes([_INT64_LIST]) + _varint(len(head) + packed) + head
@@ -172,7 +172,7 @@ def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[
 
 
 def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """The same for values that no word holds: ten bytes a value, of which a negative one uses all."""
+    """As `_spread_in_words`, for values that do not fit in a word: ten bytes each, all used by a negative value."""
     left = values.astype(np.int64).view(np.uint64)
     spread = np.empty((values.size, 10), np.uint8)
     used = np.ones((values.size, 10), np.bool_)
@@ -209,11 +209,11 @@ def column_names(payload: bytes) -> frozenset[str]:
 
 
 def _check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
-    """Hold one payload against the columns; the packed varints of each, in the order of ``columns``.
+    """Check one payload against the columns, and return the packed varints of each, in the order of ``columns``.
 
     Raises FormatError for a message that is not such an Example, a column missing or not declared, a list of another
-    kind, a number of values other than ``length``, and a value that the dtype cannot hold. Nothing is decoded, unless a
-    varint is so long that its value must be looked at.
+    kind, a number of values other than ``length``, and a value that the dtype cannot hold. Varints are only
+    decoded if one is so long that its value must be checked.
     """
     found = _int64_lists(payload)
     if len(found) != len(columns) or any(column.name not in found for column in columns):
@@ -258,7 +258,7 @@ def _check_range(packed: npt.NDArray[np.uint8], column: Column) -> None:
 
 
 def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
-    """Where the packed varints of each column lie in an Example: name to (first byte, byte behind the last)."""
+    """Where the packed varints of each column are in an Example: name to (first byte, byte after the last)."""
     found: dict[str, tuple[int, int]] = {}
     at, stop = _enter(payload, 0, len(payload), _FEATURES, "the features", fills=True)
     while at < stop:
@@ -317,7 +317,7 @@ def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Column]
 
 
 def _unpack_uneven(rows: Sequence[memoryview], column: Column) -> npt.NDArray[Any]:
-    """The same of one column whose rows differ in length."""
+    """The values of one column whose rows differ in length."""
     found = [_unpack(np.frombuffer(row, np.uint8), column.name) for row in rows]
     out = np.full((len(rows), max((values.size for values in found), default=0)), ABSENT, DTYPES[column.dtype])
     for row, values in zip(out, found, strict=True):

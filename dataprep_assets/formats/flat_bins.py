@@ -2,7 +2,7 @@
 
 A *token stream* is nothing but ids, uint16 or uint32, each document followed by its separator. The same bytes are a
 nanoGPT ``train.bin``, a Megatron ``.bin``, a datatrove ``.ds`` and an OLMo ``.npy`` (headerless despite the name), so
-such a file can come into being without passing through Python: `stores/files.py` links or joins it in the kernel.
+such a file can be made without passing through Python: `stores/files.py` links or joins it in the kernel.
 
 Invariants: the size is an exact multiple of the item size; writers never open an existing name, because it may be a
 hard link whose other names belong to finished artifacts.

@@ -1,12 +1,12 @@
-"""A token stream as Parquet that `datasets.load_dataset` reads: a document a row, and the dataset card that names it.
+"""A token stream as Parquet that `datasets.load_dataset` reads: one row per document, and a dataset card.
 
 ``data/<split>-<i:05d>-of-<n:05d>.parquet`` with one column, ``input_ids`` (list of int32), and ``README.md`` whose YAML
 front matter lists the configuration's files by split, the column's type and each split's rows (Hugging Face Hub,
 "Dataset Cards" and "Manual Configuration"; `datasets` reads both, and refuses other counts).
 
-Files and row groups end at a number of rows or of tokens, whichever comes first, so a reader's and a writer's memory is
-a row group's, of documents of any length. A file depends on its own documents alone: files are written by any number of
-threads. The same stream gives the same bytes under the same version of pyarrow.
+Files and row groups end at a number of rows or of tokens, whichever comes first, so readers and writers need memory for
+one row group only, whatever the length of documents. A file depends only on its own documents: any number of threads
+can write files. The same stream gives the same bytes with the same version of pyarrow.
 
 Entry points: `write_split`, `write_card`, `validate`, `read_blocks`.
 """
@@ -41,11 +41,11 @@ __all__ = [
 COLUMN = "input_ids"
 _TYPE = "int32"
 COLUMN_TYPES = {COLUMN: f"list<{_TYPE}>"}
-"""Column → what a row has in it."""
+"""Column → type of its values."""
 CARD = "README.md"
 ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
-"""At most; 2**28 tokens are about 400 MB on disk, the size of file that the Hub recommends."""
-# 2**23 tokens are 32 MiB of int32: what a reader holds of one row group. 2**14 documents bound it where they are short.
+"""Upper limits of a file; 2**28 tokens are about 400 MB on disk, the file size that the Hub recommends."""
+# 2**23 tokens are 32 MiB of int32, which a reader holds for one row group. 2**14 documents limit it if they are short.
 _ROW_GROUP, _ROW_GROUP_TOKENS = 1 << 14, 1 << 23
 # Offsets of an Arrow list are int32.
 _LONGEST = (1 << 31) - 1
@@ -61,7 +61,7 @@ class SplitWritten:
 
     @property
     def files(self) -> int:
-        """How many files."""
+        """Number of files."""
         return len(self.digests)
 
 
@@ -105,10 +105,10 @@ def write_split(
 
 
 def _cut(ends: npt.NDArray[np.uint64], first: int, last: int, rows: int, tokens: int) -> Iterator[tuple[int, int]]:
-    """Documents `first` to `last` as spans of at most so many rows and tokens; a longer document is alone."""
+    """Cut documents `first` to `last` into spans of at most `rows` and `tokens`; a longer document is a span alone."""
     while first < last:
         within = ends[first : min(first + rows, last)]
-        # a key of the same dtype: any other would have numpy convert the whole of `ends`
+        # a key of the same dtype: with any other, numpy would convert the whole of `ends`
         limit = np.uint64(_begin(ends, first) + tokens)
         stop = first + max(1, int(np.searchsorted(within, limit, side="right")))
         yield first, stop

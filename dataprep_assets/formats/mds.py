@@ -140,7 +140,7 @@ def _write_shard(path: Path, block: npt.NDArray[Any], head: bytes) -> str:
 
 
 def _head(count: int, length: int, config: dict[str, Any]) -> bytes:
-    """All of a shard before its samples."""
+    """The bytes of a shard before its samples."""
     written = json.dumps(config, sort_keys=True).encode()
     first = 4 + 4 * (count + 1) + len(written)
     offsets = first + np.arange(count + 1, dtype=np.int64) * length * _IDS.itemsize

@@ -12,8 +12,8 @@ vocabulary reaches that, and this module does not look at ids. uint16 has its ow
 A stream of no documents has a valid index (S = 0, D = 1, as the builder writes), but Megatron cannot open the pair
 memory-mapped, because nobody can map the empty ``.bin``; leave it out of a blend, or read with ``mmap=False``.
 
-The reader forgives much: it ignores bytes too many, opens a wrong but known dtype code, and with ``mmap=False`` gives
-uninitialised memory for a cut ``.bin``. `validate` forgives none of it.
+The reader is lenient: it ignores extra bytes, opens a wrong but known dtype code, and with ``mmap=False`` returns
+uninitialized memory for a truncated ``.bin``. `validate` accepts none of this.
 
 Entry points: `write_idx`, `read_idx`, `validate`.
 """
@@ -75,7 +75,7 @@ def write_idx(path: Path, ends: Ends, *, dtype: str) -> None:
         _write_pointers(handle, sequences, itemsize)
         for start in range(0, sequences + 1, BLOCK):
             handle.write(np.arange(start, min(start + BLOCK, sequences + 1), dtype=_OFFSET).tobytes())
-        # Last, for the counts are known only now, and a file cut short by a crash must not have a magic.
+        # Last, because the counts are known only now, and a file truncated by a crash must not have a magic.
         handle.seek(0)
         handle.write(_HEADER.pack(_MAGIC, _VERSION, DTYPE_CODES[dtype], sequences, sequences + 1))
 
@@ -100,7 +100,7 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
 
 
 def _write_pointers(handle: BinaryIO, sequences: int, itemsize: int) -> None:
-    """Write the pointers behind the lengths, which are read back: `ends` may be an iterator that is spent."""
+    """Write the pointers after the lengths, which are read back because `ends` may be an exhausted iterator."""
     pointer = 0
     for start in range(0, sequences, BLOCK):
         count = min(BLOCK, sequences - start)
@@ -176,7 +176,7 @@ def _check_document_indices(path: Path, index: MegatronIndex) -> None:
 
 
 def _check_pointers(path: Path, index: MegatronIndex) -> int:
-    """Hold pointers against lengths; the byte where the last sequence ends."""
+    """Check the pointers against the lengths, and return the byte where the last sequence ends."""
     itemsize = flat_bins.token_dtype(index.dtype).itemsize
     end = 0
     for start, lengths in _blocks(index.lengths):

@@ -1,8 +1,8 @@
-"""``meta.pkl``: what a nanoGPT-style loader must know about its token bins, with a readable twin ``meta.json``.
+"""``meta.pkl``: what a nanoGPT-style loader must know about its token bins, with a readable copy in ``meta.json``.
 
 The pickle is for trainers that expect it: a plain dict with at least ``dtype``, and by convention ``tokenizer``,
-``vocab_size`` and ``eos_token_id``. Loading a pickle runs whatever it says, so nothing here ever loads one: readers
-take the JSON, and `validate` compares the pickle's bytes with those that the JSON gives.
+``vocab_size`` and ``eos_token_id``. Loading a pickle can run any code, so nothing here ever loads one: readers use the
+JSON, and `validate` compares the pickle's bytes with those made from the JSON.
 
 Invariants: plain builtins only; both files hold equal values; equal values give equal bytes on every Python; ``dtype``
 is a numpy attribute (``uint32``, not ``<u4``) that can hold the vocabulary.
@@ -45,7 +45,7 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
 
 
 def read_meta(directory: Path) -> dict[str, Any]:
-    """The values of ``meta.json``; raises FormatError when it is no JSON object or its ``dtype`` cannot be right."""
+    """The values of ``meta.json``; raises FormatError if it is not a JSON object, or its ``dtype`` is impossible."""
     path = directory / "meta.json"
     try:
         meta = json.loads(path.read_bytes())
@@ -73,8 +73,8 @@ def _json_text(meta: Mapping[str, Any]) -> str:
 
 
 def _pickle_bytes(text: str) -> bytes:
-    # Pickle notes when one object occurs twice, so equal values can differ in bytes by who shares a string with whom.
-    # Objects fresh from the JSON decoder share in one way only.
+    # Pickle records when one object occurs twice, so the bytes of equal values can differ if they share strings
+    # otherwise. Objects from the JSON decoder always share them in the same way.
     return pickle.dumps(json.loads(text), protocol=_PROTOCOL)
 
 

@@ -5,8 +5,8 @@ The layout is the one that templar's `SharedShardedDataset` reads (tplr-ai/templ
 order, whose length is a multiple of the sequence length; `sample_ids_<iiiiii>.bin` is headerless (see `sample_ids`).
 
 Sample `k` is tokens `[k * sequence_length, (k + 1) * sequence_length)`; documents run on across samples and shards.
-The ids file has no prefix in its name, so shards of any prefix but `train` lie in a folder of their own, `<prefix>/`:
-nothing collides, and the original reader finds every prefix when it is pointed at its folder.
+The ids file has no prefix in its name, so shards of any prefix except `train` are in a folder of their own,
+`<prefix>/`: nothing collides, and the original reader finds every prefix if it is pointed at that folder.
 
 Entry points: `header`, `read_header`, `parse_header`, `open_shard`, `validate`, `token_key`, `ids_key`, `parse_key`.
 """
@@ -41,7 +41,7 @@ __all__ = [
 
 MAGIC = b"\x93NUMPY"
 HEADER_BYTES = 128
-"""NumPy leaves room for a length of 21 digits and pads to 64, so every one-dimensional header is this long."""
+"""Length of every one-dimensional header: NumPy leaves room for a length of 21 digits and pads to a multiple of 64."""
 
 _NAMES = {dtype.str: name for name, dtype in DTYPES.items()}
 _KEY = re.compile(

@@ -8,9 +8,9 @@ sequence length, dtype, tokenizer, then path and token count of each file, each 
 keeps it in its checkpoints; order and paths are part of it, labels are not.
 
 MaxText reads a path as it stands, or with a prefix replaced (``olmo_path_remap_from``, ``olmo_path_remap_to``), so
-paths relative to the artifact stay true wherever it is. ``sequence_length`` must be the trainer's
-``max_target_length``. MaxText refuses to train on an index of no instances; such an index is still valid here, as a
-shard may hold no document.
+paths relative to the artifact stay valid wherever it is. ``sequence_length`` must be the trainer's
+``max_target_length``. MaxText refuses to train on an index without instances; such an index is still valid here,
+because a shard may have no documents.
 
 Entry points: `build_index`, `write_index`, `validate`.
 """
@@ -104,7 +104,7 @@ def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> N
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Read an index and hold every derived field against a rebuild from its files."""
+    """Read an index, and compare every derived field with one rebuilt from its list of files."""
     try:
         index = json.loads(path.read_bytes())
     except ValueError as error:

@@ -1,11 +1,11 @@
-"""Packed chat data as the trainer reads it: Parquet, one row a bin (docs/formats/packed-sft.md#parquet; Nemotron,
+"""Packed chat data as the trainer reads it: Parquet, one row per bin (docs/formats/packed-sft.md#parquet; Nemotron,
 `packing/writers.py`).
 
 Three list columns: `input_ids` int32, `loss_mask` uint8 (aligned to labels), `seq_start_id` int32 (where each
 sequence of the row begins; the first is 0). No padding. Row groups hold a fixed number of bins. The consumer is
 Megatron-Bridge (`data/packing/parquet.py`, `GPTSFTPackedParquetDataset`), whose `validate_row` this module's
-`row_defects` contains and exceeds: it also finds an empty sequence, a mask that is not 0 or 1, and a trained position
-at the end of a sequence, all of which the consumer takes.
+`row_defects` includes and exceeds: it also finds an empty sequence, a mask that is not 0 or 1, and a trained position
+at the end of a sequence, all of which the consumer accepts.
 
 Entry points: `write_bins`, `open_packed`, `row_defects`.
 """
@@ -39,13 +39,14 @@ __all__ = [
 _TYPES = {"input_ids": "int32", "loss_mask": "uint8", "seq_start_id": "int32"}
 COLUMNS = tuple(_TYPES)
 COLUMN_TYPES = {column: f"list<{kind}>" for column, kind in _TYPES.items()}
-"""Column → what a row has in it."""
+"""Column → type of its values."""
 LARGEST_ID = 2**31 - 1
-"""The column `input_ids` is int32; so are the offsets of a Parquet list, which limits a row group's tokens too."""
+"""Largest id of the int32 column `input_ids`. The offsets of a Parquet list are int32 too, which limits the tokens of a
+row group."""
 
 
 def schema() -> "pa.Schema":
-    """The one schema: lists whose child is named `element`."""
+    """The schema of every file: lists whose child is named `element`."""
     import pyarrow as pa
 
     return pa.schema([(c, pa.list_(pa.field("element", pa.type_for_alias(t)))) for c, t in _TYPES.items()])
@@ -216,10 +217,10 @@ def _rows(table: "pa.Table", first: int) -> PackedRows:
 
 
 def row_defects(rows: PackedRows, pack_size: int, *, untrained_allowed: bool = False) -> list[str]:
-    """What is wrong with rows, one sentence a kind of defect and with the first row that has it; empty when nothing is.
+    """The defects of rows, one sentence for each kind with the first row that has it; empty if there are none.
 
     `pack_size` is the longest row in tokens; with `untrained_allowed` a sequence may have no trained token. Starts are
-    checked before the mask: without sound starts there are no sequences to look at.
+    checked before the mask: without valid starts there are no sequences to examine.
     """
     lengths, counts = np.diff(rows.rows), np.diff(rows.heads)
     found: list[str] = []

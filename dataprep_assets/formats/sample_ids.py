@@ -3,7 +3,7 @@
 The id of a sample is BLAKE2b with an 8-byte digest over its token ids as little-endian uint32, read as a little-endian
 uint64 (tplr-ai/templar, `scripts/dataset_prep/02_consolidate_shards.py`, `tokens_handler`). It does not depend on the
 dtype of the shard: uint16 ids are widened first. A file of ids is headerless; one that `np.save` wrote is refused,
-because every id in it would be read 16 places too late.
+because its header of 128 bytes would be read as 16 ids.
 
 hashlib hashes samples on several threads: with two free cores nearly twice as fast as a loop over samples of 2,048
 tokens.
@@ -46,8 +46,8 @@ def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int |
     """The ids of all samples of consecutive tokens: shape `(tokens / sequence_length,)`, uint64.
 
     `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped; a sample has `sequence_length` of
-    them. `threads` is one a core unless given; the result does not depend on it. Raises FormatError when the tokens are
-    not whole sequences.
+    them. `threads` is by default the number of cores; the result does not depend on it. Raises FormatError when the
+    tokens are not whole sequences.
     """
     if sequence_length < 1 or tokens.ndim != 1 or len(tokens) % sequence_length:
         raise FormatError(f"{tokens.shape} tokens are not whole sequences of {sequence_length}")

@@ -1,10 +1,10 @@
-"""Rows of a task file: JSON lines read strictly, with every defect placed by line and byte.
+"""Rows of a task file: JSON lines read strictly, with the line and byte of every defect.
 
 The trainer's loaders read these files in Python's text mode, where LF, CR LF and a lone CR all end a line; so they do
-here. What a loader would forgive or misread is a defect here: a byte order mark, carriage returns, blank
-lines, a last line without its end, bytes that are not UTF-8, JSON that is none, NaN and its like, values that are not
-objects, keys given twice, halves of surrogate pairs. Rows that are still readable are returned beside their defects, so
-that one defect does not hide what else is wrong.
+here. Everything that a loader would tolerate or misread is a defect here: a byte order mark, carriage returns, blank
+lines, a last line without its end, bytes that are not UTF-8, invalid JSON, NaN and infinities, values that are not
+objects, duplicate keys, halves of surrogate pairs. Rows that are still readable are returned with their defects, so
+that one defect does not hide others.
 
 Defects name keys and never show a row's text. Source: Rongite/Synthetic_Data_for_ZO,
 `PromptZO/MeZO/large_models/tasks.py`, the `load_jsonl` of each dataset class.
@@ -35,7 +35,7 @@ DefectKind = Literal[
     "lone_surrogate",
 ]
 _DEPTH = 64
-"""Levels of arrays and objects in a row; far below where Python's own parser gives up, so readers of rows never do."""
+"""Most levels of arrays and objects in a row; far fewer than Python's own parser accepts, so that it never fails."""
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r|\Z)")
 
 
@@ -77,7 +77,7 @@ class TaskRows:
 
 
 def read_rows(path: Path) -> TaskRows:
-    """Read a task file. Raises OSError when it cannot be read; whatever its bytes are is a result."""
+    """Read a task file. Raises OSError if it cannot be read; whatever its content, defects are part of the result."""
     return parse_rows(path.read_bytes())
 
 
@@ -112,7 +112,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
 
 
 def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) -> Mapping[str, Any] | None:
-    """The object of one line; None when there is none. Appends what is wrong with the line."""
+    """The object of one line, or None; appends the line's defects to `defects`."""
 
     def bad(kind: DefectKind, detail: str) -> None:
         defects.append(Defect(line, byte, kind, detail))
@@ -166,7 +166,7 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
 
 def _parse(text: str, repeated: list[str], constants: list[str]) -> Any:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(items)  # of equal keys the last counts, as in the loaders
+        made = dict(items)  # the last of duplicate keys counts, as in the loaders
         if len(made) < len(items):
             keys = [key for key, _ in items]
             repeated.append(next(key for i, key in enumerate(keys) if key in keys[:i]))

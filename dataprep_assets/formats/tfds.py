@@ -5,9 +5,9 @@ A directory ``<root>/<name>/<x.y.z>/`` of shards and two JSON files is a dataset
 ``core/features/features_dict.py``). The JSON files are, byte for byte, those of ``tfds.folder_dataset.write_metadata``
 for the same facts.
 
-TFDS trusts the metadata: it ignores stray shards, takes wrong lengths of single shards with a right sum (slices are
-then wrong rows), drops columns that are not declared, and wraps ids in a narrow dtype. So the proofs on a directory
-count every shard and compare every column.
+TFDS trusts the metadata: it ignores stray shards, accepts wrong lengths of single shards if the sum is right (slices
+then return wrong rows), drops undeclared columns, and wraps ids in a narrow dtype. So the proofs on a directory count
+every shard and compare every column.
 
 Entry points: `DatasetInfo`, `Split`, `shard_name`; `write_metadata`, `read_metadata`.
 """
@@ -52,7 +52,7 @@ _FEATURES_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
 _SPLIT_FIELDS = frozenset({"filepathTemplate", "name", "numBytes", "shardLengths", "statistics"})
 _OUR_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
-# The other fields of TFDS's DatasetInfo message, which say nothing of the files.
+# The other fields of TFDS's DatasetInfo message, which say nothing about the files.
 _OTHER_FIELDS = frozenset(
     {"alternativeFileFormats", "citation", "configDescription", "configName", "configTags", "dataSourceAccesses"}
     | {"disableShuffling", "downloadChecksums", "downloadSize", "isBlocked", "location", "moduleName"}
@@ -87,10 +87,10 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetInfo:
-    """What the metadata of a directory say. ``columns`` are the same for every split, in the order of their names.
+    """The metadata of a directory. ``columns`` are the same for every split, sorted by name.
 
-    Raises FormatError for what TFDS would not read, or read wrongly: a name that is not snake_case, a version that is
-    not ``x.y.z`` without leading zeros, another file format, no splits or no columns, two of one name.
+    Raises FormatError for anything that TFDS would not read, or read wrongly: a name that is not snake_case, a version
+    that is not ``x.y.z`` without leading zeros, another file format, no splits or columns, or duplicate names.
     """
 
     name: str
@@ -175,7 +175,7 @@ def read_metadata(where: Path) -> DatasetInfo:
     """Read the two JSON files of a directory; no shard is looked at.
 
     Raises FormatError, naming the file and the field, for a file that is missing or not JSON, for an unknown field
-    (TFDS refuses it too), for a type or value that TFDS or this module does not take, for another template of file
+    (TFDS refuses it too), for a type or value that TFDS or this module does not accept, for another template of file
     names, and for a column that is not a tensor of one dimension of int32 or int64.
     """
     columns = _read_features(where / FEATURES)
@@ -237,7 +237,7 @@ def _read_column(name: str, value: object) -> Column:
 
 @contextmanager
 def _naming(what: Path | str) -> Iterator[None]:
-    """Put the place in front of the complaint."""
+    """Prefix errors raised inside with the place."""
     try:
         yield
     except FormatError as error:

@@ -5,13 +5,13 @@ uint64 length, uint32 masked CRC of these eight bytes, payload, uint32 masked CR
 mask is ``((crc >> 15 | crc << 17) + 0xA282EAD8) mod 2**32``. Compression is never detected: a gzip file is just
 corrupt.
 
-A file cut between two records is a valid file of fewer: no reader can tell. TensorFlow also accepts one that is
-cut within a record's first twelve bytes; here that is an error. For the rest there is metadata: the proofs of a TFDS
-directory hold every shard against its count.
+A file truncated between two records is a valid file with fewer records: no reader can tell. TensorFlow also accepts one
+that ends within a record's first twelve bytes; here that is an error. For the rest there is metadata: the proofs of a
+TFDS directory compare every shard with its count.
 
 Shards of a cohort have at most `ROWS_PER_SHARD` rows and names of their own (MaxText, ``MaxText/hope_alpha/
 convert_jsonl_to_tfrecord.py``, ``jsonl_to_tfrecord_one_file_split``): ``<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords``, from 1.
-Only the last is shorter. What `write` is given decides the bytes, and nothing else.
+Only the last is shorter. The arguments of `write` alone decide the bytes.
 
 Entry points: `shard_name`, `write`, `records`, `count`.
 """

@@ -1,7 +1,6 @@
 """Where an artifact lives: `<root>/<dataset>/<artifact>[/<partition>]`.
 
-The name of an artifact here is the name of its asset in the graph and of its module in `pipelines/`, so that a person
-who sees one finds the others.
+An artifact, its asset in the graph and its module in `pipelines/` have the same name, so that each leads to the others.
 """
 
 import re
@@ -28,7 +27,7 @@ class Artifact:
 
     def directory(self, root: Path) -> Path:
         """The artifact's directory below the storage root."""
-        # one call for all names: thousands of shards are asked for theirs
+        # one call for all names, because this is called for thousands of shards
         return root.joinpath(self.dataset, self.name, self.partition or "")
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Where artifacts are kept and how they get there: what builds, proofs and assets see of storage.
+"""Where artifacts are stored and how they get there: the interface of storage for builds, proofs and assets.
 
-An `ArtifactStore` answers what is finished (`receipt`, `current`), hands out files (`local`), and takes in what a
-build committed to its working directory (`publish`). `LocalArtifacts` keeps them in a folder, where the commit is the
+An `ArtifactStore` says what is finished (`receipt`, `current`), hands out files (`local`), and publishes what a build
+committed to its working directory (`publish`). `LocalArtifacts` keeps them in a folder, where the commit is the
 publication; `bucket.BucketArtifacts` keeps them in an object store and works in a cache folder.
 
 Stores are small values: they can be pickled into worker processes.
@@ -64,12 +64,12 @@ class ArtifactStore(ABC):
         return artifact.directory(self.root)
 
     def home(self, artifact: Artifact) -> Path:
-        """The directory of this machine beside which a build keeps what is no artifact; mostly where it builds."""
+        """The local directory beside which a build keeps files that are not artifacts; usually where it builds."""
         return self.directory(artifact)
 
     @abstractmethod
     def location(self, artifact: Artifact) -> str:
-        """Where a person finds the artifact: a path or a URL."""
+        """Where the artifact can be found: a path or a URL."""
 
     @abstractmethod
     def receipt(self, artifact: Artifact) -> Receipt | None:
@@ -81,18 +81,18 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def partitions(self, dataset: str, name: str) -> list[str]:
-        """The partitions of an artifact of which files are there, planned or not, finished or not, in name order."""
+        """The partitions that have files, planned or not, finished or not, sorted by name."""
 
     @abstractmethod
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
-        """What is wrong with the artifact's files, one sentence a defect; empty when `receipt` describes them.
+        """The defects of the artifact's files, one sentence each; empty if `receipt` describes them.
 
         With `verification` "full" every byte counts, with "size" only the sizes.
         """
 
     @abstractmethod
     def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
-        """A directory on this machine that holds these files of a finished artifact (all by default), and its receipt.
+        """A local directory with these files of a finished artifact (by default all) and its receipt.
 
         Raises MissingArtifactError when the artifact is not finished.
         """
@@ -121,28 +121,28 @@ class ArtifactStore(ABC):
     ) -> Joined:
         """Make the file `name` of an artifact under construction out of `parts`, in order.
 
-        With `verify` every part is read and compared with its record (IntegrityError), and the digest of the whole is
-        taken in the same pass; without it, a single part is believed. `staged` holds the file afterwards only where
-        the store keeps artifacts locally. `counted` is told the bytes of that pass as they are read.
+        With `verify` every part is read and compared with its record (IntegrityError if it differs), and the digest of
+        the whole is computed in the same pass; without it, a single part is trusted. `staged` has the file afterwards
+        only if the store keeps artifacts locally. `counted` is called with the number of bytes read in that pass.
         """
 
     @abstractmethod
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
         """Make an artifact that was committed to its directory visible to all readers, its receipt last.
 
-        `joined` are its files that `join` described and the directory does not hold, by name.
+        `joined` are, by name, the files that `join` described and that the directory does not have.
         """
 
     @abstractmethod
     def remove(self, artifact: Artifact) -> bool:
-        """Remove an artifact, its receipt first; False where it is being built, and stays as it is.
+        """Remove an artifact, its receipt first; returns False if it is being built, and then does nothing.
 
-        Can be killed at any moment: what is left is no finished artifact, and is removed by the next call. Raises
-        Raises IntegrityError where other artifacts lie below this one.
+        Can be killed at any moment: what is left does not count as finished, and the next call removes it. Raises
+        IntegrityError where other artifacts lie below this one.
         """
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
-        """Remove what killed runs left beside finished artifacts; what another process is building is left alone."""
+        """Remove what killed runs left beside finished artifacts; artifacts that are being built are left alone."""
         sweep(self.directory(artifact) for artifact in artifacts)
 
     def require(self, artifact: Artifact) -> Receipt:
@@ -210,7 +210,7 @@ class LocalArtifacts(ArtifactStore):
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         size = receipt.file(name).bytes
-        path = self.directory(artifact) / name  # the receipt is in hand: it is not read and parsed once more
+        path = self.directory(artifact) / name  # the receipt is known: it need not be read and parsed again
         try:
             found = path.stat()
         except OSError:
@@ -249,7 +249,7 @@ class LocalArtifacts(ArtifactStore):
 def of_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:
     """The receipt found at an artifact's place; raises IntegrityError when it is that of another artifact or partition.
 
-    Which dataset it names is not compared: a dataset that got another name keeps what was made under the old one.
+    The dataset's name is not compared: a renamed dataset keeps the artifacts made under its old name.
     """
     if (receipt.artifact, receipt.partition) == (artifact.name, artifact.partition):
         return receipt
@@ -258,7 +258,7 @@ def of_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:
 
 
 def holds_others(location: str) -> IntegrityError:
-    """The error of an artifact that cannot be removed because others lie below it."""
+    """The error for an artifact that cannot be removed because others are below it."""
     return IntegrityError(f"{location}: other artifacts lie below it. Remove these one by one")
 
 
@@ -267,7 +267,7 @@ def digest_of_parts(
 ) -> str:
     """SHA-256 (hex) of `blocks`, which must be these parts in order; each part's own digest is compared on the way.
 
-    `where` names the bytes in messages; `counted` is told how many were read since it was last called.
+    `where` names the bytes in messages; `counted` is called with the number of bytes read since the last call.
 
     Raises IntegrityError naming the part whose bytes differ, or when there are more or fewer bytes than the parts say.
     """

@@ -1,7 +1,7 @@
 """Artifacts in an object store, worked on in a folder of this machine.
 
 A build works in `<root>/<artifact>/` and publishes from there (:mod:`dataprep_assets.integrity.publication` says how,
-and why two runs never mix their bytes). After that, and for whatever a later step fetches, the files are copies
+and why two runs never mix their bytes). Afterwards these files, and those that a later step fetches, are copies
 (`integrity/copies.py`) that may be deleted at any time.
 
 Entry point: :class:`BucketArtifacts`.
@@ -42,8 +42,8 @@ _ABANDONED_SECONDS = 86_400.0
 class BucketArtifacts(ArtifactStore):
     """See the module. `root` is the folder of this machine; `open_store` opens the bucket once in each process.
 
-    `url` is what people are shown. `budget_bytes` bounds the copies below `root`, not what is being built there.
-    `private`: the copies are closed to others than their owner.
+    `url` is shown in messages. `budget_bytes` limits the copies below `root`, not what is being built there. `private`:
+    only the owner can read the copies.
     """
 
     root: Path
@@ -70,7 +70,7 @@ class BucketArtifacts(ArtifactStore):
         return Publication(store=self.store, artifact=artifact, location=self.location(artifact))
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
-        """As in a folder; in the bucket, uploads idle for a day are given up."""
+        """As in a folder; in the bucket, uploads idle for a day are aborted."""
         every = list(artifacts)
         super().sweep(every)
         for dataset in sorted({artifact.dataset for artifact in every}):
@@ -82,7 +82,7 @@ class BucketArtifacts(ArtifactStore):
         return sorted({part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")})
 
     def remove(self, artifact: Artifact) -> bool:
-        """As in a folder. What other machines build is not known here: publishing notices what is gone."""
+        """As in a folder. Builds on other machines are not known here: their publication will notice the removal."""
         with alone(self.directory(artifact)) as mine:
             if not mine:
                 return False
@@ -111,9 +111,9 @@ class BucketArtifacts(ArtifactStore):
         return map_all(self.receipt, artifacts, AT_ONCE)
 
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
-        """Missing objects, wrong sizes and wrong digests; with `full` none whose digest is not known.
+        """Missing objects, wrong sizes and wrong digests; with `full`, every digest is known and compared.
 
-        Bytes are read only where the store has no digest of them, and once in each version of the object.
+        An object is read only if the store does not know its digest, and once for each of its versions.
         """
         publication = self._publication(artifact)
 
@@ -126,16 +126,16 @@ class BucketArtifacts(ArtifactStore):
         return [sentence for sentence in map_all(defect, receipt.files, AT_ONCE) if sentence]
 
     def current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """As in a folder, after finishing what a kill interrupted.
+        """As in a folder, after completing what a kill interrupted.
 
-        An artifact that was built here is published, and a publication that was decided on is completed, on whatever
-        machine it began.
+        An artifact that was built here is published, and a publication that was already decided is completed, on
+        whichever machine it began.
         """
         found = self._current(artifact, key, verification)
         if found is not None:
             return found
         with alone(self.directory(artifact)) as mine:
-            if not mine:  # another process builds it; or this one does, in a frame above this one
+            if not mine:  # another process builds it; or this one does, further up the stack
                 return None
             try:
                 built = read_receipt(self.directory(artifact))
@@ -166,7 +166,7 @@ class BucketArtifacts(ArtifactStore):
     def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
         """A directory with copies of these files, verified when they were fetched.
 
-        They stay until this process asks for more than the budget allows; the last ones handed out go last.
+        They stay until this process needs more than the budget allows; the least recently used go first.
         """
         for _ in range(_TRIES):
             receipt = self.require(artifact)
@@ -193,7 +193,7 @@ class BucketArtifacts(ArtifactStore):
     def _copy(self, artifact: Artifact, receipt: Receipt, names: Iterable[str] | None = None) -> Path:
         """As `local`, of exactly this receipt's content.
 
-        Raises MissingArtifactError when it was replaced and is not here.
+        Raises MissingArtifactError if the artifact was replaced and there is no copy here.
         """
         records = [receipt.file(name) for name in names] if names is not None else list(receipt.files)
         publication = self._publication(artifact)
@@ -225,7 +225,7 @@ class BucketArtifacts(ArtifactStore):
             now = self.receipt(artifact)
             if now is None or now.content != receipt.content:
                 raise self._replaced(artifact)
-            # The receipt changes before any object under a final key does, so what was found belongs to it.
+            # The receipt changes before any object under a final key, so the objects found belong to it.
             if found is not None and not differs(record, found):
                 return found
         raise MissingArtifactError(
@@ -249,10 +249,10 @@ class BucketArtifacts(ArtifactStore):
         return Joined(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))
 
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
-        """Publish the artifact in its directory, joining on the server what was not made here.
+        """Publish the artifact in its directory; files that were not made here are joined on the server.
 
-        Raises IntegrityError when another run published something else meanwhile, or when the bucket has other bytes
-        than were sent.
+        Raises IntegrityError if another run published something else meanwhile, or if the bucket's bytes are not those
+        that were sent.
         """
         directory, publication = self.directory(artifact), self._publication(artifact)
         receipt = read_receipt(directory)
@@ -281,7 +281,7 @@ class BucketArtifacts(ArtifactStore):
         self.copies.adopt(artifact, directory, receipt)
 
     def _blocks(self, parts: Sequence[Part]) -> Iterator[bytes]:
-        """The bytes of published files, from their copies where they are here, else from the bucket."""
+        """The bytes of published files, from local copies if there are any, else from the bucket."""
         for part in parts:
             receipt = self.require(part.artifact)
             copy = self.copies.find(part.artifact, receipt.content, part.record)
@@ -296,7 +296,7 @@ class BucketArtifacts(ArtifactStore):
     def _send(self, directory: Path, record: FileRecord, joined: Joined | None, key: str) -> ObjectInfo:
         there = self.store.head(key)
         if there is not None and not differs(record, there, certain=True):
-            return there  # an interrupted publication sent it
+            return there  # an interrupted publication has sent it
         path = directory / record.path
         if path.is_file():
             info = self.store.upload(path, key, sha256=record.sha256)
@@ -324,7 +324,7 @@ class BucketArtifacts(ArtifactStore):
             if len(keys) == 1
             else self.store.compose(keys, key, sha256=joined.record.sha256)
         )
-        # The digest that is recorded with it is that of these versions.
+        # The digest recorded with the file is that of these versions.
         for before, after in zip(sources, map_all(self.store.head, keys, AT_ONCE), strict=True):
             if after is None or after.version != before.version:
                 self.store.delete(key)
@@ -332,7 +332,7 @@ class BucketArtifacts(ArtifactStore):
         return made
 
     def _check_sent(self, publication: Publication, record: FileRecord, sent: ObjectInfo) -> None:
-        """A rival that published first may still have written over what was sent."""
+        """Check the sent object: a concurrent run that published first may have overwritten it."""
         final = publication.final(record)
         if defect := differs(record, final):
             raise IntegrityError(
@@ -353,11 +353,11 @@ class BucketArtifacts(ArtifactStore):
 
 
 class ObjectRanges:
-    """Ranges of the file `name` of one content in a bucket; it can be pickled into other processes."""
+    """Ranged reads of the file `name` of one content in a bucket; picklable into other processes."""
 
     def __init__(self, store: BucketArtifacts, artifact: Artifact, receipt: Receipt, name: str) -> None:
         self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
-        # The object that holds the content, once it was looked up.
+        # The object with the content, once it was looked up.
         self._info: ObjectInfo | None = None
 
     @property
@@ -378,7 +378,7 @@ class ObjectRanges:
             try:
                 return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
             except (ConflictError, MissingArtifactError):
-                # The object of this content may have moved to another key, or been written again.
+                # The object of this content may have moved to another key, or may have been rewritten.
                 self._info = None
                 if last:
                     raise
@@ -390,7 +390,7 @@ _OPENING = threading.Lock()
 
 
 def _opened(open_store: Callable[[], Store]) -> Store:
-    """One client a process: they hold connection pools, and must not cross a fork."""
+    """One client per process: clients have connection pools, and must not be used across a fork."""
     key = (os.getpid(), open_store)
     with _OPENING:
         if key not in _STORES:

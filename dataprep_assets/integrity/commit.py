@@ -1,8 +1,8 @@
 """Atomic commit of an artifact directory on a local file system.
 
 An artifact is built in a staging directory on the same file system and appears under its name by one rename,
-with its receipt inside. What stood there before is exchanged in the same system call, so that a reader sees the
-old artifact or the new one, never a mixture and never nothing; a run that fails before the rename changes nothing.
+with its receipt inside. An older artifact is exchanged in the same system call, so that a reader sees the old artifact
+or the new one, never a mixture and never nothing; a run that fails before the rename changes nothing.
 
 Staging is named after what it builds (`.staging/<name>-<key>`), so that a rerun after a kill finds the parts that
 were finished. A lock file beside it, held with `flock`, is released by the kernel when its process dies: there is no
@@ -27,7 +27,7 @@ STAGING = ".staging"
 _ASIDE = ".aside-"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# Writing a small file takes milliseconds; a draft of this age has no writer any more.
+# Seconds. Writing a small file takes milliseconds; a draft of this age no longer has a writer.
 _DRAFT_SECONDS = 600.0
 
 
@@ -46,8 +46,8 @@ def fsync_tree(path: Path) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a small file by one rename; its old content stays until the new one is durable.
 
-    Drafts that killed writers of this file left behind are removed once they are old: a process number tells nothing of
-    a writer on another machine.
+    Drafts that killed writers of this file left behind are removed by age: a process number says nothing about a writer
+    on another machine.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -63,7 +63,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _discard_old_drafts(path: Path, now: float) -> None:
-    """`now` is by the clock of the file system, which may not be this machine's."""
+    """Remove old drafts; `now` is the time of the file system's clock, which may not be this machine's."""
     for draft in path.parent.glob(escape(f".{path.name}.") + "*.tmp"):
         with suppress(FileNotFoundError):
             if draft.stat().st_mtime < now - _DRAFT_SECONDS:
@@ -71,7 +71,7 @@ def _discard_old_drafts(path: Path, now: float) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap two directory entries in one system call; False where the kernel or file system cannot."""
+    """Swap two directory entries in one system call; returns False if the kernel or file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
@@ -88,7 +88,7 @@ def _exchange(first: Path, second: Path) -> bool:
 def publish_directory(staged: Path, final: Path) -> None:
     """Make `staged` appear as `final`, replacing what was there; durable on return.
 
-    Where the file system has no exchange, the old directory is set aside first and put back by
+    If the file system cannot exchange, the old directory is set aside first and put back by
     `recover_aside` if the process dies between the two renames.
     """
     fsync_tree(staged)
@@ -108,7 +108,7 @@ def publish_directory(staged: Path, final: Path) -> None:
 
 
 def recover_aside(final: Path) -> None:
-    """Finish or undo a replacement that a kill cut between its two renames."""
+    """Finish or undo a replacement that was killed between its two renames."""
     aside = final.with_name(f"{_ASIDE}{final.name}")
     if not aside.exists():
         return
@@ -144,7 +144,7 @@ def staging(final: Path, key: str) -> Iterator[Path]:
 
 @contextmanager
 def alone(final: Path) -> Iterator[bool]:
-    """Whether no build of this directory is under way on this machine; none can begin while this is held."""
+    """Yields whether no build of this directory is under way on this machine; none can begin inside the block."""
     _lock_path(final).parent.mkdir(parents=True, exist_ok=True)
     with open(_lock_path(final), "a", opener=own_file) as lock:
         yield try_lock(lock)
@@ -153,7 +153,7 @@ def alone(final: Path) -> Iterator[bool]:
 def remove_directory(final: Path, first: str) -> None:
     """Remove a directory for which `alone` is held, and what killed builds left beside it.
 
-    The file `first` goes before all others, durably: what a kill leaves cannot be taken for the whole.
+    The file `first` is removed before all others, durably: what a kill leaves cannot be taken for a complete artifact.
     """
     recover_aside(final)
     if final.is_dir():
@@ -169,8 +169,8 @@ def remove_directory(final: Path, first: str) -> None:
 def sweep(finals: Iterable[Path]) -> None:
     """Remove what a killed run left beside finished artifacts: staging under any key, a directory set aside.
 
-    For artifacts just found current, whose staging will not be opened again: a kill can fall between the rename that
-    publishes and the removal of the staging directory. What another process is building is left alone.
+    For artifacts just found current, whose staging will not be opened again: a kill can come between the rename that
+    publishes and the removal of the staging directory. Directories that another process is building are left alone.
     """
     by_parent: dict[Path, dict[str, Path]] = {}
     for final in finals:
@@ -200,7 +200,7 @@ def _final_name(staged: Path) -> str:
 
 
 def _staged(area: Path, names: Container[str]) -> list[Path]:
-    """Staging directories of the artifacts with these names, under any key. One listing: an area may hold thousands."""
+    """Staging directories of the artifacts with these names, under any key, in one listing: there may be thousands."""
     try:
         with os.scandir(area) as entries:
             return [Path(e.path) for e in entries if e.name[:-17] in names and e.is_dir(follow_symlinks=False)]

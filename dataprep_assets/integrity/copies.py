@@ -1,15 +1,16 @@
 """Verified copies of a bucket's files in a folder of this machine, under a size budget.
 
 Each content of an artifact has a directory of its own, `<root>/.fetched/<artifact>/<content>/`, so a replaced artifact
-never changes under a reader. A file appears in it by the rename that ends a verified download, read-only. The receipt's
-time of change says when a copy was last handed out.
+never changes under a reader. A file appears in it by the rename that ends a verified download, read-only. The
+modification time of the receipt says when a copy was last handed out.
 
-A copy that was handed out is leased: an open lock, shared by its readers, which the kernel gives back when a process
-ends. No process evicts what another one leases. This process's own copies go last, the longest unused first, unless
-they are held (`hold`: an `ArtifactHandle` does, as long as it lives). What is open or mapped stays readable either way.
-When nothing more can go, and the files still do not fit, the fetch fails with what to change; nothing waits for ever.
+A copy that was handed out is leased: an open lock, shared by its readers, which the kernel releases when a process
+ends. No process evicts what another one leases. This process's own copies are evicted last, the least recently used
+first, unless they are held (`hold`; an `ArtifactHandle` does that as long as it lives). Open or mapped files stay
+readable in any case. If nothing more can be evicted and the files still do not fit, the fetch fails with a message that
+says what to change; nothing waits forever.
 
-A copy is never the only one: what is not published yet lies elsewhere, where nothing is evicted.
+A copy is never the only one: artifacts that are not published yet are elsewhere, where nothing is evicted.
 """
 
 import fcntl
@@ -33,17 +34,17 @@ from dataprep_assets.stores.private import private_files
 FETCHED = ".fetched"
 _LOCKS = ".locks"
 _LEASES_KEPT = 128
-"""A process leases at most so many copies, the last ones handed out: each takes a file descriptor."""
+"""Most copies that a process leases, the last ones handed out: each takes a file descriptor."""
 
 Fetch = Callable[[FileRecord, Path], None]
-"""Fetches one file, verified, to a path by a rename."""
+"""Fetches one file to a path, verified, with a final rename."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """See the module. `budget_bytes` bounds what all copies below `root` take together; None: nothing is evicted.
+    """See the module. `budget_bytes` limits the size of all copies below `root` together; None: nothing is evicted.
 
-    `private` copies are closed to others than their owner.
+    Only their owner can read `private` copies.
     """
 
     root: Path
@@ -55,12 +56,12 @@ class Copies:
         return self.root / FETCHED / str(artifact) / content[:32]
 
     def find(self, artifact: Artifact, content: str, record: FileRecord) -> Path | None:
-        """The copy of one file (`record`) of this content of an artifact, where it is on this machine."""
+        """The local copy of one file (`record`) of this content of an artifact, or None."""
         path = self.directory(artifact, content) / record.path
         return path if _is_intact(path, record) else None
 
     def ensure(self, artifact: Artifact, receipt: Receipt, records: Iterable[FileRecord], fetch: Fetch) -> Path:
-        """The directory that holds the files `records` of an artifact, and its receipt; missing ones are fetched.
+        """The directory with the files `records` of an artifact and its receipt; missing files are fetched.
 
         Raises ConfigError when they cannot fit into the budget.
         """
@@ -81,7 +82,7 @@ class Copies:
         return directory
 
     def adopt(self, artifact: Artifact, built: Path, receipt: Receipt) -> None:
-        """Take the directory `built`, just published, as the copy of this receipt's content; older copies go."""
+        """Turn the directory `built`, just published, into the copy of this receipt's content; remove older copies."""
         directory = self.directory(artifact, receipt.content)
         with private_files(self.private), self._lock(directory, "filling"):
             directory.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,7 @@ class Copies:
 
     @contextmanager
     def room(self, needed: int, filling: Path | None = None) -> Iterator[None]:
-        """Evict until `needed` bytes fit, and let no other process take them meanwhile."""
+        """Evict until `needed` bytes fit, and keep other processes from taking them inside the block."""
         if self.budget_bytes is None:
             yield
             return
@@ -122,7 +123,7 @@ class Copies:
             yield
 
     def hold(self, directory: Path) -> Callable[[], None]:
-        """Keep a copy, there or about to be fetched, from being evicted until the returned function is called."""
+        """Keep a copy, present or about to be fetched, from being evicted until the returned function is called."""
         with _REGISTRY:
             _HELD[directory] += 1
         with private_files(self.private):
@@ -143,7 +144,7 @@ class Copies:
             )
 
     def _evict(self, directory: Path, *, own: bool) -> bool:
-        """Remove a copy that nobody fills or leases; with `own`, also one that only this process leases."""
+        """Remove a copy that no process fills or leases; with `own`, also one that only this process leases."""
         with _REGISTRY:
             mine = directory in _LEASES
             if _HELD[directory] > 0 or (mine and not own):
@@ -187,7 +188,7 @@ class Copies:
 
 
 _REGISTRY = threading.RLock()
-# What this process leases (directory → descriptor of the shared lock), the last handed out last; and what it holds.
+# Leases of this process (directory → descriptor of the shared lock), the latest one last; and what it holds.
 _LEASES: OrderedDict[Path, int] = OrderedDict()
 _HELD: Counter[Path] = Counter()
 
@@ -204,7 +205,7 @@ def _copies_below(area: Path) -> Iterator[_Copy]:
         folders[:] = [name for name in folders if name != _LOCKS]
         if NAME in names:
             directory = Path(folder)
-            # A partial download is what its fetch needs room for, not what is in use.
+            # A partial download is part of what its fetch needs, not of the space in use.
             files = [p for p in directory.rglob("*") if p.is_file() and ".part" not in p.suffixes]
             yield _Copy(
                 directory=directory,
@@ -215,7 +216,7 @@ def _copies_below(area: Path) -> Iterator[_Copy]:
 
 
 def _make_read_only(path: Path) -> None:
-    """For whoever may read it already: what was made under a strict umask stays closed."""
+    """Make a file read-only without giving anybody new access: a file made under a strict umask stays private."""
     path.chmod(path.stat().st_mode & 0o444)
 
 
@@ -224,7 +225,7 @@ def _is_intact(path: Path, record: FileRecord) -> bool:
 
 
 def _write_receipt(directory: Path, receipt: Receipt) -> None:
-    """Keep this very receipt in the directory: artifacts of one content can differ in key and facts."""
+    """Keep exactly this receipt in the directory: artifacts with the same content can differ in key and facts."""
     try:
         if read_receipt(directory) == receipt:
             return

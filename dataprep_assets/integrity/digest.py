@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _BLOCK = 1 << 18
-"""Bytes read at once: what stays in a processor's cache, and costs little to clear."""
+"""Bytes read at once: a buffer that stays in the CPU's cache, and is cheap to clear."""
 
 
 def sha256_file(path: Path, start: int = 0, stop: int | None = None) -> str:
@@ -20,7 +20,7 @@ def sha256_file(path: Path, start: int = 0, stop: int | None = None) -> str:
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
         left = (stop if stop is not None else 1 << 62) - start
-        # most artifacts have small files, for which clearing a large buffer would take longer than their digest
+        # most artifacts have small files, for which clearing a large buffer would take longer than the digest
         there = os.fstat(file.fileno()).st_size - start
         view = memoryview(bytearray(max(1, min(_BLOCK, there))))
         while left > 0 and (count := file.readinto(view[: min(left, len(view))])):
@@ -30,9 +30,9 @@ def sha256_file(path: Path, start: int = 0, stop: int | None = None) -> str:
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one JSON spelling of a value: sorted keys, no spaces, UTF-8, no NaN.
+    """The canonical JSON of a value: sorted keys, no spaces, UTF-8, no NaN.
 
-    Raises TypeError or ValueError for values that have no such spelling, rather than guessing one.
+    Raises TypeError or ValueError for values that cannot be written so.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 

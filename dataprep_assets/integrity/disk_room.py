@@ -1,4 +1,4 @@
-"""What a person is told when a disk has no room left, or may not be written.
+"""Errors for a disk that is full or cannot be written.
 
 Entry points: `writing`, `refused`.
 """
@@ -18,11 +18,11 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @contextmanager
 def writing(folder: Path, needed: int | None = None) -> Iterator[None]:
-    """DiskFullError in the place of an OSError for want of room, inside.
+    """Turn an OSError for lack of space inside the block into a DiskFullError.
 
     Args:
-        folder: What is written to.
-        needed: Bytes that are to be written there, where that is known.
+        folder: The folder that is written to.
+        needed: Bytes to be written there, if known.
     """
     try:
         yield
@@ -33,12 +33,12 @@ def writing(folder: Path, needed: int | None = None) -> Iterator[None]:
 
 
 def refused(error: OSError, folder: Path, needed: int | None = None) -> DataprepError:
-    """What the operating system refused, as one sentence that says what to do.
+    """The project's error for a refusal of the operating system, with one sentence that says what to do.
 
     Args:
-        error: Its error.
+        error: The error of the operating system.
         folder: Where it happened, unless the error itself names a file.
-        needed: Bytes that were to be written there, where that is known.
+        needed: Bytes that were to be written there, if known.
     """
     path = Path(str(error.filename)) if error.filename else folder
     if error.errno not in _FULL:

@@ -1,7 +1,7 @@
-"""A finished artifact as something downstream can use without moving it: what an IO manager hands to an asset.
+"""A handle on a finished artifact, through which downstream code uses it in place: an IO manager passes it to an asset.
 
-Nothing is read before it is asked for. In a folder the files are used where they are; in a bucket by ranges, or through
-a verified copy on this machine. A handle stands for one content: what replaces the artifact later is never mixed in.
+Nothing is read before it is needed. Files in a folder are used where they are; files in a bucket by ranges, or through
+a verified local copy. A handle stands for one content: a later replacement of the artifact is never mixed in.
 
     handle.receipt                        what it is, from what, with which digests
     handle.files                          names, sizes, digests
@@ -58,7 +58,7 @@ class ArtifactHandle:
         return self.receipt.files
 
     def path(self, name: str) -> Path:
-        """A file on this machine with these bytes.
+        """The path of the file on this machine.
 
         Raises ConfigError when it does not fit into the cache's budget, MissingArtifactError when the artifact was
         replaced and no copy is here.
@@ -73,7 +73,7 @@ class ArtifactHandle:
         return io.BufferedReader(_RemoteFile(remote), _BUFFER)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        """The bytes `[start, stop)` of the file `name`, by default to its end; IntegrityError outside of it."""
+        """The bytes `[start, stop)` of the file `name`, by default to its end; raises IntegrityError outside of it."""
         record = self.receipt.file(name)
         stop = record.bytes if stop is None else stop
         if not 0 <= start <= stop <= record.bytes:
@@ -104,7 +104,7 @@ class ArtifactHandle:
         if remote is not None:
             return RemoteTokens(remote, element)
         path = self.path(name)
-        # a map of an empty file is an error of the system
+        # an empty file cannot be mapped
         return np.memmap(path, dtype=element, mode="r") if record.bytes else np.empty(0, element)
 
     def _remote(self, name: str) -> Ranges | None:
@@ -144,9 +144,9 @@ class _RemoteFile(io.RawIOBase):
 
 
 class RemoteTokens:
-    """The token ids of a file in a bucket, as far as slicing goes: `len`, `dtype`, `shape`, `[i]`, `[a:b:step]`.
+    """The token ids of a file in a bucket, for slicing: `len`, `dtype`, `shape`, `[i]`, `[a:b:step]`.
 
-    Each subscript is one ranged read and gives an array of its own. `numpy.asarray` reads the whole file.
+    Each subscript is one ranged read and returns a new array. `numpy.asarray` reads the whole file.
     """
 
     def __init__(self, ranges: Ranges, dtype: np.dtype[Any]) -> None:

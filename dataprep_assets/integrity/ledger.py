@@ -1,4 +1,4 @@
-"""The ledger: every row that went in is a document that came out, or a drop with a reason.
+"""The ledger: every row read became a document, or was dropped for a reason.
 
 `rows_in = documents + Σ dropped[reason]` must hold for each source file, each shard and each dataset.
 Ledgers add up, so that a shard's ledger is the sum of its files' and a dataset's the sum of its shards'.
@@ -12,7 +12,7 @@ from typing import Any, Self
 from dataprep_assets.errors import IntegrityError
 
 RETRACTED = "retracted"
-"""The reason in a ledger of documents that are on the dataset's retraction list."""
+"""The reason, in a ledger, for dropping documents on the dataset's retraction list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,4 +82,4 @@ class Ledger:
 
 
 _COUNTS = tuple(each.name for each in fields(Ledger) if each.name not in ("dropped", "min_id", "max_id"))
-"""What of ledgers is summed as it is."""
+"""The fields of ledgers that are simply added."""

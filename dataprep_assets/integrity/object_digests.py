@@ -1,8 +1,7 @@
 """SHA-256 of objects whose store does not know it, remembered for each version on this machine.
 
-What a store knows of an object without reading it is its size and, where this project wrote it, its SHA-256. Others
-(those of other tools, all of a `LocalStore`) are read once in each version, and the digest is kept below
-`<root>/.digests/`.
+Without reading an object, a store knows its size and, if this project wrote it, its SHA-256. Other objects (written by
+other tools, or in a `LocalStore`) are read once in each version, and their digests are kept below `<root>/.digests/`.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ class ObjectDigests:
     root: Path
 
     def of(self, store: Store, info: ObjectInfo) -> ObjectInfo:
-        """The object with its SHA-256: the store's, the remembered one, or that of the bytes of this very version."""
+        """The object with its SHA-256: the store's, the remembered one, or that of the bytes of this version."""
         if info.sha256 is not None:
             return info
         path = self._path(info)
@@ -39,7 +38,7 @@ class ObjectDigests:
         return replace(info, sha256=digest.hexdigest())
 
     def remember(self, info: ObjectInfo, sha256: str) -> None:
-        """Keep the digest (hex) of this version of an object, where the store does not know it."""
+        """Keep the digest (hex) of this version of an object, if the store does not know it."""
         if info.sha256 is None:
             path = self._path(info)
             path.parent.mkdir(parents=True, exist_ok=True)

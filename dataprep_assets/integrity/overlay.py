@@ -1,7 +1,7 @@
-"""A store over another one: what is built goes to a scratch folder, everything else is read from the store below.
+"""A store over another one: builds go to a scratch folder, everything else is read from the store below.
 
-So an artifact can be made as it would be made now and the rest be compared with it, while nothing is written to the
-store below: no artifact, no lock, no publication. (A bucket's files are read through its cache, as they always are.)
+So an artifact can be made as it would be made now, and others compared with it, while nothing is written to the store
+below: no artifact, no lock, no publication. (A bucket's files are read through its cache, as always.)
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ __all__ = ["OverlayArtifacts"]
 class OverlayArtifacts(ArtifactStore):
     """See the module. `root` is the scratch folder, `below` the store that stays as it is.
 
-    `withheld` are artifacts below whose receipts may be read and whose files may not: these are damaged.
+    `withheld` are damaged artifacts in the store below: their receipts may be read, but not their files.
     """
 
     root: Path
@@ -81,8 +81,8 @@ class OverlayArtifacts(ArtifactStore):
         return self.below.join(staged, name, parts, verify=verify, counted=counted)
 
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
-        """Nothing to do: what is in the scratch folder is nobody else's."""
+        """Nothing to do: nobody else uses the scratch folder."""
 
     def remove(self, artifact: Artifact) -> bool:
-        """From the scratch folder alone."""
+        """Remove the artifact from the scratch folder only."""
         return self._scratch.remove(artifact)

@@ -8,22 +8,21 @@ one conditional write decides:
 - a **first publication** writes its receipt as a claim, `.staging/publishing.json`, unless there is a claim already.
   Then the server copies the data to their final keys, and the receipt goes last. Whoever finds a claim and no receipt
   completes that publication before anything else, so a killed run blocks no other.
-- a **replacement** writes the receipt, if the present one is still the one that it replaces. That is the exchange:
-  before it the old artifact is intact, after it the new one is, because a reader takes a file from the staging area as
-  long as it is there. Then the server copies the data to their final keys; a kill in between leaves the rest to the
-  next run.
+- a **replacement** writes the receipt, if the present one is still the one that it replaces. That is the switch: before
+  it the old artifact is intact, after it the new one is, because a reader takes a file from the staging area as long as
+  it is there. Then the server copies the data to their final keys; a kill in between leaves the rest to the next run.
 
-Why two runs never mix their bytes: final keys get data only from the area of a content that was decided on, so a loser
-never touches them. Of one base one content wins, so once its receipt exists, no run will use the other areas of that
-base or of older ones, and these are removed, before the first copy: a process that was stopped while it copied for an
-older receipt finds its source gone, and its unfinished requests are aborted. What may belong to the next replacement
-has the base of the present receipt, and is left alone. A file that is under its final key already counts only if the
-present receipt lists the same bytes: a leftover may be about to be removed. What remains possible: a process that
-stops between its look at the receipt and the removal of a file that no receipt listed, for as long as others replace
-the artifact by one that has a file of that name, removes that file. That is found as damage and built again.
+Why two runs never mix their bytes: final keys get data only from the staging area of the content that won, so a loser
+never touches them. For each base one content wins, so once its receipt exists, no run will use the other areas of that
+base or of older ones, and these are removed before the first copy: a process that was paused while it copied for an
+older receipt finds its source gone, and its unfinished requests are aborted. Areas that may belong to the next
+replacement have the base of the present receipt, and are left alone. A file that is already under its final key counts
+only if the present receipt lists the same bytes: a leftover may be about to be removed. One case remains: a process
+that pauses between reading the receipt and removing a file that no receipt listed, while others replace the artifact by
+one that has a file of that name, removes that file. That is found as damage, and the artifact is built again.
 
-Two runs that make the same artifact write the same bytes under the same keys. Two that make different ones are told
-apart by the conditional write: the second one fails, and says so.
+Two runs that make the same artifact write the same bytes under the same keys. If two make different ones, the
+conditional write of the second fails with an error.
 
 Entry points: :class:`Publication` and :func:`differs`.
 """
@@ -63,17 +62,17 @@ def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = Fals
 
 @dataclass(frozen=True)
 class Present:
-    """The receipt in the bucket, in this version; None where its bytes are not a receipt."""
+    """The object of the receipt in the bucket, in this version; `receipt` is None if its bytes are not a receipt."""
 
     version: str
     receipt: Receipt | None
 
     def has(self, other: Receipt) -> bool:
-        """Whether it stands for the same content."""
+        """Whether it has the same content."""
         return self.receipt is not None and self.receipt.content == other.content
 
     def is_base_of(self, key: str) -> bool:
-        """Whether a staged object belongs to a replacement of this very receipt."""
+        """Whether a staged object belongs to a replacement of exactly this receipt."""
         area = key.partition(f"/{STAGING}/")[2].partition("/")[0]
         return area.endswith(f"-{_base(self)}")
 
@@ -96,20 +95,20 @@ class Publication:
         return f"{self.artifact}/{STAGING}/{_CLAIM}"
 
     def _areas(self, receipt: Receipt) -> str:
-        """How the keys of everything staged of a content begin. Whatever is intact there belongs to this content."""
+        """The prefix of all staged keys of a content. Every intact object there belongs to this content."""
         return f"{self.artifact}/{STAGING}/{receipt.content[:32]}-"
 
     def area(self, receipt: Receipt, present: Present | None) -> str:
-        """Where the data of a content are staged that is to replace the `present` receipt."""
+        """Where to stage the data of a content that is to replace the `present` receipt."""
         return f"{self._areas(receipt)}{_base(present)}"
 
     def settle(self, receipt: Receipt) -> None:
-        """Copy what is staged of this receipt's content to its final keys, and remove unreferenced staged objects.
+        """Copy the staged objects of this receipt's content to their final keys, and remove unreferenced ones.
 
-        Nothing is done for a receipt that was replaced.
+        Does nothing if the receipt was replaced.
         """
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # Only now: what was listed while this receipt was there cannot belong to a later one.
+        # Checked only now: objects listed while this receipt was there cannot belong to a later one.
         present = self.present()
         if present is None or not present.has(receipt):
             return
@@ -128,7 +127,7 @@ class Publication:
     def finished(self) -> tuple[Present | None, ObjectInfo | None]:
         """The present receipt, after completing publications that other runs left unfinished.
 
-        Without one, also the claim of a publication that cannot be completed, because its data are gone.
+        Without a receipt, also the claim of a publication that cannot be completed because its data are gone.
         """
         key = self._claim_key
         for _ in range(_TRIES):
@@ -138,7 +137,7 @@ class Publication:
                     data = b"".join(self.store.read(key, version=info.version))
                 except (ConflictError, MissingArtifactError):
                     continue
-                if self.present() is not None:  # the claim may be a void one, made since
+                if self.present() is not None:  # the claim may be void, made after the receipt
                     continue
                 broken = None if self._complete_claimed(data) else info
                 present = self.present()
@@ -149,7 +148,7 @@ class Publication:
         raise self.lost()
 
     def _complete_claimed(self, data: bytes) -> bool:
-        """Complete the publication of another run; False when that cannot be done."""
+        """Complete the publication of another run; returns False if that cannot be done."""
         try:
             self.complete(parse_receipt(data, f"{self.location}/{STAGING}/{_CLAIM}"), data)
         except IntegrityError:
@@ -174,18 +173,18 @@ class Publication:
             if claimed != receipt.content if present is None else not present.has(receipt):
                 raise self.lost() from error
         else:
-            # Claims are removed after the receipt has come: one that was made since then is void.
+            # Claims are removed after the receipt was written: one made since then is void.
             present = self.present()
             if present is not None and not present.has(receipt):
                 self.store.delete(key)
                 raise self.lost()
 
     def complete(self, receipt: Receipt, data: bytes) -> None:
-        """Copy what was claimed to its final keys and write the receipt `data`; many processes may do it at once."""
+        """Copy the claimed data to their final keys and write the receipt `data`; many processes may do so at once."""
         self._move(receipt, [info.key for info in self.store.list(self._areas(receipt))])
         defects = map_all(lambda record: differs(record, self.final(record)), receipt.files, AT_ONCE)
         wrong = next(filter(None, defects), "")
-        # Where a receipt is, another process did it, and the artifact may be the next one already.
+        # If there is a receipt, another process has done it, and the artifact may already be the next one.
         if wrong and self.store.head(f"{self.artifact}/{NAME}") is None:
             raise IntegrityError(f"{self.location}: {wrong}, right after it was written. Run again")
         with suppress(ConflictError):
@@ -218,7 +217,7 @@ class Publication:
                 try:
                     self.store.copy(key, final)
                 except (ConflictError, MissingArtifactError):
-                    if self.store.head(key) is None:  # another process moved it, or it was replaced
+                    if self.store.head(key) is None:  # another process moved it, or the artifact was replaced
                         return ""
                 else:
                     return key
@@ -227,12 +226,12 @@ class Publication:
         return [key for key in map_all(move, staged, AT_ONCE) if key]
 
     def _strays(self, receipt: Receipt) -> list[str]:
-        """Keys below the artifact that are neither its own nor staged."""
+        """Keys below the artifact that are neither its files nor staged."""
         listed = {f"{self.artifact}/{record.path}" for record in receipt.files} | {f"{self.artifact}/{NAME}"}
         staging = f"{self.artifact}/{STAGING}/"
         found = [info.key for info in self.store.list(f"{self.artifact}/")]
         strays = [key for key in found if key not in listed and not key.startswith(staging)]
-        # Another artifact that lies below this one is never ours to take.
+        # Another artifact below this one must not be removed.
         return [] if any(key.endswith(f"/{NAME}") for key in strays) else strays
 
     def is_settled(self, receipt: Receipt) -> bool:
@@ -265,13 +264,13 @@ class Publication:
         return self.store.head(f"{self.artifact}/{record.path}")
 
     def is_kept(self, record: FileRecord, present: Present | None) -> bool:
-        """Whether a file is under its final key already, and no run is about to change that."""
+        """Whether a file is already under its final key, and no run is about to change that."""
         if present is not None and (present.receipt is None or record not in present.receipt.files):
             return False
         return not differs(record, self.final(record), certain=True)
 
     def located(self, receipt: Receipt, record: FileRecord) -> ObjectInfo | None:
-        """The object that holds a file: staged by a replacement that is not settled yet, or under its final key."""
+        """The object of a file: staged by a replacement that is not settled yet, or under its final key."""
         final = self.final(record)
         if not differs(record, final, certain=True):
             return final

@@ -1,8 +1,8 @@
-"""The receipt of an artifact: what went in, what came out, and how to check it again.
+"""The receipt of an artifact: its inputs, its files, and how to verify it.
 
-A receipt is written last into the artifact's directory as `receipt.json`; without it the artifact is not there.
-It names no host, no absolute path and no worker count, so the same work gives the same receipt anywhere,
-but for the `measured` block (times, versions).
+A receipt is written last into the artifact's directory as `receipt.json`; without it the artifact does not exist.
+It has no host, absolute path or number of workers, so the same work gives the same receipt anywhere,
+except for the `measured` block (times, versions).
 
 Entry points: `Receipt`, `read_receipt`, `damage` (what is wrong with an artifact). Whether one can be
 reused is `ArtifactStore.current`.
@@ -27,7 +27,7 @@ from dataprep_assets.stores.keys import why_not_a_name
 NAME = "receipt.json"
 SCHEMA_VERSION = 1
 Verification = Literal["full", "size"]
-"""How much of an artifact is read before it is believed: every byte, or the sizes alone."""
+"""How an artifact is verified: `full` reads every byte, `size` compares only the sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Receipt:
     """See the module. `key` identifies inputs + config + tokenizer + step version; `content` the data files.
 
     `recipe` names what the key is a digest of (`graph.recipe`): version, settings, sources, upstream artifacts.
-    Receipts from before it was recorded have none.
+    Receipts from before recipes were recorded have none.
     """
 
     dataset: str
@@ -90,7 +90,7 @@ class Receipt:
 
 
 def _own_digest(value: Mapping[str, Any]) -> str:
-    """Digest of a receipt's JSON without the digest itself: a flipped bit in a ledger is damage as well."""
+    """Digest of a receipt's JSON without the digest itself, so that a flipped bit in a ledger is found as damage."""
     plain = json.loads(json.dumps({k: v for k, v in value.items() if k != "digest"}, allow_nan=False))
     return digest_value(plain)
 
@@ -150,17 +150,17 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
 
 def _file_record(value: Mapping[str, Any]) -> FileRecord:
     record = FileRecord(**value)
-    # Every reader joins it to the artifact's directory, and believes what it finds there.
+    # Every reader joins this path to the artifact's directory, and trusts what it finds there.
     if why := why_not_a_name(record.path):
         raise ValueError(f"{record.path!r} names no file of an artifact: {why}")
     return record
 
 
 def damage(directory: Path, receipt: Receipt, verification: Verification = "full") -> list[str]:
-    """What is wrong with an artifact's files, one sentence a defect; empty when they are intact.
+    """The defects of an artifact's files, one sentence each; empty if they are intact.
 
-    `verification` "full" reads every byte, "size" asks for the sizes only. Files that the receipt does not list are
-    defects too: a reader would take them for part of the artifact.
+    `verification` "full" reads every byte, "size" only the sizes. Files that the receipt does not list are defects too:
+    a reader would take them for part of the artifact.
     """
     found = []
     for record in receipt.files:
@@ -182,7 +182,7 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
 def versions(
     packages: Iterable[str] = ("fastokens", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard"),
 ) -> dict[str, str]:
-    """Versions of what shaped the bytes; recorded, but not part of any key."""
+    """Versions of the libraries that can affect the bytes; recorded, but not part of any key."""
     found = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
     for name in (*packages, "dataprep-assets"):
         try:
@@ -193,5 +193,5 @@ def versions(
 
 
 def now() -> str:
-    """The present moment as ISO 8601 in UTC, to the second."""
+    """The current time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

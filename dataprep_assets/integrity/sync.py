@@ -1,16 +1,16 @@
-"""Copies all objects of one store to another, between any two stores, with digests compared.
+"""Copies all objects from any store to any other, and compares digests.
 
 A sync can be killed at any moment and run again: an object that the destination has with the right digest is skipped,
-and so is a piece of a big one. Receipts go last, artifact by artifact, so nothing at the destination is an artifact
-before all of it is there. Objects at the destination that the source has not are left alone.
+and so is a piece of a big one. Receipts are copied last, artifact by artifact, so nothing at the destination counts as
+an artifact before it is complete. Objects that only the destination has are left alone.
 
-**Digests.** That of an artifact's file is in its receipt; that of another object in its metadata, or in the manifest of
-an earlier sync of the same version, or in the journal of this one; else it is computed while the object is copied.
-Where nothing is known of two objects of one size, both are read.
+**Digests.** The digest of an artifact's file is in its receipt; that of another object in its metadata, in the manifest
+of an earlier sync of the same version, or in the journal of this one; else it is computed while the object is copied.
+If no digest is known of two objects of the same size, both are read.
 
-**Copies.** Within one bucket and one set of credentials the server copies. Else an object passes through a file of the
-work folder, and one beyond `piece_bytes` through several, which the destination then composes: the disk holds at most
-one piece.
+**Copies.** Within one bucket and one set of credentials the server copies. Otherwise an object passes through a file in
+the work folder, and one larger than `piece_bytes` through several, which the destination then composes: the disk holds
+at most one piece.
 
 At the end the destination has `sync_manifest.json`: every object with size and SHA-256.
 """
@@ -64,7 +64,7 @@ class SyncPlan:
 
     @property
     def todo(self) -> tuple[Item, ...]:
-        """What is to be copied, receipts after the data of their artifacts."""
+        """The objects to copy, receipts after the data of their artifacts."""
         return tuple(item for item in self.items if item.action != "skip")
 
     @property
@@ -74,15 +74,15 @@ class SyncPlan:
 
     @property
     def requests(self) -> int:
-        """Requests that the copying takes, about: ranges read and parts written, or one copy on the server."""
+        """Approximate number of requests for copying: ranges read and parts written, or one copy on the server."""
         return sum(2 if self.on_server else 2 + 2 * -(-item.bytes // _PART_BYTES) for item in self.todo)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sync:
-    """From `source` to `destination`. `work` is a folder of this machine for what passes through it and the journal.
+    """A sync from `source` to `destination`. `work` is a local folder for files in transit and the journal.
 
-    `server` is one store above both places where the server can copy between them, with the prefixes of the two in it.
+    `server` is a store that contains both places, if its server can copy between them, with their two prefixes.
     """
 
     source: Store
@@ -113,8 +113,8 @@ class Sync:
 
         `progress` gets each object once it is copied, `moved` the bytes that pass through this machine.
 
-        Raises IntegrityError for an object whose bytes are not those of its receipt, TransferError, ConflictError (the
-        source changed: plan again).
+        Raises IntegrityError for an object whose bytes are not those of its receipt, TransferError, and ConflictError
+        if the source changed (plan again).
         """
         done: dict[str, dict[str, Any]] = {}
         outdated = {item.key for item in plan.todo if item.action == "replace" and _is_receipt(item.key)}
@@ -123,7 +123,7 @@ class Sync:
             digest = item.sha256
             if item.action != "skip":
                 for receipt in outdated & _receipts_above(item.key):
-                    # What it describes is about to change: without its receipt the artifact is not there.
+                    # The artifact is about to change: without its receipt it does not exist meanwhile.
                     self.destination.delete(receipt)
                     outdated.remove(receipt)
                 digest = self._copy(item, moved)
@@ -183,7 +183,7 @@ class Sync:
     def _compared(
         self, source: ObjectInfo, there: ObjectInfo, sha256: str | None, kept: Mapping[str, Any]
     ) -> tuple[Action, str | None, str]:
-        """What to do with two objects of one size."""
+        """What to do with two objects of the same size."""
         if sha256 is None and kept.get("source_version") == source.version:
             sha256 = kept.get("sha256")
         other = there.sha256 or (kept.get("sha256") if kept.get("version") == there.version else None)
@@ -198,7 +198,7 @@ class Sync:
         return ("skip", sha256, "sha256 compared") if sha256 == other else ("replace", sha256, "another sha256 there")
 
     def _copy(self, item: Item, moved: Progress | None) -> str | None:
-        """Copy one object; its SHA-256, where it passed through here."""
+        """Copy one object; returns its SHA-256 if it passed through this machine."""
         if self.server is not None:
             return self._copy_on_server(item)
         if item.bytes > self.piece_bytes:
@@ -224,14 +224,14 @@ class Sync:
                     f"{self.destination.url}/{item.key}: the server's copy has another {name}. Run again"
                 )
         if item.sha256 is not None and made.sha256 is None and before.sha256 is None:
-            # Nobody but a reader can tell that the bytes are those of the receipt.
+            # Only reading can show that the bytes are those of the receipt.
             digest = _digest(self.destination, replace(made, key=item.key))
             if digest != item.sha256:
                 raise self._not_its_receipt(item)
         return item.sha256 or before.sha256
 
     def _copy_in_pieces(self, item: Item, moved: Progress | None) -> str:
-        """A big object, one piece at a time; what a killed sync had sent is read again, but not sent again."""
+        """Copy a big object, one piece at a time; those that a killed sync had sent are read again, but not sent."""
         area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
         whole, pieces, path = hashlib.sha256(), [], self.work / "piece"
         for number, start in enumerate(range(0, item.bytes, self.piece_bytes)):
@@ -270,7 +270,7 @@ class Sync:
         return objects if isinstance(objects, dict) else {}
 
     def _write_manifest(self, plan: SyncPlan, done: Mapping[str, Mapping[str, Any]]) -> None:
-        """Of all that was ever synced to here and is still there, so that syncs of parts add up."""
+        """Write the manifest of everything that was ever synced and is still there, so that syncs of parts add up."""
         kept = {key: value for key, value in self._kept_manifest().items() if key not in done}
         value = {
             "schema_version": 1,
@@ -299,12 +299,12 @@ class Sync:
             try:
                 key, version, sha256 = json.loads(line)
             except ValueError:
-                continue  # the line that a kill cut
+                continue  # a line truncated by a kill
             yield (key, version), sha256
 
 
 def inventory(found: Sequence[ObjectInfo]) -> Iterator[str]:
-    """What is odd among `train_000000.npy` and `sample_ids_000000.bin`, one sentence a finding.
+    """Irregularities among `train_000000.npy` and `sample_ids_000000.bin`, one sentence each.
 
     See docs/formats/npy-shards.md#layout.
     """
@@ -358,7 +358,7 @@ def _receipts_above(key: str) -> set[str]:
 
 
 def _receipts_last(key: str) -> tuple[str, str]:
-    """Objects folder by folder; those below an artifact come before its receipt."""
+    """Sort key: folder by folder, with the objects below an artifact before its receipt."""
     folder, _, name = key.rpartition("/")
     return (f"{folder}/\U0010ffff" if name == NAME else f"{folder}/", name)
 

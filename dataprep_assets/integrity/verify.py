@@ -1,7 +1,7 @@
-"""Offline verification of any artifact, dataset or storage root, in a folder or a bucket, from receipts alone.
+"""Offline verification of any artifact, dataset or storage root, in a folder or a bucket, using only receipts.
 
-Needs neither Dagster nor its database nor the sources: a receipt says which files an artifact has, with size and
-digest, and its ledger must balance. In a bucket one listing says what is there, and `full` reads every byte.
+Needs neither Dagster nor its database nor the sources: a receipt lists the files of an artifact, with sizes and
+digests, and its ledger must balance. In a bucket one listing shows what is there, and `full` reads every byte.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _AT_ONCE = 4
 class Verified:
     """One artifact's verdict: where it is (path or URL), what it holds, and its defects, one sentence each.
 
-    `receipt` is None where it is not one, or its ledger does not balance; `name` then is the folder's alone.
+    `receipt` is None if it is invalid or its ledger does not balance; then `name` is that of the folder.
     """
 
     location: str
@@ -44,7 +44,7 @@ class Verified:
 
 
 def verify(path: Path, verification: Verification = "full") -> Iterator[Verified]:
-    """Check every artifact below a path against its receipt, and against those of its inputs that lie beside it."""
+    """Check every artifact below a path against its receipt, and against those of its inputs that are there."""
     return _verify(_Folder(path.absolute()), verification)
 
 
@@ -67,7 +67,7 @@ def receipts_in(store: Store) -> Iterator[Receipt]:
 
 
 class _Tree(ABC):
-    """Where artifacts are. They are named by their paths below it; `.` is the root itself."""
+    """A place with artifacts, which are named by their paths below it; `.` is the root itself."""
 
     @abstractmethod
     def artifacts(self) -> Iterator[PurePosixPath]:
@@ -75,7 +75,7 @@ class _Tree(ABC):
 
     @abstractmethod
     def location(self, path: PurePosixPath) -> str:
-        """Where a person finds it."""
+        """The path or URL of the artifact, for messages."""
 
     @abstractmethod
     def receipt(self, path: PurePosixPath) -> Receipt | None:
@@ -83,11 +83,11 @@ class _Tree(ABC):
 
     @abstractmethod
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
-        """What is wrong with the files, one sentence a defect."""
+        """The defects of the files, one sentence each."""
 
     @abstractmethod
     def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:
-        """The dataset of an artifact; None when it lies above what can be seen."""
+        """The path of an artifact's dataset; None if it is above the root."""
 
     @abstractmethod
     def has(self, path: PurePosixPath) -> bool:
@@ -127,12 +127,12 @@ def _receipts(tree: _Tree) -> Iterator[Receipt]:
 
 
 def _contradictions(receipt: Receipt) -> Iterator[str]:
-    """What a receipt says of an input in two ways: with what it was made of, and in the recipe that asked for it."""
+    """Inputs for which a receipt contradicts itself: between its inputs and its recipe."""
     if not receipt.recipe:
         return
     asked: dict[str, set[str]] = {name: {digest} for name, digest in receipt.recipe["sources"].items()}
     for name, content in _upstream(receipt).items():
-        # an input is named by its partition alone, which several artifacts upstream may have
+        # an input is named only by its partition, which several upstream artifacts may have
         asked.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
         if name in asked and digest not in asked[name]:
@@ -140,9 +140,9 @@ def _contradictions(receipt: Receipt) -> Iterator[str]:
 
 
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:
-    """Artifacts that this one was made of and that are lost, or have other content now.
+    """Input artifacts that are missing, or have different content now.
 
-    Only where that kind of input is kept here at all: a published dataset may have left its shards behind.
+    Only if that kind of input is here at all: a dataset may have been published without its shards.
     """
     dataset = tree.dataset(path, receipt)
     if dataset is None:
@@ -157,7 +157,7 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterat
         try:
             found = tree.receipt(place)
         except IntegrityError:
-            continue  # reported where it lies
+            continue  # reported at its own place
         if found is None:
             yield f"its input {name} is missing: materialize it again"
         elif found.content != content:
@@ -165,9 +165,9 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterat
 
 
 def _upstream(receipt: Receipt) -> Mapping[str, str]:
-    """`[dataset:]name[/partition]` → content of the artifacts that one was made of.
+    """`[dataset:]name[/partition]` → content of each input artifact.
 
-    Receipts from before recipes were recorded name them by partition alone, where they are artifacts at all.
+    Receipts from before recipes were recorded name input artifacts by partition only.
     """
     if receipt.recipe:
         found: Mapping[str, str] = receipt.recipe["upstream"]
@@ -178,7 +178,10 @@ def _upstream(receipt: Receipt) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class _Folder(_Tree):
-    """Paths are absolute: the inputs of one artifact are found even when it alone is verified."""
+    """A folder.
+
+    Paths are absolute, so that the inputs of an artifact are found even if only that artifact is verified.
+    """
 
     root: Path
 
@@ -226,7 +229,8 @@ class _Bucket(_Tree):
 
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
         below = self._below(path)
-        # `<content>-<base>/<file>`: a publication that was not settled yet is read where it lies, as every reader does
+        # `<content>-<base>/<file>`: files of a publication that is not settled yet are read from staging, as by every
+        # reader
         area = f"{path / STAGING / receipt.content[:32]}-"
         staged = {key.removeprefix(area).partition("/")[2]: key for key in below if key.startswith(area)}
 
@@ -245,7 +249,7 @@ class _Bucket(_Tree):
 
     def _below(self, path: PurePosixPath) -> list[str]:
         prefix = "" if path == PurePosixPath() else f"{path}/"
-        # no key has a character above the last code point
+        # no key sorts after the last code point
         return self._keys[bisect_left(self._keys, prefix) : bisect_left(self._keys, f"{prefix}\U0010ffff")]
 
     def _defect(self, record: FileRecord, info: ObjectInfo | None, verification: Verification) -> str:

@@ -204,7 +204,7 @@ class Cache:
                 )
 
     def _check_content(self, shard: ReleaseShard) -> None:
-        """Check the header, the sizes, and the ids of some samples: the digest does not show that a reader can use the file."""
+        """Check the header, the sizes, and the ids of some samples: that a reader can use what the digest describes."""
         token_path, ids_path = self.path(shard.token_file), self.path(shard.ids_file)
         length = self._release.sequence_length
         try:

@@ -55,7 +55,7 @@ class SharedState:
     # --- leases
 
     def attach(self) -> None:
-        """Take an empty lease, and remove the leases of dead processes and the files that killed ones left in the trash."""
+        """Take an empty lease, and remove dead processes' leases and the files that killed ones left in the trash."""
         with self.locked():
             path = self._folder / "ranks" / self._name
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
@@ -65,7 +65,7 @@ class SharedState:
         self.empty_trash()
 
     def make_folders(self) -> None:
-        """Create the cache folder and those of the module's docstring; for sensitive data, also restrict existing ones."""
+        """Create the cache folder and those of the module's docstring; for sensitive data, close existing ones."""
         own = [self._folder / name for name in ("ranks", "fetch", "trash")]
         for folder in (self._folder.parent.parent, self._folder.parent, self._folder, *own):
             make_folder(folder, self._sensitive)
@@ -189,7 +189,7 @@ def file_mode(sensitive: bool) -> int:
 
 
 def make_folder(folder: Path, sensitive: bool) -> None:
-    """Create a folder in a cache, with its parents; for sensitive data only its owner can use it, also if it existed."""
+    """Create a folder in a cache, with its parents. For sensitive data an existing one is restricted to its owner."""
     if sensitive:
         closed_folder(folder)
     else:

@@ -20,7 +20,7 @@ _LARGEST_STEP = 16 << 20
 _SMALLEST_STEP = 1024
 """Compressed bytes per step: they expand to at most 32 MiB, because a zstd block of 128 KiB takes four bytes."""
 WINDOW_BYTES = 128 << 20
-"""Largest window of a frame, as in the zstd command: more needs `--long=31` there, and the environment variable here."""
+"""Largest window of a frame, as in the zstd command: more needs `--long=31` there, the environment variable here."""
 WINDOW = "DATAPREP_ZSTD_WINDOW_BYTES"
 
 

@@ -123,7 +123,7 @@ class ObjectStorePrefix:
         return Listing(files=tuple(files), url_prefix=f"{self.url.removesuffix('/')}/")
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
-        """Bytes of the files that are absent or differ from the entries, less what an interrupted fetch left on disk."""
+        """Bytes of the files that are absent or differ from the entries, less what an interrupted fetch left."""
         needed = 0
         for entry in _unique(entries):
             path = self.path(entry)
@@ -303,7 +303,7 @@ def _gone(label: str) -> SourceError:
 
 @contextmanager
 def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[int]:
-    """Open and lock a file's record, for one process or thread at a time; does not lock if the file system has no locks."""
+    """Open and lock a file's record for one process or thread at a time, if the file system has locks."""
     descriptor = own_file(record, os.O_RDWR | os.O_CREAT)
     try:
         # without locks, two processes at worst fetch the file twice

@@ -1,1 +1,1 @@
-"""Where bytes are kept and how they get there: ranged downloads and object stores."""
+"""Object stores, and transfers to and from them."""

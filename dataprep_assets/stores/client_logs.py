@@ -1,6 +1,6 @@
-"""What the clients of stores must not log: at DEBUG they write whole requests, with signatures and upload sessions.
+"""Keeps the clients of stores from logging secrets: at DEBUG they write whole requests, with signatures.
 
-Whoever sets the root logger to DEBUG means this project, not what botocore signs. So these loggers begin at INFO.
+Setting the root logger to DEBUG is meant for this project, not for what botocore signs. So these loggers start at INFO.
 """
 
 import logging
@@ -19,7 +19,7 @@ _LOGGERS = (
 
 
 def keep_secrets_from_logs() -> None:
-    """Let no client of a store write a request or an answer; a level that was set higher stays."""
+    """Keep clients of stores from logging requests and answers; a higher level that was set stays."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.setLevel(max(logger.level, logging.INFO))

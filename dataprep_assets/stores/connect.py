@@ -1,6 +1,6 @@
-"""Addresses that open as stores: small values that name a bucket or a folder, with what is needed to reach it.
+"""Addresses of stores: small values that name a bucket or a folder, with everything needed to open it.
 
-A `Place` is the address of a store; where one artifact lies in it is the artifact's location. A place can be pickled
+A `Place` is the address of a store; the path of an artifact in it is the artifact's location. A place can be pickled
 into worker processes and made from a URL and the environment, without Dagster. Secrets are never part of its repr.
 
 The environment (`place_of`):
@@ -47,7 +47,7 @@ _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(?:/[^\s?#]*)?")
 
 
 class Place(Protocol):
-    """Opens its store when it is called."""
+    """The address of a store; calling it opens the store."""
 
     def __call__(self) -> Store:
         """A new store; safe to share between threads, not between processes."""
@@ -106,7 +106,7 @@ class S3Place:
 
 @dataclass(kw_only=True)
 class _S3Fields:
-    """A place as `s3_client` wants it: the fields of dagster-aws's `S3Resource`."""
+    """A place with the fields of dagster-aws's `S3Resource`, for `s3_client`."""
 
     endpoint_url: str | None
     region_name: str | None
@@ -154,7 +154,7 @@ class GcsPlace:
             else:
                 client = storage.Client.from_service_account_json(self.credentials_file, project=self.project)
         except (DefaultCredentialsError, OSError, ValueError) as error:
-            # Only its type: a key file's own text could be in the message.
+            # Only the type: the message could quote the key file.
             raise ConfigError(
                 f"{self.url}: no usable Google credentials ({type(error).__name__}). Set "
                 "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`; and set "
@@ -170,14 +170,14 @@ class GcsPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class S3Credentials:
-    """Which variables hold the key id and the secret; None for both: boto3's own chain."""
+    """The variables that have the key id and the secret; None for both: boto3's own chain."""
 
     key_id: str
     secret: str
 
 
 def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
-    """The pair of variables that is set, the write credentials first; None: boto3's chain, AWS_… included.
+    """The pair of variables that is set, write credentials first; None: boto3's chain, including AWS_….
 
     Raises ConfigError naming the missing half of a pair.
     """
@@ -194,7 +194,7 @@ def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
 def s3_endpoint(environment: Mapping[str, str]) -> str | None:
     """DATAPREP_ENDPOINT_URL, else the endpoint of the Cloudflare account R2_DATASET_ACCOUNT_ID, else None."""
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
-        if not _ENDPOINT.fullmatch(endpoint):  # not repeated: what stands before an @ is a secret
+        if not _ENDPOINT.fullmatch(endpoint):  # not repeated: the part before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port], without credentials in it")
         return endpoint
     account = environment.get("R2_DATASET_ACCOUNT_ID")
@@ -208,8 +208,8 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
 
     Raises ConfigError for other URLs.
 
-    `profile` names a profile of boto3's own configuration, which then has the credentials and the endpoint. `reads`
-    says that nothing is to be written, so that a message asks for no more than the keys for that.
+    `profile` names a profile of boto3's own configuration, which then provides the credentials and the endpoint.
+    `reads` says that nothing will be written, so that a message asks only for keys to read.
     """
     if "://" not in url:
         return LocalPlace(root=Path(url).expanduser())
@@ -242,9 +242,9 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
 
 
 def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tuple[str, str]:
-    """The pair of variables to set where none is: of the kind of which the environment has others already.
+    """The pair of variables to set if none is, of the kind that the environment already uses.
 
-    Whoever has set the account or the bucket of R2 is asked for R2's keys, and a reader (`reads`) for those to read.
+    If the account or the bucket of R2 is set, these are R2's keys; for a reader (`reads`), those to read.
     """
     if environment.get("R2_DATASET_ACCOUNT_ID") or environment.get("R2_DATASET_BUCKET_NAME"):
         return READ_PAIR if reads else WRITE_PAIR
@@ -252,7 +252,7 @@ def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tupl
 
 
 def server_between(source: Place, destination: Place) -> tuple[Store, str, str] | None:
-    """The store above both places, with their prefixes in it, where its server can copy between them; else None."""
+    """A store that contains both places, with their prefixes in it, if its server can copy between them; else None."""
     if not isinstance(source, S3Place | GcsPlace) or not isinstance(destination, type(source)):
         return None
     if replace(source, prefix="") != replace(destination, prefix=""):
@@ -262,7 +262,7 @@ def server_between(source: Place, destination: Place) -> tuple[Store, str, str] 
 
 
 def consumer_lines(place: Place) -> list[str]:
-    """The environment of whoever reads from here, with the secrets left to be filled in."""
+    """The environment variables for a reader of this place, with the secrets to be filled in."""
     if isinstance(place, S3Place):
         endpoint = place.endpoint_url or ""
         account = endpoint.removeprefix("https://").removesuffix(".r2.cloudflarestorage.com")

@@ -1,4 +1,4 @@
-"""CRC32C of bytes and files, and of a concatenation from the CRC32Cs of its parts, without their bytes.
+"""CRC32C of bytes and files, and of a concatenation computed from the CRC32Cs of its parts.
 
 A CRC is a polynomial remainder, so appending n bytes multiplies what came before by x^(8n) modulo the polynomial of
 CRC32C (Castagnoli, reflected 0x82F63B78; RFC 3720, B.4). The method is that of zlib's `crc32_combine`, with this
@@ -33,12 +33,12 @@ def crc32c_of_file(path: Path) -> int:
 
 
 def combine(first: int, second: int, second_bytes: int) -> int:
-    """The CRC32C (unsigned) of two byte strings in a row, from theirs; `second_bytes` is the length of the second."""
+    """The CRC32C (unsigned) of two concatenated byte strings, from their CRC32Cs and the length of the second."""
     return _multiply(_power_of_x(8 * second_bytes), first) ^ second
 
 
 def combine_all(parts: Iterable[tuple[int, int]]) -> int:
-    """The CRC32C of any number of byte strings in a row, each given as (CRC32C, length in bytes)."""
+    """The CRC32C of any number of concatenated byte strings, each given as (CRC32C, length in bytes)."""
     total = 0
     for crc, length in parts:
         total = combine(total, crc, length)

@@ -1,6 +1,6 @@
-"""Which URLs a server of data may be reached at: credentials and data travel to it, so not in the clear.
+"""Checks the URLs of data servers: credentials and data are sent to them, so the connection must be encrypted.
 
-A hub, a store that speaks S3, Google's emulator: wherever such a URL comes from, it passes here before it is used.
+Every such URL (of a hub, an S3-compatible store, Google's emulator) is checked here before it is used.
 
 Entry points: :func:`check_endpoint`, :func:`allows_http`.
 """
@@ -14,11 +14,11 @@ from dataprep_assets.errors import ConfigError
 __all__ = ["ALLOW_HTTP", "allows_http", "check_endpoint"]
 
 ALLOW_HTTP = "DATAPREP_ALLOW_HTTP"
-"""The variable that stands for `allow_http: true` where no declaration names the server."""
+"""The variable equivalent to `allow_http: true`, for servers that no declaration names."""
 
 
 def allows_http(environment: Mapping[str, str]) -> bool:
-    """Whether the environment allows servers without TLS; raises ConfigError for a value that is neither yes nor no."""
+    """Whether the environment allows servers without TLS; raises ConfigError for an invalid value."""
     value = environment.get(ALLOW_HTTP, "").lower()
     if value not in ("", "0", "1", "false", "true"):
         raise ConfigError(f"{ALLOW_HTTP}: {value!r} is neither `true` nor `false`")
@@ -29,13 +29,13 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
     """The URL itself; raises ConfigError for one that is not https://host[:port].
 
     Args:
-        url: Of a server, with or without a path.
-        setting: Where the URL stands, for the message: a YAML key or a variable.
-        allow_http: Whether plain HTTP may leave this machine. To loopback it always may.
+        url: The URL of a server, with or without a path.
+        setting: Where the URL was declared, for the message: a YAML key or a variable.
+        allow_http: Whether plain HTTP is allowed beyond this machine. To loopback it always is.
     """
     parts = urlsplit(url)
     if "@" in parts.netloc:
-        # Not repeated: what stands before the @ is a secret.
+        # Not repeated: the part before the @ is a secret.
         raise ConfigError(f"{setting}: it holds credentials; leave only https://host and set them in the environment")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{setting}: {url!r} is not http(s)://host[:port]")

@@ -1,4 +1,4 @@
-"""Files made by the kernel: new names for the same bytes, and concatenations that never pass through Python.
+"""Hard links and concatenations of files made by the kernel, without bytes passing through Python.
 
 Entry points: `concatenate`, `create`, `create_durably`, `fsync_directory`, `boot_id`.
 """
@@ -22,19 +22,19 @@ _CALL_BYTES = 1 << 30
 # A way to move bytes: (source, target, position in source, count) -> bytes moved, at the position of the target.
 _Mover = Callable[[int, int, int, int], int]
 
-# The kernel (or the file system, or the pair of file systems) cannot do it this way; another way may work.
+# Errors that mean that the kernel or file system cannot do it this way; another way may work.
 _UNSUPPORTED = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 
-# Hard links refused: other file system, no permission or no support, too many links, protected_hardlinks.
+# Errors of refused hard links: other file system, no permission or support, too many links, protected_hardlinks.
 _UNLINKABLE = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.EACCES}
 
 
 @lru_cache(maxsize=1)
 def boot_id() -> str | None:
-    """What tells this boot of the machine from others; None where the system has no such thing.
+    """Identifies the current boot of the machine; None if the system has no such id.
 
-    What was written but not synced survives every end of a process, and no crash of the machine: state that names its
-    boot can be believed without the cost of syncing it.
+    Data that were written but not synced survive the end of any process, but not a crash of the machine: state that
+    names its boot can be trusted without the cost of syncing it.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
@@ -53,9 +53,9 @@ def fsync_directory(path: Path) -> None:
 
 @contextmanager
 def create(path: Path) -> Iterator[BinaryIO]:
-    """Open ``path`` as a new file for writing and reading back; remove it again when the block raises.
+    """Open ``path`` as a new file for writing and reading back; remove it again if the block raises.
 
-    Raises FileExistsError when the name is taken: truncating it would also truncate every artifact hard-linked to it.
+    Raises FileExistsError if the file exists: truncating it would also truncate every artifact hard-linked to it.
     """
     with open(path, "x+b") as handle:
         try:
@@ -67,9 +67,9 @@ def create(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def create_durably(path: Path) -> Iterator[BinaryIO]:
-    """Open a draft beside ``path`` that takes its name, synced, when the block ends; it is removed when it raises.
+    """Open a draft that is synced and renamed to ``path`` when the block ends, and removed if the block raises.
 
-    So a file of that name is whole, whatever was killed. What had the name before is replaced.
+    So a file of that name is always complete. An existing file is replaced.
     """
     draft = path.with_name(f"{path.name}.draft")
     try:
@@ -86,8 +86,8 @@ def create_durably(path: Path) -> Iterator[BinaryIO]:
 def concatenate(parts: Sequence[Path], target: Path) -> int:
     """Join files into the new file ``target``, in the order given, without bytes passing through Python.
 
-    One part alone is hard-linked where the file system can; then both names are one inode, and neither may be written
-    in place any more. Otherwise the space is reserved first (so that a full disk fails early) and the kernel copies:
+    A single part is hard-linked if the file system can; then both names are one inode, and must not be written in place
+    any more. Otherwise the space is reserved first (so that a full disk fails early) and the kernel copies:
     ``copy_file_range``, else ``sendfile``, else plain reads and writes. Works for any headerless format.
 
     Returns the size of ``target`` in bytes. Raises FileExistsError when ``target`` exists; raises FormatError when a
@@ -129,12 +129,12 @@ def _append(part: Path, size: int, target: int) -> None:
     with open(part, "rb", buffering=0) as handle:
         source = handle.fileno()
         position = 0
-        # A way that fails or stops short leaves `position` exact, so the next way goes on from there.
+        # A way that fails or stops early leaves `position` exact, so the next way continues from there.
         for move in (_by_copy_file_range, _by_sendfile, _by_read_write):
             position += _move_all(move, source, target, position, size)
             if position == size:
                 break
-        # Longer means another writer is at work, and what was copied may end inside one of its tokens.
+        # A longer file means that another process is writing, and the copy may end within a token.
         if position != size or os.fstat(source).st_size != size:
             raise FormatError(
                 f"{part}: was {size} bytes when the copy began, {os.fstat(source).st_size} now ({position} copied);"

@@ -131,7 +131,7 @@ class GcsStore(Store):
                 return info
         for failures in range(_ROUNDS):
             if failures:
-                # Each at a moment of its own: uploads of the same bytes would go on taking each other's parts away.
+                # Random pauses: uploads of the same bytes would keep removing each other's parts.
                 time.sleep(self._bucket.retry.delay(failures, None))
             upload = Upload(
                 bucket=self._bucket,
@@ -169,7 +169,7 @@ class GcsStore(Store):
                 size=info.bytes,
                 target=target,
                 sha256=sha256 or info.sha256,
-                # The server's own digest, where no SHA-256 is known, and beside one that is.
+                # The server's own digest is compared whether or not a SHA-256 is known.
                 verify=complaint,
                 etag=info.version,
                 label=self._bucket.label(key),

@@ -1,4 +1,4 @@
-"""One bucket's JSON API, one request a method; every failure becomes an error of this project.
+"""One bucket's JSON API, one request per method; every failure becomes an error of this project.
 
 It goes through the session of a `google.cloud.storage.Client` (dagster-gcp's `GCSResource.get_client()`), which brings
 credentials, their renewal and the endpoint, `STORAGE_EMULATOR_HOST` included. It does not go through `Blob`, for three
@@ -6,8 +6,8 @@ reasons seen in google-cloud-storage 3.17: a `Blob` gives a range whole or to a 
 sends an upload in one `sendall`, whose time limit covers the whole body, so that a slow link can never send a large
 part; and its own retries would multiply with ours. Bodies here go out in blocks, each with a time limit of its own.
 
-What may pass raises RetryableError. A precondition that fails raises ConflictError. 401, 403 and a missing bucket raise
-SourceError with what to do. No message repeats what a server answered beyond its status and reason code.
+Temporary failures raise RetryableError. A failed precondition raises ConflictError. 401, 403 and a missing bucket raise
+SourceError with what to do. Messages repeat only the status and reason code of a server's answer.
 """
 
 import base64
@@ -44,7 +44,7 @@ class NoObjectError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """What GCS says of an object: `crc32c` unsigned, `md5` hex (None: composed), `updated` in epoch seconds."""
+    """An object's metadata: `crc32c` unsigned, `md5` hex (None: composed), `updated` in seconds since 1970."""
 
     name: str
     bytes: int
@@ -295,7 +295,10 @@ class _MultipartBody:
 
 @contextmanager
 def network() -> Iterator[None]:
-    """Failures below HTTP. Without the cause in the chain: its text may hold a URL or a provider's words."""
+    """Translate failures below HTTP.
+
+    Their cause is not chained, because its text may contain a URL or a provider's answer.
+    """
     from google.auth.exceptions import GoogleAuthError
     from google.auth.exceptions import TransportError as AuthTransportError
     from requests.exceptions import RequestException
@@ -312,7 +315,7 @@ def network() -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """The names of an error and of what it wraps: `ConnectionError (ConnectionResetError)` says more than one."""
+    """The class names of an error and its cause: `ConnectionError (ConnectionResetError)`."""
     inner: BaseException = error
     while isinstance(following := inner.__cause__ or inner.__context__, BaseException):
         inner = following
@@ -342,7 +345,7 @@ def _demand(response: Any, permission: str, bucket: str) -> None:
 
 
 def _refusal(response: Any) -> tuple[str, str]:
-    """The reason code and the message, in lower case, of an error answer; empty where it has none."""
+    """The reason code and the message, in lower case, of an error answer; empty if it has none."""
     with network():
         content = response.content
     try:
@@ -360,7 +363,7 @@ def _condition(generation: int | None) -> dict[str, str]:
 
 
 def _content_range(headers: Mapping[str, str]) -> tuple[int, int]:
-    """First byte and total size that an answer tells: `bytes 0-9/100`, or the length of a whole object."""
+    """First byte and total size, from an answer's `bytes 0-9/100` or from the length of a whole object."""
     told = headers.get("Content-Range")
     if told is None:
         return 0, _number(headers.get("Content-Length"))

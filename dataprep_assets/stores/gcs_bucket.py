@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Metadata of our objects: the digest of the content, whose temporary it is, and which conditional write made it.
+# Metadata of our objects: the digest of the content, the key of a temporary, and the conditional write that made it.
 DIGEST, KEY, WRITE = "sha256", "dataprep-key", "dataprep-write"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -47,7 +47,7 @@ class GcsBucket:
     def name_of(self, key: str) -> str:
         """The name in the bucket of a key below the prefix.
 
-        Raises ConfigError for one that not every store could hold.
+        Raises ConfigError for a key that is not valid in every store.
         """
         return check_key(self.prefix + check_key(key))
 
@@ -75,7 +75,7 @@ class GcsBucket:
         try:
             return self.retry.run(attempt, label=label, stopped=stopped)
         except SourceError as error:
-            # Answers that no retry cures know the bucket only.
+            # Errors that are not retried name only the bucket.
             raise error if str(error).startswith(label) else SourceError(f"{label}: {error}") from error.__cause__
 
     def get(self, name: str) -> Resource | None:
@@ -132,7 +132,7 @@ class GcsBucket:
         """
         if (made.bytes, made.crc32c) == (size, crc):
             return made
-        # The answer may have been damaged on its way, and not the object.
+        # Only the answer may have been damaged on its way, not the object.
         again = self.get(made.name)
         if again is None or again.generation != made.generation:
             raise TransferError(f"{label}: it was replaced or removed right after it was written. Run again")

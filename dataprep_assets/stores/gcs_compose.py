@@ -31,8 +31,8 @@ def compose(bucket: GcsBucket, sources: Sequence[Resource], key: str, sha256: st
     """
     metadata = {} if sha256 is None else {DIGEST: sha256.lower()}
     for _ in range(2):
-        # A join that timed out may be carried out after its retry; the generation that was pinned is gone then.
-        # Joins in an area of their own tell this from a source that changed: that one spoils them again.
+        # A join that timed out may be carried out after its retry; then the pinned generation is gone. A second
+        # attempt in an area of its own distinguishes this from a source that changed, which would fail again.
         area = f"{bucket.prefix}{UPLOADS}{secrets.token_hex(16)}/"
         with suppress(ConflictError, NoObjectError):
             return bucket.info(concatenate(bucket, sources, key, metadata, area=area))

@@ -1,4 +1,4 @@
-"""Reads from a GCS bucket: ranges of one generation, and streams that go on where they broke.
+"""Reads from a GCS bucket: ranges of one generation, and streams that resume where they broke.
 
 Every request after the first names the generation, so bytes of two versions never mix.
 """
@@ -18,7 +18,7 @@ __all__ = ["Stream", "generation_of", "read_range"]
 def read_range(bucket: GcsBucket, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
     """The bytes [start, stop) of the version that `info` names in this bucket, in one request, in blocks.
 
-    Raises RetryableError for what another try may cure, ConflictError when that version is gone.
+    Raises RetryableError for temporary failures, ConflictError if that version is gone.
     """
     try:
         with bucket.api.media(bucket.name_of(info.key), start, stop, int(info.version)) as answer:
@@ -28,7 +28,7 @@ def read_range(bucket: GcsBucket, info: ObjectInfo, start: int, stop: int) -> It
 
 
 class Stream:
-    """A range read in blocks that goes on, after a failure, from the byte that was reached.
+    """A range read in blocks; after a failure it resumes at the byte that was reached.
 
     Without `stop` it ends with the object; without `generation` its first answer decides which version is read.
     """
@@ -89,7 +89,7 @@ class Stream:
         return True
 
     def _check_empty(self) -> None:
-        """Compare an empty range with the object: a request for no bytes has no answer that describes it."""
+        """Check an empty range against the object itself, because a request for no bytes would not describe it."""
         found = self._bucket.get(self._name)
         if found is None:
             raise self._gone()

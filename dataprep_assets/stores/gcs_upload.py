@@ -1,4 +1,4 @@
-"""Writes of files to a GCS bucket: whole, or in parts that a rerun goes on with.
+"""Writes of files to a GCS bucket: whole, or in parts with which a rerun continues.
 
 A file beyond one part goes up as temporary objects `.uploads/<id>/<n>`, in parallel, and is then composed on the server
 into its key. The id is a digest of key, content digest, size and part size, so a rerun after a kill finds the parts

@@ -1,4 +1,4 @@
-"""Progress of a transfer that may have to be taken back, because its bytes are given up."""
+"""Progress of a transfer that may have to be taken back, because its bytes are discarded."""
 
 import threading
 
@@ -22,5 +22,5 @@ class Given:
                 self._progress(count)
 
     def take_back(self) -> None:
-        """Give up all that was passed on."""
+        """Take back everything that was passed on."""
         self(-self._bytes)

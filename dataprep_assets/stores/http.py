@@ -1,8 +1,8 @@
-"""Objects that a web server serves below a URL, for reading alone: a mirror, a CDN, or a repository on the hub.
+"""Objects that a web server serves below a URL, read-only: a mirror, a CDN, or a repository on the hub.
 
 A key is the rest of the path. The server must answer HEAD, and ranges for files beyond one part. Redirects are followed
-anew for each request, so a signed URL of a storage behind them never grows old; a token goes to the first server
-alone. No message holds more of an answer than its status.
+again for each request, so signed URLs behind them never expire; a token is sent to the first server only. Messages
+contain only the status of an answer.
 
 Entry point: :class:`HttpStore`; `hub_url` for `hf://` addresses.
 """
@@ -34,8 +34,8 @@ _RETRY = RetryPolicy()
 def hub_url(address: str, environment: Mapping[str, str]) -> str:
     """The URL of `hf://[datasets/]organization/name[@revision][/folder]`: of a dataset's files, or of a model's.
 
-    The hub is HF_ENDPOINT of `environment`, else https://huggingface.co; the revision `main` unless given. ConfigError
-    for an address without a name.
+    The hub is HF_ENDPOINT of `environment`, else https://huggingface.co; the revision `main` unless given. Raises
+    ConfigError for an address without a name.
     """
     parts = urlsplit(address)
     names = [name for name in f"{parts.netloc}{parts.path}".split("/") if name]
@@ -52,14 +52,14 @@ class HttpStore(Store):
     """See the module. `base` is the URL of the folder, without a query.
 
     Args:
-        base: `https://host/folder`; `http://` on this machine alone, unless `allow_http`.
+        base: `https://host/folder`; `http://` only on this machine, unless `allow_http`.
         token: Sent as `Authorization: Bearer …` to the host of `base`.
-        token_name: The variable that messages name where access is refused.
-        allow_http: Whether plain HTTP may leave this machine.
-        retry: Of each request.
-        workers: Ranges of a download at once.
-        range_bytes: The largest of them.
-        timeout_seconds: Of each connect, and of each wait for bytes.
+        token_name: The variable that messages name if access is refused.
+        allow_http: Whether plain HTTP is allowed beyond this machine.
+        retry: Retry policy of each request.
+        workers: Number of parallel ranges of a download.
+        range_bytes: Largest size of a range.
+        timeout_seconds: Time limit of each connect, and of each wait for bytes.
     """
 
     def __init__(
@@ -196,7 +196,10 @@ class HttpStore(Store):
                 yield block
 
     def _opened(self, method: str, key: str, headers: Mapping[str, str]) -> Any:
-        """The answer; raises FileNotFoundError for 404, RetryableError for what may pass, SourceError for a refusal."""
+        """The answer.
+
+        Raises FileNotFoundError for 404, RetryableError for temporary failures, SourceError for a refusal.
+        """
         label = self._label(key)
         url = f"{self._base}/{quote(key)}"
         request = urllib.request.Request(url, method=method, headers={"Accept-Encoding": "identity", **headers})
@@ -240,7 +243,7 @@ _OPENER = urllib.request.build_opener(_SameMethod())
 
 
 def _version(headers: Any, size: int) -> str:
-    """What names the present content of an object: its ETag, else its time of change; its size where there is none."""
+    """Identifies the present content of an object: its ETag, else its modification time, else its size."""
     found = headers.get("ETag") or headers.get("Last-Modified") or ""
     return f"{found.removeprefix('W/').strip(chr(34))}" or f"{size} bytes"
 

@@ -3,11 +3,11 @@
 An object is written as `.uploads/<random>/<key>`, synced, and then renamed (or, where none may be there yet, linked) to
 its path, so a reader sees the old object, or the new one, or none. Its writer holds a kernel lock on that folder: a
 sweep removes what no living process writes. Every rename happens under one lock of the store, which makes `if_version`
-a comparison and an exchange in one.
+an atomic compare-and-swap.
 
-The version names inode, size and time of change. The store gives each file that it writes a time of its own, because
-the kernel's clock stands still for milliseconds and inodes are used again at once. Symbolic links are followed as long
-as they stay inside the folder.
+The version consists of inode, size and modification time. The store gives each file that it writes a unique time,
+because the kernel's clock has a resolution of milliseconds and inodes are reused at once. Symbolic links are followed
+if they stay inside the folder.
 
 Entry point: :class:`LocalStore`.
 """
@@ -47,7 +47,7 @@ _COPY_BLOCK = 4 * 1024 * 1024
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
-# Hard links are not for every file system.
+# Errors of file systems without hard links.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -166,7 +166,7 @@ class LocalStore(Store):
         swept = 0
         with _translated(self._root), self._locked():
             for area in self._areas():
-                # A living writer's files come and go while one looks.
+                # Files of a living writer appear and disappear meanwhile.
                 if _is_held(area):
                     continue
                 inside = [path for path in area.rglob("*") if path.is_file()]
@@ -214,7 +214,7 @@ class LocalStore(Store):
                     raise IntegrityError(f"{path}: it has {size} bytes, bytes up to {max(start, stop)} were asked for")
                 while start < stop:
                     block = os.pread(file.fileno(), min(_BLOCK, stop - start), start)
-                    # A file that is replaced stays as it was opened; only one that is written in place changes.
+                    # A replaced file stays readable as opened; only a file written in place changes.
                     if not block or _version(os.fstat(file.fileno())) != opened:
                         raise ConflictError(f"{path}: something writes to this file in place while it is read")
                     start += len(block)
@@ -231,7 +231,7 @@ class LocalStore(Store):
 
     @contextmanager
     def _temporary(self, key: str) -> Iterator[Path]:
-        """A name for the object to be made, in a folder that is gone afterwards."""
+        """A temporary name for the object, in a folder that is removed afterwards."""
         area = self._root / UPLOADS / secrets.token_hex(16)
         temporary = area / key
         with _translated(self.path(key)):
@@ -261,13 +261,13 @@ class LocalStore(Store):
             return _existing(key, path)
 
     def _make_folders(self, folder: Path) -> Sequence[Path]:
-        """Make it and its parents; the folders whose entries changed."""
+        """Create a folder and its parents; returns the folders whose entries changed."""
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         return [parent.parent for parent in missing]
 
     def _prune(self, folder: Path) -> None:
-        """Remove folders that became empty: a bucket has none, and one would be in the way of a file of its name."""
+        """Remove folders that became empty: a bucket has no folders, and they would block files of the same name."""
         while folder != self._root:
             try:
                 folder.rmdir()
@@ -295,7 +295,7 @@ def _version(status: os.stat_result) -> str:
 
 
 def _info(key: str, path: Path) -> ObjectInfo | None:
-    """The object, or None: also where a folder has its name, or a file the name of one of its folders."""
+    """The object, or None: also if its path is a folder, or if one of its parents is a file."""
     if not path.is_file():
         return None
     try:
@@ -313,7 +313,7 @@ def _existing(key: str, path: Path) -> ObjectInfo:
 
 
 def _link(temporary: Path, path: Path) -> bool:
-    """Give the file its name unless the name is taken, by the kernel's own decision where it can."""
+    """Give the file its name unless that is taken; atomic in the kernel if the file system has hard links."""
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -326,7 +326,7 @@ def _link(temporary: Path, path: Path) -> bool:
 
 
 def _changed(paths: Sequence[Path]) -> float:
-    """When the youngest of them changed, in seconds since the epoch; 0 when none is left."""
+    """The latest modification time, in seconds since 1970; 0 if no file is left."""
     times = [0.0]
     for path in paths:
         try:
@@ -337,15 +337,15 @@ def _changed(paths: Sequence[Path]) -> float:
 
 
 def _finish(file: BinaryIO) -> None:
-    """Make a new file durable, with a time of change that no earlier file of its inode can have."""
-    # One that shares its inode with another object must not change that object's version.
+    """Make a new file durable, with a modification time that no earlier file with its inode can have."""
+    # A file that shares its inode with another object must not change that object's version.
     if os.fstat(file.fileno()).st_nlink == 1:
         os.utime(file.fileno(), ns=(time.time_ns(), time.time_ns()))
     os.fsync(file.fileno())
 
 
 def _hold(area: Path) -> int:
-    """A descriptor that keeps the folder from being swept until it is closed, by a kill at the latest."""
+    """A descriptor that keeps the folder from being swept until it is closed, at the latest when the process ends."""
     descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
@@ -364,7 +364,7 @@ def _is_held(area: Path) -> bool:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """The operating system's errors in this project's words."""
+    """Translate the operating system's errors into this project's."""
     try:
         yield
     except DataprepError:

@@ -1,7 +1,7 @@
-"""Locks of files that are asked for without waiting, and the files themselves, in folders that several people write.
+"""File locks that are tried without waiting, and safe opening of files in folders that several users can write.
 
-The kernel releases a lock when its process ends, however it ends. A file of this project's own making (a lock, a
-part, a draft) has a name that others can foresee: what lies there may be a link that somebody planted.
+The kernel releases a lock when its process ends, however it ends. A file of this project's own (a lock, a part, a
+draft) has a predictable name, so somebody may have planted a link there.
 
 Entry points: :func:`try_lock`, :func:`own_file`, :func:`refuse_link`.
 """
@@ -21,9 +21,9 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
-    """Whether the exclusive lock of an open file was free, and is held now.
+    """Try to take the exclusive lock of an open file; returns whether it is held now.
 
-    Some network file systems have no locks: OSError there if one is `required`, else it counts as free.
+    Some network file systems have no locks: then raises OSError if a lock is `required`, else returns True.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,12 +36,12 @@ def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
 
 
 def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
-    """Open a file of the project's own making; an `opener` of `open`, or `os.open`, of whose `mode` the umask takes.
+    """Open a file of the project's own; usable as `opener` of `open`, or like `os.open` (`mode` is before the umask).
 
-    Raises IntegrityError where a link, or anything but a regular file, has its name: neither is followed or written.
+    Raises IntegrityError if its name is a link or not a regular file: that is neither followed nor written.
     """
     try:
-        # Not blocking: to open a pipe would wait for its other end.
+        # Non-blocking, because opening a pipe would wait for its other end.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
@@ -54,7 +54,7 @@ def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int
 
 
 def refuse_link(folder: Path) -> None:
-    """Raise IntegrityError where a link has the name of a folder of the project's own making."""
+    """Raise IntegrityError if the path of a folder of the project's own is a link."""
     if folder.is_symlink():
         raise _planted(folder)
 

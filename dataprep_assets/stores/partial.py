@@ -1,10 +1,10 @@
-"""Owns what an unfinished download leaves on disk: ``<target>.part`` (preallocated) and ``<target>.part.json``.
+"""The files of an unfinished download: ``<target>.part`` (preallocated) and ``<target>.part.json``.
 
 The second file, the sidecar, says which parts of the first are complete. Three rules make a kill at any instant
 harmless:
 
-* the sidecar names a part only when its bytes are written. Those that are synced as well are believed always, the
-  others only within the boot that wrote them: a kill loses none of them, a crashed machine may;
+* the sidecar names a part only when its bytes are written. Synced parts are always trusted, others only within the
+  boot that wrote them: a kill loses none of them, a crash of the machine may;
 * one process at a time owns a ``.part`` (a kernel lock, which a killed owner cannot leave behind);
 * the sidecar belongs to whoever owns the ``.part``, and is removed before it.
 
@@ -40,7 +40,7 @@ __all__ = [
     "write_sidecar",
 ]
 
-# How long a second process waits for the first one to finish the same file, and how often it looks, in seconds.
+# How long a second process waits for the first one to finish the same file, and how often it checks, in seconds.
 _LOCK_SECONDS = 3600.0
 _POLL_SECONDS = 0.05
 
@@ -90,7 +90,7 @@ def owned_part(part: Path, label: str, stopped: Callable[[], bool]) -> Iterator[
         descriptor = own_file(part, os.O_RDWR | os.O_CREAT)
         try:
             # The previous owner may have renamed or removed the file between our open and our lock.
-            # Where the file system has no locks, the digest still decides what gets the target's name.
+            # Without locks in the file system, the digest still decides which bytes get the target's name.
             if try_lock(descriptor, required=False) and _is_same_file(descriptor, part):
                 yield descriptor, waited
                 return
@@ -142,9 +142,9 @@ def write_sidecar(
 
 
 def read_sidecar(sidecar: Path, size: int, etag: str | None, part_bytes: int) -> set[int]:
-    """The indexes of the finished parts; empty when the sidecar cannot be read or speaks of something else.
+    """The indices of the finished parts; empty if the sidecar cannot be read or does not match.
 
-    It must be of an object of the same ``size`` (bytes) and version (``etag``), cut into parts of ``part_bytes``.
+    It must be for an object of the same ``size`` (bytes) and version (``etag``), cut into parts of ``part_bytes``.
     """
     try:
         state = json.loads(sidecar.read_text(encoding="utf-8"))
@@ -171,7 +171,7 @@ def allocate(descriptor: int, size: int, part: Path, label: str) -> None:
     if size == 0:
         return
     held = os.fstat(descriptor).st_blocks * 512
-    # Asked first, because an allocation that fails may fill the disk under everybody else for a moment.
+    # Checked first, because a failing allocation may fill the disk for everybody for a moment.
     if size - held > shutil.disk_usage(part.parent).free:
         raise no_space(part, size - held, label)
     if not hasattr(os, "posix_fallocate"):
@@ -190,7 +190,7 @@ def allocate(descriptor: int, size: int, part: Path, label: str) -> None:
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether the file system refused a write for want of space or quota."""
+    """Whether the file system refused a write for lack of space or quota."""
     return error.errno in _NO_SPACE
 
 

@@ -17,11 +17,11 @@ def download_pinned(
     label: str,
     progress: Progress | None,
 ) -> ObjectInfo:
-    """`fetch` the version that `head` finds; when it raises ConflictError, give up its bytes and look again.
+    """`fetch` the version that `head` finds; if that raises ConflictError, discard its bytes and ask again.
 
     Returns the object with its SHA-256, which `fetch` returns.
 
-    `label` names the object in messages; `progress` gets the bytes fetched, negative when they are given up.
+    `label` names the object in messages; `progress` gets the number of bytes fetched, negative if they are discarded.
 
     Raises MissingArtifactError when there is no object, TransferError when it was replaced in every one of 3 tries.
     """

@@ -1,4 +1,4 @@
-"""Owns groups of transfers: threads that work through a list of items, and end together at the first error.
+"""Groups of transfers: threads that work through a list of items, and end together at the first error.
 
 Entry points: :func:`run_all` and :func:`map_all`.
 """
@@ -28,7 +28,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         try:
             fetch(item)
         except BaseException:
-            # Here and not by the thread that waits: until that one runs, the others would begin more items.
+            # Set here and not by the waiting thread: until that one runs, the others would begin more items.
             stop.set()
             raise
 
@@ -41,7 +41,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
     errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
-    # Files that were stopped because of another one complain too; the reader needs the cause.
+    # Items that were stopped because of another one raise too; the cause is what matters.
     causes = [error for error in errors if not isinstance(error, StoppedError)]
     for error in causes or errors:
         raise error

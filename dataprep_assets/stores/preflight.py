@@ -1,7 +1,7 @@
 """Tries everything that a store must be able to do, on a scratch prefix that is removed, before a long job needs it.
 
-Each step says what it proves and, when it fails, what to fix. Nothing shown holds a secret: the stores' own errors
-never repeat what a server answered beyond its code.
+Each step says what it proves and, if it fails, what to fix. The output contains no secrets: errors of stores repeat
+only the code of a server's answer.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
 SCRATCH = ".dataprep-preflight/"
 _BIG_BYTES = 17 << 20
-"""More than one part of an upload."""
+"""Size of an upload with more than one part."""
 _READ_BYTES = 1 << 20
 
 
@@ -30,7 +30,7 @@ class Step:
 
     @property
     def ok(self) -> bool:
-        """Whether it did what it should."""
+        """Whether the step succeeded."""
         return self.tried and not self.error
 
 
@@ -54,9 +54,9 @@ def preflight(store: Store) -> Iterator[Step]:
 
 
 def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Step]:
-    """Try what a reader needs, on an object that is there; nothing is written.
+    """Try what a reader needs, on an existing object; nothing is written.
 
-    ``known`` are keys of which one may be there, looked for first, because a place may refuse to be listed.
+    ``known`` are keys that may exist, tried first, because a place may refuse to be listed.
     """
     found: list[ObjectInfo] = []
 
@@ -89,7 +89,7 @@ def _tried(name: str, do: Callable[[], str | None]) -> Step:
 
 
 class _Trial:
-    """The steps, on objects below one prefix. Each returns what is wrong, or nothing."""
+    """The steps, on objects below one prefix. Each returns what is wrong, or None."""
 
     def __init__(self, store: Store, scratch: str, folder: Path) -> None:
         self._store, self._scratch, self._folder = store, scratch, folder
@@ -98,7 +98,7 @@ class _Trial:
         self._put_info: ObjectInfo | None = None
 
     def steps(self) -> Iterator[tuple[str, set[str], Callable[[], str | None]]]:
-        """Name, what it needs, and what to do."""
+        """The steps in order: name, the steps that it needs, and the function."""
         yield "credentials and list", set(), self._list
         yield "put", {"credentials and list"}, self._put
         yield "range read back", {"put"}, self._read

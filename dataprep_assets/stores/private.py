@@ -1,8 +1,8 @@
-"""Files that their owner alone may read: what is written of a sensitive dataset.
+"""Files that only their owner can read: those of a sensitive dataset.
 
-Everything that this project, a library or Dagster writes inside of `private_files` is made closed: folders 0700, files
-0600. It is the process's umask, because a mode that is set after a file was made comes too late, and a library that
-writes a file does not ask. Modes that are set on purpose are never wider than what the umask left (`placing`,
+Everything that this project, a library or Dagster writes inside of `private_files` is private: folders 0700, files
+0600. This uses the process's umask, because a mode that is set after a file was created comes too late, and libraries
+create files by themselves. Modes that are set explicitly are never wider than what the umask left (`placing`,
 `integrity.copies`).
 
 Entry points: `private_files`, `privately`, `are_private`, `closed_folder`, `open_to_others`.
@@ -35,14 +35,14 @@ OTHERS = 0o077
 
 _lock = threading.Lock()
 _entered: list[int] = []
-"""A umask for each `private_files` that is entered: the one before the first, which the last to leave puts back."""
+"""The umask before each active `private_files`; the last one to leave restores the first."""
 
 
 @contextmanager
 def private_files(wanted: bool = True) -> Iterator[None]:
-    """Make files and folders that their owner alone may read, in all threads of this process; no-op unless `wanted`.
+    """Create files and folders that only their owner can read, in all threads of this process; no-op unless `wanted`.
 
-    Processes that are started meanwhile inherit it. While several threads are inside, what others write is closed too.
+    Processes started meanwhile inherit it. While a thread is inside, files of other threads are private too.
     """
     if not wanted:
         yield
@@ -61,7 +61,7 @@ def private_files(wanted: bool = True) -> Iterator[None]:
 
 
 def privately(items: Iterable[T], wanted: bool = True) -> Iterator[T]:
-    """The same items, each made inside of `private_files`; whoever takes them is outside of it."""
+    """Yield the same items, each produced inside of `private_files`; the consumer is outside of it."""
     iterator = iter(items)
     while True:
         with private_files(wanted):
@@ -73,15 +73,15 @@ def privately(items: Iterable[T], wanted: bool = True) -> Iterator[T]:
 
 
 def are_private() -> bool:
-    """Whether what is written now is made private."""
+    """Whether files written now are private."""
     return bool(_entered)
 
 
 def closed_folder(folder: Path) -> None:
-    """Make a folder that its owner alone may enter, whatever the umask, and its parents, too; close one that is there.
+    """Create a folder that only its owner can enter, whatever the umask, with its parents; restrict an existing folder.
 
-    Parents that are there stay as they are. For a process that is not the project's own, whose umask is not ours to
-    change. Raises ConfigError for an open folder of another user.
+    Existing parents stay as they are. For processes that are not the project's own, whose umask must not be changed.
+    Raises ConfigError for an open folder of another user.
     """
     for parent in reversed(folder.parents):
         parent.mkdir(mode=0o700, exist_ok=True)
@@ -99,9 +99,9 @@ def closed_folder(folder: Path) -> None:
 
 
 def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
-    """What below `root`, itself included, others than its owner may read, write or enter, with its permissions.
+    """Paths at or below `root` that anybody but the owner can read, write or enter, with their permissions.
 
-    Links are not followed. What disappears meanwhile is left out.
+    Links are not followed. Files that disappear meanwhile are left out.
     """
     try:
         kind = root.lstat()
@@ -123,5 +123,5 @@ def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def within_closed_folder(path: Path) -> bool:
-    """Whether others cannot come to what is below `path`: it, or a folder above it, is its owner's alone."""
+    """Whether others cannot reach `path`, because it or a folder above it is restricted to its owner."""
     return any(not folder.stat().st_mode & OTHERS for folder in (path, *path.absolute().parents) if folder.is_dir())

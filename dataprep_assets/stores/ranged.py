@@ -1,4 +1,4 @@
-"""Owns the project's one resumable ranged download.
+"""The project's only resumable ranged download.
 
 A download writes beside its target, into ``<target>.part`` (see :mod:`dataprep_assets.stores.partial`). Two rules make
 a kill at any instant harmless:
@@ -46,7 +46,7 @@ __all__ = ["PART_BYTES", "digest_file", "download"]
 
 PART_BYTES = 32 * 1024 * 1024
 
-# How often the waiting thread looks at its workers and stop events, in seconds.
+# How often the waiting thread checks its workers and stop events, in seconds.
 _POLL_SECONDS = 0.05
 # How many bytes a crash of the machine may cost; a sync for every part would cost more than the network.
 _SYNC_BYTES = 1 << 30
@@ -99,7 +99,7 @@ def download(
     is tried. ``sha256`` (hex) and ``git_sha1`` (a git blob id) are verified when given. ``verify`` may check more: it
     gets the complete file, not yet under its name, and its SHA-256, and returns a complaint or "". ``etag`` names the
     version of the object: parts of another version are never resumed. ``progress`` gets the number of bytes newly known
-    to be on disk (resumed ones included, negative when bytes are given up), one call at a time; what it raises ends
+    to be on disk (resumed ones included, negative for discarded ones), one call at a time; an exception of it ends
     the transfer. ``stop`` ends it early from another thread.
 
     Raises TransferError (budget spent, disk full, stopped) and CorruptSourceError (wrong digest twice). After an error
@@ -116,10 +116,10 @@ def download(
             return digest
         finished = read_sidecar(sidecar, size, etag, part_bytes) if os.fstat(descriptor).st_size == size else set()
         if not finished:
-            # A sidecar that speaks of other bytes must be gone before this run writes its first one.
+            # A sidecar of other bytes must be gone before this run writes its first one.
             sidecar.unlink(missing_ok=True)
         else:
-            sync_data(descriptor)  # what an earlier run left counts as synced from here on
+            sync_data(descriptor)  # bytes of an earlier run count as synced from here on
         transfer = _Transfer(
             read_range=read_range,
             size=size,
@@ -141,7 +141,7 @@ def download(
             digest = _fetch_verified(transfer, sha256=sha256, git_sha1=git_sha1, verify=verify)
             os.fsync(descriptor)
         except BaseException:
-            # Also on KeyboardInterrupt: a preallocated file without a single finished part is only debris.
+            # Also on KeyboardInterrupt: a preallocated file without a finished part is of no use.
             if not transfer.finished:
                 remove_partial(target)
             raise
@@ -254,7 +254,7 @@ class _Transfer:
         label = f"{self.label}, bytes {start}-{end - 1}"
 
         def attempt() -> None:
-            # A retry goes on from the byte that the last attempt reached: the whole file's digest covers both.
+            # A retry continues at the byte that the last attempt reached: the whole file's digest covers both.
             nonlocal reached
             body = self.read_range(reached, end)
             try:
@@ -325,7 +325,7 @@ class _Transfer:
         return sum(min(self.part_bytes, self.size - index * self.part_bytes) for index in self.finished)
 
     def forget(self) -> None:
-        """Give up every byte fetched so far."""
+        """Discard every byte fetched so far."""
         self.report(-self.finished_bytes())
         self.finished.clear()
         self.synced.clear()
@@ -339,7 +339,7 @@ def _fetch_verified(
     git_sha1: str | None,
     verify: Callable[[Path, str], str] | None,
 ) -> str:
-    """Fetch, verify, and on a wrong digest fetch everything once more; returns the SHA-256."""
+    """Fetch and verify; if the digest is wrong, fetch everything once more. Returns the SHA-256."""
     transfer.report(transfer.finished_bytes())
     complaint = ""
     for _ in range(2):

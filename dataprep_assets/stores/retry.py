@@ -1,4 +1,4 @@
-"""Owns how every network call of this project is tried again: which failures, how often, after which wait.
+"""How every network call of this project is retried: after which failures, how often, with which pauses.
 
 Entry points: :class:`RetryPolicy`, :class:`RetryableError` (raised by what may succeed on another try),
 :class:`StoppedError` and :func:`parse_retry_after`.
@@ -21,12 +21,12 @@ __all__ = ["RetryPolicy", "RetryableError", "StoppedError", "parse_retry_after"]
 
 T = TypeVar("T")
 
-# How often a waiting thread looks whether it was stopped, in seconds.
+# How often a waiting thread checks whether it was stopped, in seconds.
 _POLL_SECONDS = 0.05
 
 
 class RetryableError(Exception):
-    """A failure that another try may cure.
+    """A failure that may be temporary.
 
     ``cause`` is what the final error says when all attempts have failed; ``retry_after`` is how many seconds the server
     asks to wait, from :func:`parse_retry_after`.
@@ -39,13 +39,13 @@ class RetryableError(Exception):
 
 
 class StoppedError(TransferError):
-    """The transfer was told to stop; another error, or the caller, says why."""
+    """The transfer was stopped; another error, or the caller, says why."""
 
 
 def parse_retry_after(value: str | None, *, now: float | None = None) -> float | None:
     """Seconds to wait for a ``Retry-After`` header (RFC 9110, 10.2.3: delay-seconds or HTTP-date); None if unreadable.
 
-    ``now`` is seconds since the epoch. A date in the past gives 0.
+    ``now`` is in seconds since 1970. A date in the past gives 0.
     """
     if value is None or not value.strip():
         return None
@@ -93,14 +93,14 @@ class RetryPolicy:
         ceiling = min(self.max_seconds, self.base_seconds * 2.0 ** min(failures - 1, 64))
         if retry_after is None:
             return random.uniform(ceiling / 2, ceiling)
-        # Never earlier than asked; spread out, because every worker was told the same moment.
+        # Never earlier than asked; spread out, because every worker was given the same time.
         return retry_after + random.uniform(0, self.base_seconds)
 
     def run(self, attempt: Callable[[], T], *, label: str, stopped: Callable[[], bool] = lambda: False) -> T:
         """Call ``attempt`` until it returns; again after each :class:`RetryableError`, at most ``attempts`` times.
 
         ``label`` names the call in messages; a wait ends early once ``stopped()`` is true, with StoppedError. Raises
-        Raises TransferError with the label, the last cause and the attempts made. Any other error passes through.
+        TransferError with the label, the last cause and the attempts made. Any other error passes through.
         """
         for failures in range(1, self.attempts + 1):
             try:

@@ -6,7 +6,8 @@ that MD5, and the finished object's ETag with the MD5 of the MD5s. A rerun finds
 ListMultipartUploads and ListParts, and sends only the parts whose size and MD5 are not those of the file; no state is
 kept on this side. R2 wants all parts but the last equal: they always are.
 
-**Compose** copies ranges on the server; what has to go through the client is counted in `client_bytes` (`s3_compose`).
+**Compose** copies ranges on the server; bytes that have to go through the client are counted in `client_bytes`
+(`s3_compose`).
 
 **Conditional writes** (`if_absent`, `if_version`) need a store that knows `If-None-Match` and `If-Match` on PutObject:
 AWS S3, R2 and MinIO do; OpenStack Swift refuses `If-Match` (501, a ConfigError here). A store that ignores the headers
@@ -222,7 +223,7 @@ class S3Store(Store):
         self._bucket.remove(key)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
-        # Some stores round the time of an upload up: without a limit of age there is nothing to compare.
+        # Some stores round up the time of an upload: without an age limit there is nothing to compare.
         latest = datetime.now(UTC).timestamp() - older_than_seconds if older_than_seconds else math.inf
         swept = 0
         for upload in self._bucket.unfinished(self._bucket.prefix + prefix):

@@ -1,9 +1,9 @@
-"""Owns how an S3 client is made and what its errors mean.
+"""How S3 clients are made, and what their errors mean.
 
 boto3's own retries are off: `standard` mode does not retry 429 TooManyRequests, knows no Retry-After and starts a body
 over. Its default checksums are off too: R2 and older stores refuse them, over TLS only, as aws-chunked trailers.
 
-No message repeats more of a store's answer than status and code: an error's text can hold key ids and signatures.
+Messages repeat only status and code of a store's answer: an error's text can contain key ids and signatures.
 
 Entry points: :func:`s3_client_config`, :func:`s3_client`, :func:`translated`, :class:`RefusedError`, :func:`explained`.
 """
@@ -40,7 +40,7 @@ READ_SECONDS = 60.0
 CONNECTIONS = 32
 
 _RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
-# Stores say some of these with a status that would not tell: RequestTimeout is a 400, a lost digest too.
+# Stores send some of these with a misleading status: RequestTimeout is a 400, and so is a lost digest.
 _RETRY_CODES = {
     "BadDigest",
     "ConditionalRequestConflict",
@@ -58,7 +58,7 @@ _RETRY_CODES = {
 
 
 class S3Settings(Protocol):
-    """What dagster-aws's `S3Resource` knows: the fields that :func:`s3_client` reads."""
+    """The fields of dagster-aws's `S3Resource` that :func:`s3_client` reads."""
 
     use_unsigned_session: bool
     region_name: str | None
@@ -80,7 +80,7 @@ class CredentialNames:
 
 
 class RefusedError(Exception):
-    """An answer that no retry cures. `code` is the one in the answer, or the status where there is none."""
+    """A definite refusal, which is not retried. `code` is the one in the answer, else the status."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(f"HTTP {status}, {code}")
@@ -152,11 +152,11 @@ def s3_client(settings: S3Settings, config: Any = None, *, allow_http: bool = Fa
             "`aws configure list-profiles` names those that are"
         ) from None
     except (BotoCoreError, ValueError) as error:
-        # Only its type: a credential process's own words could be in the text.
+        # Only the type: the text could contain the output of a credential process.
         raise ConfigError(
             f"boto3 cannot make a client ({type(error).__name__}). Check the endpoint, the region and the profile"
         ) from None
-    # Also one that boto3's own chain named: AWS_ENDPOINT_URL, or a profile.
+    # Also an endpoint of boto3's own chain: AWS_ENDPOINT_URL, or a profile.
     check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=allow_http)
     return client
 
@@ -164,7 +164,7 @@ def s3_client(settings: S3Settings, config: Any = None, *, allow_http: bool = Fa
 def _session(profile: str | None) -> Any:
     """A botocore session of its own, because sessions are not safe to share.
 
-    Only botocore's descriptions of the services are shared: reading them takes six times as long as all the rest.
+    Only botocore's descriptions of the services are shared: reading them takes six times as long as everything else.
     """
     import botocore.session
 

@@ -1,4 +1,4 @@
-"""One bucket of an S3 store, one request a method: named, retried, and explained when it is refused.
+"""One bucket of an S3 store, one request per method: named, retried, and explained if it is refused.
 
 Entry point: :class:`S3Bucket`, on which the modules beside it build uploads, downloads and copies.
 """
@@ -47,7 +47,7 @@ class S3Bucket:
         return f"s3://{self.name}/{self.prefix}".rstrip("/")
 
     def key_of(self, key: str) -> str:
-        """The key in the bucket; raises ConfigError for one that not every store could hold."""
+        """The key in the bucket; raises ConfigError for a key that is not valid in every store."""
         return check_key(self.prefix + check_key(key))
 
     def label(self, key: str) -> str:
@@ -96,8 +96,8 @@ class S3Bucket:
         try:
             return self.tried(partial(self.attempt, "head_object", label, request), label)
         except RefusedError as refused:
-            # A HEAD's answer is a status and no more. Whose fault it is (the key's, the bucket's, the credentials'),
-            # a request whose answer has a body tells.
+            # The answer to HEAD is only a status. A request whose answer has a body shows the cause (the key, the
+            # bucket, the credentials).
             if refused.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 raise self.explained(refused, label) from None
@@ -128,7 +128,7 @@ class S3Bucket:
         )
 
     def blocks(self, answer: Mapping[str, Any], label: str) -> Iterator[bytes]:
-        """The body of a GET's answer. Raises RetryableError where it ends early."""
+        """The body of a GET's answer. Raises RetryableError if it ends early."""
         body = answer["Body"]
         try:
             while True:
@@ -143,12 +143,12 @@ class S3Bucket:
     def pages(self, operation: str, field_name: str, label: str, **request: Any) -> Iterator[Mapping[str, Any]]:
         """The items of the listing `operation`, page by page.
 
-        `field_name` is where its answer holds them, `label` names the listing in messages.
+        `field_name` is the answer's field with the items, `label` names the listing in messages.
         """
 
         def attempt() -> Mapping[str, Any]:
             page = self.attempt(operation, label, request)
-            # An empty body is parsed without complaint, and would be a listing of nothing.
+            # An empty body is parsed without an error, and would look like an empty listing.
             if "IsTruncated" not in page:
                 raise RetryableError("the answer is not a listing")
             return page
@@ -173,7 +173,7 @@ class S3Bucket:
         self.call("delete_object", self.label(key), answers={"NoSuchKey"}, Key=self.key_of(key))
 
     def remove_quietly(self, key: str) -> None:
-        """Remove an object that is wrong; a warning where that fails, because its error is raised anyway."""
+        """Remove a wrong object; only warn if that fails, because the caller raises an error anyway."""
         try:
             self.remove(key)
         except DataprepError as error:
@@ -199,12 +199,12 @@ class S3Bucket:
         return {part["PartNumber"]: (part["Size"], etag_of(part)) for part in listed}
 
     def abort(self, name: str, upload: str) -> None:
-        """Give an upload up; no error when it is gone."""
+        """Abort an upload; no error if it is gone."""
         label = f"end of an unfinished upload of s3://{self.name}/{name}"
         self.call("abort_multipart_upload", label, answers={"404"}, Key=name, UploadId=upload)
 
     def abort_quietly(self, name: str, upload: str) -> None:
-        """Give an upload up; a warning where that fails, because a sweep will."""
+        """Abort an upload; only warn if that fails, because a sweep will do it."""
         try:
             self.abort(name, upload)
         except DataprepError as error:
@@ -212,7 +212,7 @@ class S3Bucket:
 
 
 def _stop_redirecting_bucket_heads(client: Any) -> None:
-    """Keep boto3 from asking for ever where a bucket is.
+    """Keep boto3 from looking for a bucket's region forever.
 
     Its redirector (botocore 1.4x, `S3RegionRedirectorv2.get_bucket_region`) answers a redirect with HeadBucket, and
     would answer a redirect of that with another one, until Python's stack is full.
@@ -225,7 +225,7 @@ def _stop_redirecting_bucket_heads(client: Any) -> None:
 
 
 def _following(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a listing goes on. Stores leave the markers of uploads out; the last item then says it."""
+    """Where a listing continues. Some stores leave out the markers of uploads; then the last item is used."""
     if operation == "list_objects_v2":
         token = page.get("NextContinuationToken")
         return {"ContinuationToken": token} if token else {}

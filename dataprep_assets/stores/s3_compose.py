@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class Composer:
-    """Makes objects of a bucket out of others of it. `client_bytes` counts what it sent through the client."""
+    """Makes objects of a bucket from others in it. `client_bytes` counts the bytes sent through the client."""
 
     def __init__(self, bucket: S3Bucket, *, workers: int, equal_parts: bool, copy_bytes: int) -> None:
         self._bucket = bucket
@@ -64,7 +64,7 @@ class Composer:
         """Copy an object, its metadata too; see `Store.copy`."""
         answer = self._bucket.require(source)
         found = self._bucket.info(source, answer)
-        # The same cut as the source's gives the same ETag.
+        # Cut like the source, so that the ETag is the same.
         cut = cut_of(self._bucket, found)
         step = cut.part_bytes if cut else (self._copy_bytes if found.bytes > self._copy_bytes else None)
         if step is None:
@@ -80,7 +80,7 @@ class Composer:
         key: str,
         metadata: Mapping[str, str],
     ) -> ObjectInfo:
-        """A new object of pieces of others."""
+        """Make a new object from pieces of others."""
         lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
         metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _cut_metadata(lengths)
         complaint = ""
@@ -116,7 +116,10 @@ class Composer:
         return send_part(self._bucket, key, upload, number, memoryview(data), lanes=lanes, stop=stop)
 
     def _piece(self, sources: Sequence[ObjectInfo], piece: Piece) -> bytes:
-        """The bytes of a piece, for the client to send. They get a new digest then, so they are made sure of here."""
+        """The bytes of a piece, for the client to send.
+
+        Sending computes a new digest, so the bytes are verified here.
+        """
         source = sources[piece.source]
 
         def read() -> bytes:
@@ -134,7 +137,7 @@ class Composer:
             if source.md5 is not None and piece.bytes == source.bytes:
                 good = hashlib.md5(data, usedforsecurity=False).hexdigest() == source.md5
             else:
-                # There is no digest of a range: two readings must agree.
+                # There is no digest of a range, so two reads must agree.
                 good = data == read()
             if not good:
                 raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} arrived damaged")
@@ -208,7 +211,7 @@ class Composer:
 
 
 def _cut_metadata(lengths: Sequence[int]) -> dict[str, str]:
-    """What records the size of the parts, where all but the last are equal and that one is no longer."""
+    """Metadata that records the part size, if all parts but the last are equal and the last is not longer."""
     equal = all(length == lengths[0] for length in lengths[:-1]) and lengths[-1] <= lengths[0]
     return {PART_BYTES: str(lengths[0])} if equal else {}
 

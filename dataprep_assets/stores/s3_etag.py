@@ -1,4 +1,4 @@
-"""What the ETag of an S3 object says of its bytes, and what our own objects record beside it.
+"""What the ETag of an S3 object says about its bytes, and what our own objects record in addition.
 
 A plain ETag is the MD5 of the content, that of a multipart object the MD5 of its parts' MD5s with their number. Under
 SSE-KMS or a customer's key an ETag has the same form and is neither.
@@ -29,7 +29,7 @@ def etag_of(answer: Mapping[str, Any]) -> str:
 
 
 def is_opaque(answer: Mapping[str, Any]) -> bool:
-    """Whether its ETag has the form of a digest and is none: KMS and customer keys."""
+    """Whether its ETag looks like a digest but is not: KMS and customer keys."""
     return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
 
 

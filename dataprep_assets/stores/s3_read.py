@@ -1,4 +1,4 @@
-"""Reads from an S3 bucket: ranges of one version, streams that go on where they broke, and what an ETag proves.
+"""Reads from an S3 bucket: ranges of one version, streams that resume where they broke, and what an ETag proves.
 
 Every request carries `If-Match`, so bytes of two versions never mix.
 """
@@ -33,7 +33,7 @@ class _PastEndError(Exception):
 def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
     """The bytes [start, stop) of the version that `info` names, in one request, in blocks.
 
-    Raises RetryableError for what another try may cure, ConflictError when the object has another version.
+    Raises RetryableError for temporary failures, ConflictError if the object has another version.
     """
     try:
         answer = _open(bucket, info.key, start, stop, info.version)
@@ -69,7 +69,7 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
 
 
 def _extent(answer: Mapping[str, Any]) -> tuple[int, int, int]:
-    """First byte, byte behind the last, and the object's size, of a GET's answer."""
+    """First byte, byte after the last, and the object's size, from a GET's answer."""
     found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.get("ContentRange", ""))
     if found is None:
         length = int(answer.get("ContentLength", 0))
@@ -79,7 +79,7 @@ def _extent(answer: Mapping[str, Any]) -> tuple[int, int, int]:
 
 @dataclass(kw_only=True)
 class Stream:
-    """A read that goes on where it broke, in the version that its first answer had."""
+    """A read that resumes where it broke, in the version of its first answer."""
 
     bucket: S3Bucket
     key: str
@@ -132,7 +132,7 @@ class Stream:
         return True
 
     def _check_version(self) -> None:
-        """Of nothing no range can be asked for: the object is looked at instead."""
+        """Check the version with HEAD, because an empty range cannot be requested."""
         found = self.bucket.existing(self.key)
         if self.version not in (None, found.version):
             raise ConflictError(f"{self.bucket.label(self.key)}: it is version {found.version}, not {self.version}")
@@ -164,7 +164,7 @@ class Cut:
 
 
 def cut_of(bucket: S3Bucket, info: ObjectInfo) -> Cut | None:
-    """How a multipart object was cut, where that can be known and its parts can all be as long."""
+    """How a multipart object was cut, if that can be known and all its parts can have the same length."""
     found = COMPOSITE.fullmatch(info.version)
     if found is None or not info.bytes:
         return None
@@ -178,7 +178,7 @@ def cut_of(bucket: S3Bucket, info: ObjectInfo) -> Cut | None:
         return None
     written = answer.get("Metadata", {}).get(PART_BYTES, "")
     recorded = int(written) if written.isascii() and written.isdigit() else 0
-    # A store without `partNumber` tells the length of the whole; another length contradicts a copied record.
+    # A store without `partNumber` returns the length of the whole; another length contradicts a copied record.
     told = int(answer.get("ContentLength") or 0)
     if told not in (recorded, info.bytes):
         recorded = 0
@@ -192,10 +192,10 @@ def cut_of(bucket: S3Bucket, info: ObjectInfo) -> Cut | None:
 class EtagCheck:
     """Compares a fetched file with what the object's ETag says of it.
 
-    A plain ETag is the MD5. One of a multipart object is the MD5 of its parts' MD5s. Where our own metadata tells their
-    size, a difference is damage. Otherwise the first part's size is taken for that of all, and need not be: when the
-    digest differs twice and the bytes were the same both times, the parts were uneven, and length and `If-Match` on
-    every range are all there is.
+    A plain ETag is the MD5. That of a multipart object is the MD5 of its parts' MD5s. If our own metadata records their
+    size, a difference is damage. Otherwise all parts are assumed to have the first one's size: if the digest differs
+    twice and the bytes were the same both times, the parts were uneven, and only length and `If-Match` on every range
+    remain as proof.
     """
 
     bucket: S3Bucket
@@ -224,7 +224,7 @@ class EtagCheck:
 
 
 def _md5_parts(path: Path, step: int) -> list[bytes]:
-    """The MD5s of a file's parts of `step` bytes; of an empty file that of nothing."""
+    """The MD5s of a file's parts of `step` bytes; an empty file has one empty part."""
     digests: list[bytes] = []
     with path.open("rb") as stream:
         while True:

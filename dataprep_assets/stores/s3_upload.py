@@ -1,4 +1,4 @@
-"""Writes to an S3 bucket: whole objects, and files in parts that a rerun goes on with.
+"""Writes to an S3 bucket: whole objects, and files in parts with which a rerun continues.
 
 Each body carries its Content-MD5, each answer's ETag is compared with it, and the finished object's ETag with that of
 its parts.
@@ -24,17 +24,17 @@ from dataprep_assets.stores.upload import Lanes, Part, PartBody, plan_parts, sen
 
 __all__ = ["Sent", "SpoiltError", "Upload", "complete", "put_whole", "send_part"]
 
-# A store that says one of these of a completion does not have the parts that it took.
+# A store that answers a completion with one of these has lost parts that it had accepted.
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
 
 
 class SpoiltError(Exception):
-    """An upload that cannot end well: its parts are gone or wrong. Another one may."""
+    """An upload that cannot succeed, because its parts are gone or wrong. A new one may."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A part that the store has. `md5` is None where its ETag is none."""
+    """A part that the store has. `md5` is None if its ETag is not an MD5."""
 
     number: int
     etag: str
@@ -63,7 +63,7 @@ def put_whole(
         answer = bucket.attempt("put_object", label, request)
         _check_md5(answer, digest.hexdigest())
         found = bucket.head(key)
-        # Of a conditional write the next writer may be there already.
+        # After a conditional write the next writer may already have replaced the object.
         if found is None or (etag_of(found) != etag_of(answer) and not condition):
             raise RetryableError("the store acknowledged the write and does not have the object")
         return answer
@@ -131,7 +131,7 @@ def complete(
     """Complete the upload with the id `upload`; its object, if it is what was sent.
 
     `sent` are its parts in order, `size` their bytes, `sha256` (hex) what is recorded in the metadata. Raises
-    Raises SpoiltError when the object is not what was sent.
+    SpoiltError when the object is not what was sent.
     """
     label = bucket.label(key)
     parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent]
@@ -143,7 +143,7 @@ def complete(
         if refused.code not in _LOST:
             raise bucket.explained(refused, label) from None
         lost = refused.code
-    # An answer can be lost after the upload was completed, and an object can be other than what was sent: look.
+    # The answer can be lost after the upload was completed, and the object can differ from what was sent: check.
     found = bucket.head(key)
     expected = composite([part.md5 for part in sent])
     if lost:
@@ -193,7 +193,7 @@ class Upload:
     workers: int
 
     def run(self, *, resume: bool) -> ObjectInfo:
-        """Send, complete, verify. Raises SpoiltError where a new upload may do better; this one is aborted then."""
+        """Send, complete, verify. Raises SpoiltError, after aborting this upload, if a new one may succeed."""
         bucket, name = self.bucket, self.bucket.key_of(self.key)
         parts = plan_parts(self.size, part_bytes=self.part_bytes)
         upload, there = self._left_over(name, parts, keep=resume)

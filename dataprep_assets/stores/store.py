@@ -1,10 +1,10 @@
-"""The one small interface to places that hold objects: a local folder, an S3-compatible bucket, a GCS bucket.
+"""The small interface to all stores of objects: a local folder, an S3-compatible bucket, a GCS bucket.
 
 An object appears whole or not at all: no method leaves a partial object visible under its key. Keys are relative to
-the store's prefix, `/`-separated, without `.` and `..`. Every method retries what another try may cure, within the
-store's `RetryPolicy`, and then raises TransferError; what no retry cures raises at once, and says what to fix.
+the store's prefix, `/`-separated, without `.` and `..`. Every method retries temporary failures, within the store's
+`RetryPolicy`, and then raises TransferError; other failures raise at once, and say what to fix.
 
-`ConflictError` is the answer to a lost race (`if_absent`, `if_version`), never a failure to be retried.
+`ConflictError` means a lost race (`if_absent`, `if_version`), and is never retried.
 """
 
 from abc import ABC, abstractmethod
@@ -15,11 +15,11 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 
 Progress = Callable[[int], None]
-"""Gets the number of bytes newly transferred; negative when bytes are given up."""
+"""Called with the number of bytes newly transferred; negative for discarded bytes."""
 
 
 class ConflictError(DataprepError):
-    """A conditional write found another state of the object than it demanded."""
+    """A conditional write did not find the state of the object that it required."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,12 @@ class ObjectInfo:
 
 
 def no_object(label: str) -> MissingArtifactError:
-    """What is raised where the object of this name is wanted and there is none."""
+    """The error for an object that does not exist."""
     return MissingArtifactError(f"{label}: there is no such object. Build or upload it, or correct the key")
 
 
 def conflict(label: str, wanted: str | None, found: object) -> ConflictError:
-    """What a conditional write of the object `label` raises: the version `wanted`, or none, is not the one `found`."""
+    """The error of a conditional write of the object `label`: `found` is not the version `wanted` (None: no object)."""
     expected = "no object" if wanted is None else f"version {wanted}"
     there = "none" if found is None else f"version {found}"
     return ConflictError(f"{label}: expected {expected}, found {there}")
@@ -90,17 +90,17 @@ class Store(ABC):
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
         """Write `data` as one small object, in one request.
 
-        With `if_absent` only where there is no object of this key, with `if_version` only over that version; else
-        ConflictError.
+        With `if_absent` only if there is no object of this key, with `if_version` only over that version; otherwise
+        raises ConflictError.
         """
 
     @abstractmethod
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         """Send the file `path` of any size in parallel parts, resuming an interrupted upload of the same bytes.
 
-        `sha256` (hex) is compared with the bytes as they are read (IntegrityError: the file changed), the store's
-        digests with what was sent (TransferError); it is recorded in the metadata. `progress` gets the bytes sent.
-        Memory is bounded by the parts in flight.
+        `sha256` (hex) is compared with the bytes as they are read (IntegrityError: the file changed) and recorded in
+        the metadata; the store's digests are compared with what was sent (TransferError). `progress` gets the number of
+        bytes sent. Memory is bounded by the parts in flight.
         """
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Store(ABC):
     ) -> ObjectInfo:
         """Fetch an object to `target` in parallel ranges, resuming after a kill; verified, then renamed.
 
-        `sha256` (hex) is what the bytes must have, where the caller knows it; `progress` gets the bytes fetched.
+        `sha256` (hex) is compared with the bytes, if it is given; `progress` gets the number of bytes fetched.
         Raises MissingArtifactError, CorruptSourceError (wrong digest twice), TransferError.
         """
 
@@ -117,17 +117,17 @@ class Store(ABC):
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         """Concatenate the objects `keys` of this store into `key` on the server; no data passes through the client.
 
-        The result's size and the store's own digests are compared with those of the parts. `sha256` (hex) is what the
-        caller knows of the whole: it is recorded in the metadata, as after an upload, and not compared.
+        The result's size and the store's own digests are compared with those of the parts. `sha256` (hex) of the whole,
+        if known, is recorded in the metadata, as after an upload, but not compared.
         """
 
     @abstractmethod
     def copy(self, source: str, key: str) -> ObjectInfo:
-        """Copy an object within the store, on the server where it can; metadata kept."""
+        """Copy an object within the store, on the server if possible; its metadata are kept."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """Remove an object; no error when there is none."""
+        """Remove an object; no error if there is none."""
 
     @abstractmethod
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:

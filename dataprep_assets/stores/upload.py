@@ -1,4 +1,4 @@
-"""Owns what every upload in parts shares: which parts, one ordered pass over the file, digests, bounded memory.
+"""What all uploads in parts share: cutting into parts, one ordered pass over the file, digests, bounded memory.
 
 A file is read once, in order, under a lock; each lane holds one part's buffer, so memory is lanes x part size whatever
 the file's size. The SHA-256 of the whole is computed in that same pass and compared before anything is published.
@@ -44,9 +44,9 @@ MIN_PART_BYTES = 5 * MiB
 MAX_PARTS = 10_000
 MAX_OBJECT_BYTES = 5 * 1024 * 1024 * MiB
 
-# A server copies one of these per request: more would outlast a read timeout.
+# Most bytes that a server copies in one request: more would exceed a read timeout.
 _COPY_BYTES = 256 * MiB
-# Sent with one system call. The socket's timeout counts for each of them, never for a whole part.
+# Bytes sent with one system call. The socket's timeout applies to each, not to a whole part.
 _BLOCK_BYTES = 256 * 1024
 
 
@@ -184,7 +184,7 @@ def send_parts(
 
 
 class _OrderedReader:
-    """Hands out the parts of a file one after the other, to many threads, and digests what it hands out."""
+    """Hands out the parts of a file in order, to many threads, and digests them."""
 
     def __init__(self, *, path: Path, stream: io.FileIO, parts: Sequence[Part]) -> None:
         self.path = path
@@ -249,7 +249,7 @@ class PartBody(io.RawIOBase):
 
 
 class Lanes:
-    """How many requests send at a time; halved by every timeout, because a slow link is shared by all of them."""
+    """Limits how many requests send at a time; every timeout halves it, because all of them share a slow link."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -258,7 +258,7 @@ class Lanes:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """A lane of one's own; `SlowError` inside makes them fewer."""
+        """Occupy a lane for the block; a `SlowError` inside reduces their number."""
         with self._changed:
             self._changed.wait_for(lambda: self._busy < self.limit)
             self._busy += 1

@@ -1,1 +1,1 @@
-"""Tokenizer bundles, the engines that encode with them, and the certificate that lets a fast one be used."""
+"""Tokenizer bundles, the engines that encode with them, and the certificate that permits a fast engine."""

@@ -1,7 +1,8 @@
 """Documents on which tokenizer engines are known to differ.
 
-Made, not collected: whitespace runs, normalization, combining marks, scripts, emoji sequences, digits, contractions,
-literal special tokens, long words without a space. Deterministic, so a certificate means the same everywhere.
+Generated, not collected: white-space runs, normalization, combining marks, scripts, emoji sequences, digits,
+contractions, literal special tokens, long words without a space. Deterministic, so a certificate means the same
+everywhere.
 """
 
 import random
@@ -9,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 SET = 1
-"""Version of the set: raised with every change of what `adversarial_documents` yields."""
+"""Version of the set: increased with every change of what `adversarial_documents` yields."""
 _SPACES = (
     " \t\n\r\u000b\u000c\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"
 )
@@ -55,7 +56,7 @@ _SAMPLES = (
 
 
 def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
-    """About a thousand documents; `special_literals` are the tokenizer's own special tokens, put inside text."""
+    """Yield about a thousand documents; `special_literals` are the tokenizer's own special tokens, put within text."""
     yield from ("", " ", "\n", "a", "\u0301")
     for space in _SPACES:
         for count in (1, 2, 3, 7, 50, 129):
@@ -75,13 +76,13 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
             literal[1:],
             f"{literal}\n\n{literal}",
         )
-    # Any seed would do, but another one would give other documents, and so void what certificates mean.
+    # Any seed would do, but another one would give other documents, and change the meaning of certificates.
     generator = random.Random(20240229)
     alphabet = "".join(_SAMPLES) + _SPACES
     for length in (3, 10, 40, 200, 2000):
         for _ in range(60):
             yield "".join(generator.choice(alphabet) for _ in range(length))
-    for _ in range(200):  # any code point but surrogates
+    for _ in range(200):  # any code point except surrogates
         yield "".join(chr(c) for c in (generator.randrange(1, 0x110000) for _ in range(60)) if not 0xD800 <= c < 0xE000)
     for unit, count in (
         ("a", 300_000),

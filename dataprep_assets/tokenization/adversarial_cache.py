@@ -1,7 +1,7 @@
-"""What an engine and the reference said of the adversarial set, remembered between datasets.
+"""Caches the comparison of an engine with the reference on the adversarial set, for all datasets.
 
-The set is the same for every dataset, so the comparison depends on the tokenizer, the engines and the machine's
-architecture alone; it takes seconds, as long as all else that a small corpus needs. It is kept below
+The set is the same for every dataset, so the comparison depends only on the tokenizer, the engines and the machine's
+architecture. It takes seconds, as long as everything else for a small corpus. The cache is below
 `$XDG_CACHE_HOME/dataprep-assets` (`~/.cache/dataprep-assets`), which may be deleted at any time.
 
 Entry point: `adversarial_comparison`.
@@ -28,13 +28,13 @@ __all__ = ["adversarial_comparison"]
 def adversarial_comparison(
     bundle: TokenizerBundle, mode: SpecialTokens, engine: Engine, reference: Engine
 ) -> Comparison:
-    """`compare` on the adversarial set of a tokenizer: made, or remembered of the same engines.
+    """`compare` on the adversarial set of a tokenizer, or its cached result for the same engines.
 
     Args:
         bundle: The tokenizer.
         mode: How both engines read literal special tokens.
-        engine: The one that is to be certified.
-        reference: The one that it is compared with.
+        engine: The engine to certify.
+        reference: The engine to compare it with.
     """
     engines = [engine.name, engine.version, reference.name, reference.version]
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
@@ -42,7 +42,7 @@ def adversarial_comparison(
     found = _remembered(path)
     if found is None:
         found = compare(bundle, engine, reference)
-        with suppress(OSError):  # a home that cannot be written: it is made again
+        with suppress(OSError):  # if the home folder is not writable, it is computed again
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps({"compared": found.compared, "differing": found.differing}).encode())
     return found
@@ -53,7 +53,7 @@ def _folder() -> Path:
 
 
 def _remembered(path: Path) -> Comparison | None:
-    """The comparison in a file; None unless the file is there and whole."""
+    """The comparison in a file; None unless the file is there and complete."""
     try:
         value = json.loads(path.read_bytes())
         found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))

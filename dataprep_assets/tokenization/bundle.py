@@ -18,7 +18,8 @@ from dataprep_assets.integrity.digest import digest_value, sha256_file
 
 _FILES = ("tokenizer.json", "tokenizer_config.json")
 CHAT_TURN_TOKENS = frozenset({"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|im_start|>"})
-"""End a turn of a conversation, not a document (QwenLM/Qwen3#1422): a model trained on them stops in mid-document."""
+"""Tokens that end a turn of a conversation, not a document (QwenLM/Qwen3#1422): as separators they would teach a model
+to stop within a document."""
 _DOCUMENT_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "<|end▁of▁sentence|>")
 
 
@@ -32,7 +33,7 @@ class SpecialToken:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerBundle:
-    """A tokenizer on disk. `name` is what people call it (`qwen3`); `revision` the hub commit, if any."""
+    """A tokenizer on disk. `name` is its common name (`qwen3`), `revision` the hub commit, if any."""
 
     directory: Path
     name: str
@@ -43,8 +44,8 @@ class TokenizerBundle:
     def load(cls, path: Path, *, name: str | None = None, revision: str | None = None) -> "TokenizerBundle":
         """The bundle at `path`: a folder, or a `tokenizer.json` named directly.
 
-        `name` is the folder's unless given; `revision` is the hub commit that the files are of, if any. Raises
-        Raises TokenizerError when there is no readable `tokenizer.json`.
+        `name` is the folder's unless given; `revision` is the hub commit of the files, if any. Raises
+        TokenizerError when there is no readable `tokenizer.json`.
         """
         directory = path.parent if path.name == _FILES[0] else path
         if not (directory / _FILES[0]).is_file():
@@ -61,7 +62,7 @@ class TokenizerBundle:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the names and digests of the files that decide ids."""
+        """SHA-256 over the names and digests of the files that determine ids."""
         found = [(n, sha256_file(self.directory / n)) for n in _FILES if (self.directory / n).is_file()]
         return digest_value(found)
 
@@ -79,7 +80,7 @@ class TokenizerBundle:
 
     @property
     def tokenizer_json(self) -> str:
-        """`tokenizer.json` with truncation and padding off: saved settings of either would silently alter documents."""
+        """`tokenizer.json` with truncation and padding removed: if saved in it, they would silently alter documents."""
         return self._definition.text
 
     @property
@@ -112,7 +113,10 @@ class TokenizerBundle:
         return tuple(sorted(found, key=lambda t: t.id))
 
     def token(self, content: str, *, key: str) -> SpecialToken:
-        """The token with exactly this content; TokenizerError names the configuration `key` that asked for it."""
+        """The token with exactly this content.
+
+        Raises TokenizerError, naming the configuration `key` that asked for it.
+        """
         if (found := self._id(content)) is None:
             raise TokenizerError(
                 f"{key}: {content!r} is not in the vocabulary of {self.name}. "
@@ -126,10 +130,10 @@ class TokenizerBundle:
         return value.get("content") if isinstance(value, dict) else value
 
     def separator(self, declared: str, *, key: str = "document.separator") -> SpecialToken:
-        """The token appended to every document: the declared one, or for `auto` the tokenizer's end of document.
+        """The token appended to every document: the declared one, or for `auto` the tokenizer's end-of-document token.
 
-        `auto` refuses a chat-turn token and a tokenizer that has none, naming the candidates. `key` is where the
-        declaration has it, for messages.
+        Raises TokenizerError for `auto` if that is a chat-turn token or if there is none, naming the candidates. `key`
+        is the declaration's key, for messages.
         """
         if declared != "auto":
             return self.token(declared, key=key)
@@ -145,9 +149,9 @@ class TokenizerBundle:
         )
 
     def bos(self, declared: str, *, key: str = "document.bos") -> SpecialToken | None:
-        """The token put before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
+        """The token before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
 
-        `key` is where the declaration has it, for messages.
+        `key` is the declaration's key, for messages.
         """
         if declared == "none":
             return None
@@ -160,11 +164,11 @@ class TokenizerBundle:
 
     @cached_property
     def special_literals(self) -> "LiteralFinder":
-        """Finds documents that hold a special token's content as literal text."""
+        """Finds documents that contain a special token's content as literal text."""
         return LiteralFinder(tuple(t.content for t in self.special_tokens))
 
     def decode(self, ids: Any) -> str:
-        """Text of a sequence of ids, special tokens shown."""
+        """The text of a sequence of ids, including special tokens."""
         return str(self._reference.decode([int(i) for i in ids], skip_special_tokens=False))
 
 
@@ -225,10 +229,10 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Any:
 
 
 class LiteralFinder:
-    """Tells which texts hold one of a set of literals.
+    """Tells which texts contain one of a set of literals.
 
-    Special tokens share their first characters (`<|`), so a search for those two characters, which the interpreter
-    does at memory speed, settles nearly every document; only the rest meet the full pattern.
+    Special tokens share their first characters (`<|`), so a search for those two characters, which runs at memory
+    speed, rules out nearly every document; only the rest are matched with the full pattern.
     """
 
     def __init__(self, literals: tuple[str, ...]) -> None:
@@ -238,13 +242,14 @@ class LiteralFinder:
         )
 
     def found_in(self, text: str) -> bool:
-        """Whether the text holds any of the literals."""
+        """Whether the text contains any of the literals."""
         return any(prefix in text for prefix in self._prefixes) and self._pattern.search(text) is not None
 
     def count(self, texts: list[str]) -> int:
-        """How many of the texts hold any of the literals."""
+        """How many of the texts contain any of the literals."""
         if len(self._prefixes) == 1:
-            # of `<|` the second character is the rare one: the cheapest search that rules out nearly all texts
+            # the second character of `<|` is the rare one: searching for it is the cheapest way to rule out nearly all
+            # texts
             (prefix,) = self._prefixes
             rare = prefix[-1]
             return sum(self._pattern.search(t) is not None for t in [t for t in texts if rare in t and prefix in t])
@@ -252,9 +257,9 @@ class LiteralFinder:
 
 
 def loaded_once(path: Path) -> TokenizerBundle:
-    """The tokenizer at a path (`TokenizerBundle.load`), whose vocabulary is read once a process while its files stay.
+    """The tokenizer at a path (`TokenizerBundle.load`), read once per process as long as its files do not change.
 
-    For a small shard that takes longer than all its proofs.
+    Reading the vocabulary takes longer than all proofs of a small shard.
     """
     bundle = TokenizerBundle.load(path)
     return _kept(bundle, bundle.digest)

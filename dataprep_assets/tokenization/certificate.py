@@ -1,4 +1,4 @@
-"""The certificate that lets a fast engine stand in for the reference.
+"""The engine certificate, which permits a fast engine in place of the reference.
 
 An engine earns it by giving ids identical to the reference on a stratified sample of the corpus at hand and on an
 adversarial set. It is recorded with the tokenizer's digest, the mode and both versions, and is void when any of them
@@ -21,14 +21,14 @@ from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
 from dataprep_assets.tokenization.engines import Encoded, Engine, ReferenceEngine, SpecialTokens, fast_engine
 
 LONG_DOCUMENT = 1_000_000
-"""Characters from which a document is in the class `long`."""
+"""Documents with at least this many characters are in the class `long`."""
 CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
-"""In the order in which they are tried: what makes an engine differ in any script (length, special tokens) comes before
-the scripts, and ASCII, the cheapest test of most texts, before the rest."""
+"""The classes, in the order in which they are tested: what matters in any script (length, special tokens) comes before
+the scripts, and ASCII, the cheapest test for most texts, before the rest."""
 
 
 def document_class(text: str, literals: LiteralFinder) -> str:
-    """The one class of a document, by what engines are known to differ on; the first that fits of `CLASSES`."""
+    """The class of a document: the first of `CLASSES` that fits."""
     if len(text) >= LONG_DOCUMENT:
         return "long"
     if literals.found_in(text):
@@ -44,7 +44,7 @@ def document_class(text: str, literals: LiteralFinder) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What was compared, and what follows. `refused` lists classes that go to the reference; `reason` says why."""
+    """What was compared, and the result. `refused` lists the classes that go to the reference; `reason` says why."""
 
     tokenizer_digest: str
     special_tokens: str
@@ -98,12 +98,12 @@ class Certificate:
 def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
     """Indexes of the `texts` to which `engine` gives other ids than `reference`.
 
-    An engine that raises on all of them together is tried document by document, and differs where it raises.
+    If the engine raises for all of them together, it is tried document by document, and differs where it raises.
     """
     expected, bounds = reference.encode(texts)
     try:
         actual, offsets = engine.encode(texts)
-    except Exception:  # whatever an engine raises on a document is a disagreement on it
+    except Exception:  # any exception of an engine for a document counts as a disagreement
         if len(texts) == 1:
             return [0]
         return [i for i, text in enumerate(texts) if disagreements(engine, reference, [text])]
@@ -120,7 +120,7 @@ def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> li
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Documents compared, and those of them on which an engine and the reference differ, by class."""
+    """Number of documents compared, and of those on which an engine and the reference differ, by class."""
 
     compared: Counter[str]
     differing: Counter[str]
@@ -156,8 +156,8 @@ def certify(
     """Compare `engine` with the reference on the corpus and the adversarial set; returns the certificate it earns.
 
     `bundle` is the tokenizer, `special_tokens` how literal special tokens are read, `corpus_sample` documents of the
-    corpus. `reference` is made of the bundle unless given; `adversarial` is the comparison on that set where this very
-    engine has been compared on it already.
+    corpus. `reference` is made from the bundle unless given; `adversarial` is the comparison on that set, if there
+    already is one for exactly this engine.
     """
     judge = reference or ReferenceEngine(bundle, special_tokens)
     found = {
@@ -189,10 +189,11 @@ def certify(
 
 
 def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, reason: str) -> Certificate:
-    """The certificate of an engine that compares nothing: every document goes to the reference.
+    """The certificate of an engine that was not compared: every document goes to the reference.
 
-    `bundle` and `special_tokens` are what it would have encoded with, `engine` is its name, and `reason` says why it is
-    refused: it cannot load the tokenizer, or the declaration rules it out.
+    `bundle` and `special_tokens` are those it would have encoded with, `engine` is its name, and `reason` says why it
+    is
+    refused: it cannot load the tokenizer, or the declaration excludes it.
     """
     from importlib import metadata
 
@@ -225,11 +226,11 @@ def _batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[
 
 
 class CertifiedEncoder:
-    """Encodes with the certified engine, sends refused classes to the reference, and re-checks a sample as it goes.
+    """Encodes with the certified engine, sends refused classes to the reference, and can re-check documents.
 
     `bundle` and `special_tokens` are those of the `certificate`; `load_fast` makes the engine that it names.
-    Raises CertificateError when the certificate does not hold for them. Not for several threads at once. The reference
-    is loaded when the first document needs it.
+    Raises CertificateError if the certificate does not hold for them. Not thread-safe. The reference is loaded when the
+    first document needs it.
     """
 
     def __init__(
@@ -283,14 +284,14 @@ class CertifiedEncoder:
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
 
     def recheck(self, text: str, ids: Any, where: str) -> None:
-        """Encode one document again with the reference; CertificateError, without its text, when the ids differ.
+        """Encode one document again with the reference; raises CertificateError, without its text, if the ids differ.
 
         `text` is the document, `ids` what `encode` gave for it, `where` names it in the error (file and row).
         """
         if self._fast is None:
             return
         self.sampled_documents += 1
-        limit = 100_000  # characters; beyond it a prefix is compared by both engines, to bound the reference's time
+        limit = 100_000  # characters; of a longer text only a prefix is compared, to limit the reference's time
         if len(text) > limit:
             text = text[:limit]
             ids = self._fast.encode([text])[0]

@@ -1,8 +1,8 @@
-"""The id of a document: a 64-bit hash of its declared id, or of its text, by which an index finds it again.
+"""The hash of a document: a 64-bit hash of its declared id, or of its text, by which an index finds it again.
 
-`XXH3_64bits` of the UTF-8 bytes (any implementation of xxHash gives the same). Where data are sensitive the hash is
-keyed: the first eight bytes of HMAC-SHA256, because whoever holds the index of an unkeyed hash can confirm a guess.
-Equal texts have equal ids, and of a million documents two others have with probability 3e-8: an id says where to look.
+`XXH3_64bits` of the UTF-8 bytes (any implementation of xxHash gives the same). For sensitive data the hash is keyed:
+the first eight bytes of HMAC-SHA256, because anybody with an index of unkeyed hashes can confirm a guess. Equal texts
+have equal hashes; among a million documents, two different ones collide with probability 3e-8.
 
 Entry points: `DocumentIds`, what is hashed and how; `hash_texts`, `hash_id`.
 """
@@ -21,10 +21,10 @@ __all__ = ["DocumentIds", "hash_id", "hash_texts"]
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentIds:
-    """What of a document is hashed, and under which key. Picklable; its text never shows the key.
+    """What is hashed for each document, and under which key. Picklable; its `repr` never shows the key.
 
     Attributes:
-        id_field: The record's field that holds the id, a string or an integer; None: the text itself is hashed.
+        id_field: The record's field with the id, a string or an integer; None: the text itself is hashed.
         key: The secret of a keyed hash; None: the hash is not keyed.
     """
 
@@ -32,7 +32,7 @@ class DocumentIds:
     key: bytes | None = field(default=None, repr=False)
 
     def of(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
-        """The ids of some documents, from their texts and, where a field is declared, from its values."""
+        """The hash of each document: of its declared id if there is a field, else of its text; uint64, ``(texts,)``."""
         if self.id_field is None:
             return hash_texts(texts, self.key)
         assert declared is not None, f"documents were read without the field {self.id_field!r}"
@@ -40,7 +40,7 @@ class DocumentIds:
 
     @property
     def key_digest(self) -> str | None:
-        """What of the key enters artifact keys: 16 hex digits that do not give it away."""
+        """The part of artifact keys that stands for the secret: 16 hex digits that do not reveal it."""
         if self.key is None:
             return None
         return hmac.digest(self.key, b"dataprep_assets/document_key", "sha256").hex()[:16]
@@ -57,7 +57,7 @@ def hash_texts(texts: Sequence[str], key: bytes | None = None) -> NDArray[np.uin
     Raises UnicodeEncodeError for a lone surrogate, which no record holds (`sources/records.py`).
     """
     if key is None:
-        # no Python step a text: this is a third of what the index of documents costs
+        # without a Python step per text: this is a third of the cost of the document index
         return np.fromiter(map(xxhash.xxh3_64_intdigest, map(str.encode, texts)), np.uint64, len(texts))
     keyed = b"".join(hmac.digest(key, text.encode(), "sha256")[:8] for text in texts)
     return np.frombuffer(keyed, "<u8").astype(np.uint64, copy=False)

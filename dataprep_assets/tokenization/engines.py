@@ -1,8 +1,8 @@
 """Engines: many documents in, one flat array of ids out.
 
-`reference` is the Hugging Face `tokenizers` library, whose ids are the definition of right; `fastokens` encodes the
+`reference` is the Hugging Face `tokenizers` library, whose ids are right by definition; `fastokens` encodes the
 same BPE tokenizers 30-60 times faster and is used only under a certificate (`tokenization/certificate.py`).
-An engine never adds BOS or EOS: the separator policy is applied by whoever lays out the stream.
+An engine never adds BOS or EOS: the code that lays out the stream adds separators.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
 
 SpecialTokens = Literal["text", "match"]
-"""What a literal special token inside a document is: ordinary `text`, or a `match` for the special id."""
+"""How a literal special token inside a document is read: as ordinary `text`, or as a `match` for the special id."""
 
 Encoded = tuple[NDArray[np.uint32], NDArray[np.uint64]]
 """`(ids, offsets)`: flat uint32 ids of n documents, and n + 1 uint64 token offsets, the first 0."""
 
 
 class Engine(Protocol):
-    """What encodes. `version` is the installed library's: a certificate holds for one version only."""
+    """The interface of an engine. `version` is the installed library's: a certificate holds for one version only."""
 
     name: str
     version: str

@@ -1,1 +1,1 @@
-"""Blend"""
+"""The blend pipeline: datasets with weights for pretraining, SFT or RL."""

@@ -1,7 +1,7 @@
 """The asset `<dataset>/blend`: the finished shards where their trainer expects them, and what it reads first.
 
 On disk it is `runs/<run_hash>/`, which `runs.py` lays out. Its metadata has what Nemotron logs to W&B: `progress_table`
-and `stage_table` (the plan's asset has `plan_table`); all three go to W&B itself where the declaration says `wandb`.
+and `stage_table` (the plan's asset has `plan_table`); all three go to W&B itself if the declaration has `wandb`.
 Beside them are the requested and the realised share of each dataset, as a table and as a plot.
 """
 
@@ -51,11 +51,11 @@ _READS = {
 
 
 def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec, step: RunStep) -> ArtifactSpec:
-    """The run of a blend.
+    """The finished blend run.
 
     Args:
         blend: The dataset.
-        shards: Those that it lays out.
+        shards: The shards that it lays out.
         step: The run in which it is made.
     """
     return ArtifactSpec(
@@ -76,12 +76,12 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec, step: RunStep) 
 
 
 def blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
-    """The run of the committed plan; MissingArtifactError before there is one."""
+    """The blend run of the committed plan; raises MissingArtifactError if there is no plan yet."""
     return blend.artifact(RUNS, load_blend_plan(blend, store).run_hash)
 
 
 def run_lines(receipt: Receipt) -> list[str]:
-    """What to give the trainer of a finished run."""
+    """The lines with the trainer's settings for a finished blend run."""
     facts = RunFacts.of(receipt)
     return trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
 
@@ -100,7 +100,7 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
 
 
 def _log(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
-    """Log the three tables to W&B, after the run is committed; where they are."""
+    """Log the three tables to W&B, after the blend run is committed; returns where they are."""
     assert blend.wandb is not None
     return log_tables(
         blend.wandb,

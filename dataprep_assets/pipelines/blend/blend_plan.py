@@ -65,7 +65,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, step: RunStep
 
     Args:
         blend: The dataset.
-        plans: Its shards, which the plan fixes.
+        plans: Its shards, which this artifact plans.
         step: The run in which plan and preview are made.
     """
     return ArtifactSpec(
@@ -104,17 +104,17 @@ def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         artifact=blend.artifact(BLEND_PLAN),
         key=plan_key(plan),
         version=VERSION,
-        settings=json.loads(json.dumps(settings)),  # as a receipt holds them: lists, no tuples
+        settings=json.loads(json.dumps(settings)),  # as in a receipt: lists instead of tuples
         sources={name: digest for name, digest in sources.items() if digest is not None},
     )
 
 
 def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    """That of the sources as they are now; mirrored ones are believed to be at what the plan froze."""
+    """The recipe for the present sources; mirrored ones are assumed to be at the commit that the plan froze."""
     if has_blend_plan(blend, store):
         yield _recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
         return
-    # absent or damaged, which its files say: listing every source and counting rows would add nothing
+    # the plan is absent or damaged: listing every source and counting rows would add nothing
     receipt = store.receipt(blend.artifact(BLEND_PLAN))
     yield Recipe(artifact=blend.artifact(BLEND_PLAN), key=receipt.key if receipt else "", version=VERSION)
 
@@ -122,7 +122,7 @@ def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | No
 def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
     """List every source, plan, and commit `plan.json` and `config.json`.
 
-    Returns the receipt and whether it was reused: the committed plan is the same.
+    Returns the receipt, and whether it was reused because the plan is unchanged.
     """
     before = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
     fresh = plan_blend(blend, before, relist=True)
@@ -162,7 +162,7 @@ def _facts(blend: BlendDeclaration, plan: BlendPlan) -> BlendPlanFacts:
 
 
 def _other_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str]:
-    """What `config.json` and the receipt say that is not so of the plan."""
+    """Claims of `config.json` and the receipt that the plan contradicts."""
     plan, artifact = load_blend_plan(blend, store), blend.artifact(BLEND_PLAN)
     receipt, config = store.require(artifact), store.local(artifact) / CONFIG
     if config.read_bytes() != _config(blend, plan).encode():
@@ -188,7 +188,7 @@ def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapp
 def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
     """The `plan_table`: a row for each dataset, with the columns that Nemotron's W&B table of a stage has.
 
-    Where the blend says categories and notes of its datasets, these are columns too.
+    If the blend has categories and notes for its datasets, these are columns too.
     """
     declared = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
     said = [_said(declared.get(unit.dataset.name)) for unit in plan.units]

@@ -1,4 +1,4 @@
-"""Proofs on the plan of a blend: it takes every row once, and a plan made now would be the same.
+"""Proofs on the plan of a blend: it uses every row once, and a plan made now would be the same.
 
 Entry points: `plan_covers_sources`, `plan_is_current`.
 """
@@ -20,7 +20,7 @@ _REPLAN = "Materialize `blend_plan` again"
 def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding:
     """Each file of each dataset is in one shard, whole, or in consecutive rows that begin at 1 and have no end.
 
-    With `max_rows` files and rows may be left out, and still none occurs twice.
+    With `max_rows` files and rows may be left out, but none may occur twice.
     """
     cut = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
     return verdict(
@@ -61,9 +61,9 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
 
 @judged
 def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Iterable[str] = ()) -> Finding:
-    """A plan made now, of the sources, tokenizer bytes, template text and options as they are, is the frozen one.
+    """A plan made now, from the present sources, tokenizer bytes, template text and options, equals the frozen one.
 
-    `blend` is the declaration, `store` holds the plan, `others` are defects known otherwise.
+    `blend` is the declaration, `store` holds the plan, `others` are defects found elsewhere.
     """
     frozen = load_blend_plan(blend, store)
     fresh = plan_blend(blend, frozen)

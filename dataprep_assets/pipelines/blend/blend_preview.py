@@ -1,6 +1,6 @@
 """The artifact `<dataset>/blend_preview`: what the blend will be, before anything is fetched or tokenized.
 
-Its proof stops the run where a dataset would round to nothing. `preview.py` makes the estimates.
+Its proof stops the run if a dataset would round to zero. `preview.py` makes the estimates.
 """
 
 import json
@@ -39,7 +39,7 @@ PREVIEW = "preview.json"
 class BlendPreviewFacts(Facts):
     """The preview of every dataset (`sources`), the datasets that round to zero, and sums over all datasets.
 
-    `faults` has a sentence for each of these that is empty or lacks the field that is read.
+    `faults` has a sentence for each of these datasets that is empty or lacks the field to read.
     """
 
     run_hash: str
@@ -131,7 +131,7 @@ def _facts(plan: BlendPlan, found: Sequence[SourcePreview], faults: Mapping[str,
 
 
 def _faults(blend: BlendDeclaration, plan: BlendPlan, names: Collection[str]) -> dict[str, str]:
-    """What is wrong with those of these datasets that have a fault of their own."""
+    """Dataset → what is wrong with it, for those of these datasets that have a fault of their own."""
     found: dict[str, str] = {}
     for unit in plan.units:
         if unit.name in names:
@@ -185,12 +185,12 @@ _FAULT_ADVICE = "Name the field that its rows have, correct its path, or set its
 def nothing_rounds_to_zero(preview: Receipt, others: Iterable[str] = ()) -> Finding:
     """Every dataset with a weight has data, and its share of the training is at least one sample.
 
-    `preview` is the receipt, `others` are defects known otherwise.
+    `preview` is the receipt, `others` are defects found elsewhere.
     """
     facts = BlendPreviewFacts.of(preview)
     sources, faults = facts.sources, facts.faults
     zero = [source for source in sources if source.rounds_to_zero]
-    # those with a fault first: no weight helps them
+    # datasets with a fault first: no weight helps them
     zero.sort(key=lambda source: source.name not in faults)
     told = [
         faults.get(source.name)

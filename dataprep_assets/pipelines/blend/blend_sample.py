@@ -1,4 +1,4 @@
-"""The documents of a blend that its engine is certified on."""
+"""The documents of a blend on which its engine is certified."""
 
 import itertools
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ DOCUMENTS_PER_DATASET = 200
 
 
 def blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
-    """The engine that a blend wants certified, on documents of each dataset. ConfigError without a tokenizer."""
+    """The engine to certify for a blend, on documents of each dataset. Raises ConfigError without a tokenizer."""
     options = blend.pretrain_options
     return CertifiedEngine(
         dataset=blend,

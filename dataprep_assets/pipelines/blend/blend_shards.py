@@ -1,4 +1,4 @@
-"""What the shards of a stage are: the one thing in which the stages differ."""
+"""Describes the shards of a stage, the only thing in which the stages differ."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,20 +40,20 @@ class Build(Protocol[S_contra]):
 
 @dataclass(frozen=True, kw_only=True)
 class BlendShards(Generic[S]):
-    """The artifact that the shards of a stage are.
+    """The artifact that holds the shards of a stage.
 
     Attributes:
         name: Last part of the asset's key, and the artifact's name.
-        description: What a person reads of it.
+        description: The asset's description in the UI.
         kinds: Dagster's kinds, shown as badges.
-        shards: Makes the shards of a plan with the given partition keys; raises MissingArtifactError when something
-            that they are made of is missing.
-        build: Builds them.
-        proofs: Those that `prove` makes findings of.
-        prove: From the declaration to what proves one shard in every way; picklable.
-        metadata: What a person sees of a finished one beside counts and location.
-        version, rows: As of `ArtifactSpec`.
-        columns: As of `ArtifactSpec`, from the declaration.
+        shards: Returns the shards of a plan with the given partition keys; raises MissingArtifactError if an input is
+            missing.
+        build: Builds the shards.
+        proofs: The proofs that `prove` carries out.
+        prove: Returns, from the declaration, the picklable function that carries out all proofs of one shard.
+        metadata: Metadata of a finished shard for the UI, in addition to counts and location.
+        version, rows: As in `ArtifactSpec`.
+        columns: As in `ArtifactSpec`, from the declaration.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The artifact `<dataset>/blend_snapshot`, a partition a shard: its source files, present and digested.
+"""The artifact `<dataset>/blend_snapshot`, one partition per shard: its source files, present and digested.
 
-It holds no copy of them, only `files.jsonl`. Local files were read in full for the plan and are not read again here:
-whatever encodes them compares the digest.
+It holds no copy of them, only `files.jsonl`. Local files were read completely for the plan and are not read again here:
+the code that encodes them compares the digest.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ def blend_snapshot_spec(
 def readings(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[Reading]:
-    """What building snapshots of these shards reads; or the shards themselves (`tokenized`), which fetch nothing."""
+    """What building the snapshots of these shards reads, or (`tokenized`) the shards themselves, which fetch nothing."""
     plan = load_blend_plan(blend, store)
     mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
     for partition in partitions:
@@ -139,7 +139,7 @@ def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str
 
 
 def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    """Those of the files that the plan names. Nothing is fetched: mirrored files are believed to be as before."""
+    """The recipes for the files that the plan names. Nothing is fetched: mirrored files are assumed to be unchanged."""
     plan = load_blend_plan(blend, store)
     for partition in partitions:
         assert partition is not None
@@ -150,7 +150,7 @@ def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence
 
 
 def _expected(entry: ManifestEntry, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The line of a file as it should be: a file whose digest only its fetch tells keeps the digest that is known."""
+    """The expected line of a file; if only fetching reveals its digest, the known digest is kept."""
     if entry.sha256 is not None or known is None:
         return _line(entry, entry.sha256 or "")
     return _line(entry, known["sha256"])
@@ -165,8 +165,8 @@ def shard_parts(
 ) -> tuple[SourcePart, ...]:
     """The source files of the shard `partition` of `plan`, with digests and rows, ready to be encoded.
 
-    `blend` is the declaration, `store` holds the snapshots. Raises MissingArtifactError without a snapshot and
-    Raises CorruptSourceError when it lists other files than the plan.
+    `blend` is the declaration, `store` holds the snapshots. Raises MissingArtifactError without a snapshot, and
+    CorruptSourceError if it lists other files than the plan.
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
@@ -174,7 +174,7 @@ def shard_parts(
     if set(known) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
     limit = blend.bad_records.max_record_bytes
-    # what is fetched has the digest that its hub or bucket lists
+    # fetched files have the digest that their hub or bucket lists
     digests = PLAIN if access.mirrored else blend.source_digests()
     return tuple(
         SourcePart.of(
@@ -215,7 +215,7 @@ _PROOFS = (
 
 
 def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    """Those of the run are read, for the others the remembered verdict counts."""
+    """Examine the snapshots of the run; for the others the remembered verdicts count."""
     plan = load_blend_plan(blend, store)
     return of_all_partitions(
         store,
@@ -240,7 +240,7 @@ def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, par
 def _other_claims(
     blend: BlendDeclaration, store: ArtifactStore, partition: str, wanted: Sequence[ManifestEntry]
 ) -> Iterator[str]:
-    """What a snapshot and its receipt say that the plan does not; `wanted` are the plan's files, in its order."""
+    """Claims of a snapshot and its receipt that its lines contradict; `wanted` are the files in the plan's order."""
     artifact = blend.artifact(BLEND_SNAPSHOT, partition)
     lines, receipt = _read(blend, store, partition), store.receipt(artifact)
     if (store.local(artifact) / FILES).read_bytes() != files_bytes(lines):

@@ -30,10 +30,10 @@ __all__ = ["ChatTracer", "blend_tracer"]
 
 
 def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> Tracer:
-    """The tracer of a blend, where a dataset of the blend is what a split is elsewhere.
+    """The tracer of a blend, in which the datasets of the blend take the place of splits.
 
     Args:
-        blend: The dataset; raises ConfigError for one for reinforcement learning.
+        blend: The blend; raises ConfigError if its stage is `rl`.
         store: Where its artifacts are; all its shards must be there.
         specs: Its artifacts.
     """

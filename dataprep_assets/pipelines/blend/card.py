@@ -1,4 +1,4 @@
-"""What the data card of a blend says beside its receipts: every dataset's licence, the shares as rows and tokens."""
+"""What the data card of a blend says in addition to its receipts: each dataset's license, the shares as rows and tokens."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -35,7 +35,7 @@ _ABOUT = {
 
 
 def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """The data card of a blend, of the run that its trainer reads."""
+    """The data card of a blend, for the blend run that its trainer reads."""
     (run,) = (spec for spec in specs if spec.name == BLEND)
     return data_card_spec(
         CardSubject(
@@ -83,7 +83,7 @@ def _tokenizer(blend: BlendDeclaration) -> CardTokenizer | None:
 
 
 def _splits(run: Receipt) -> list[SplitCounts]:
-    """By split, of what the run uses: rows and, where there are any, tokens."""
+    """The counts of what the blend run uses, by split: rows and, if there are any, tokens."""
     rows = RunFacts.of(run).realised
     counts = []
     for split in dict.fromkeys(row.split for row in rows):

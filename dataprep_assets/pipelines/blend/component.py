@@ -81,7 +81,7 @@ class TrainingBlend(DatasetComponent):
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
-    """The graph of a blend: plan → preview → snapshots and certificate → shards → run; of RL → manifest."""
+    """The graph of a blend: plan → preview → snapshots and certificate → shards → blend run (→ RL manifest)."""
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",
         keys=lambda store: load_blend_plan(blend, store).partitions,

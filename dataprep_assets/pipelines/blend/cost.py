@@ -20,7 +20,7 @@ def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) 
     Args:
         blend: The dataset.
         store: Where its artifacts go.
-        machine: Who builds it.
+        machine: The machine that builds it.
 
     Raises ConfigError before its plan is made.
     """

@@ -1,8 +1,8 @@
 """The blend itself: datasets and weights, inline in the YAML or in a JSON file of its own.
 
-`DataBlend` is the JSON that users of Nemotron's `data_prep` have (`blend.py`). What that one let pass is refused here
-by name: unknown keys, a key or a dataset twice, weights that are negative or no numbers, empty lists, both modes at
-once. Keys that begin with `_` are notes of its author: they are kept, shown, and decide nothing.
+`DataBlend` is the JSON of Nemotron's `data_prep` (`blend.py`). Mistakes that Nemotron accepts are refused here by name:
+unknown keys, duplicate keys or datasets, negative or non-numeric weights, empty lists, both modes at once. Keys that
+begin with `_` are notes of the author: they are kept and shown, and have no effect.
 """
 
 import json
@@ -21,11 +21,11 @@ __all__ = ["SAID", "BlendDataset", "DataBlend", "Unit", "noted"]
 
 
 _MARK = "_"
-"""What a key begins with that is a note and no setting."""
+"""First character of keys that are notes, not settings."""
 
 
 def noted(notes: Mapping[str, Any]) -> list[str]:
-    """Notes as a person reads them, a line each; what is no text is shown as JSON."""
+    """Notes as lines of text; other values are shown as JSON."""
     return [
         f"{key.lstrip(_MARK)}: {said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)}"
         for key, said in notes.items()
@@ -33,7 +33,7 @@ def noted(notes: Mapping[str, Any]) -> list[str]:
 
 
 class _Noted(Declared):
-    """Has notes: keys that begin with `_`, which the author of a blend wrote for its readers."""
+    """A part of a blend that may have notes: keys that begin with `_`, written for its readers."""
 
     notes: dict[str, Any] = Field(
         default_factory=dict, description="What is said about it; keys that begin with `_` are put here. Only shown."
@@ -77,7 +77,7 @@ class BlendDataset(_Noted, Attributed):
 
     @property
     def unattributed(self) -> Self:
-        """The same without what decides no byte: two datasets that read the same data are then equal."""
+        """A copy without keys that decide no byte, so that datasets that read the same data compare equal."""
         return self.model_copy(update={**dict.fromkeys(SAID), "notes": {}})
 
 
@@ -140,7 +140,7 @@ class DataBlend(_Noted):
 
     @property
     def per_split(self) -> bool:
-        """Whether it lists its splits itself."""
+        """Whether the blend lists its splits explicitly."""
         return self.datasets is None
 
     def units(self) -> list[Unit]:

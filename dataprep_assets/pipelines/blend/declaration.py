@@ -191,7 +191,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         return self.tokenizer
 
     def data_blend(self) -> DataBlend:
-        """The blend itself, read from its file where it is in one; ConfigError names what is wrong with it."""
+        """The blend itself, read from its file if it is in one; raises ConfigError, naming what is wrong with it."""
         if isinstance(self.blend, DataBlend):
             return self.blend
         found = DataBlend.load(self.blend)

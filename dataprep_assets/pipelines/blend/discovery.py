@@ -1,7 +1,7 @@
 """Finds the files of each dataset of a blend: on a hub, in a bucket, or here.
 
-What decides a plan is content: SHA-256 for local files (read whole), what the hub or the bucket says of its own
-(LFS digest, git blob id, ETag), never a time. A hub's revision is pinned to its commit.
+A plan depends on content: on the SHA-256 of local files (which are read completely), and on the digests that a hub or
+bucket lists (LFS digest, git blob id, ETag), never on times. A hub's revision is pinned to its commit.
 """
 
 import re
@@ -21,18 +21,18 @@ from dataprep_assets.stores.retry import RetryPolicy
 
 _DATA = re.compile(r"\.(parquet|(jsonl|json|ndjson)(\.(zst|gz))?)$", re.IGNORECASE)
 _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
-"""JSON files that tools leave beside the data; a file that is named by its path is taken for what it is."""
+"""JSON files that tools leave beside the data; they count as data only if the path names them."""
 _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
 _BUCKETS = ("s3://", "gs://", "gcs://")
 _SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
 RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
-"""Splits of an RL dataset, as its output names them, and what its files may call them."""
+"""Split of an RL dataset in the output → the names that its files may use for it."""
 
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """Where a dataset's files are: the access to them, and which of them are meant (None: all data files)."""
+    """Where a dataset's files are: the access to them, and which of them belong to it (None: all data files)."""
 
     access: SourceAccess
     pattern: re.Pattern[str] | None = None
@@ -41,7 +41,7 @@ class SourcePlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Discovered:
-    """A dataset of a blend with its files in natural order, pinned to `commit` where there is one."""
+    """A dataset of a blend with its files in natural order, pinned to `commit` if there is one."""
 
     unit: Unit
     entries: tuple[ManifestEntry, ...]
@@ -49,14 +49,14 @@ class Discovered:
 
     @property
     def identities(self) -> list[list[str | int | None]]:
-        """What the files are: path, size, and digest of the content (or what the source calls it)."""
+        """The identity of each file: path, size, and digest of the content (or the source's own version)."""
         return [[e.relpath, e.size_bytes, e.sha256 or e.etag] for e in self.entries]
 
 
 def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patient: bool = True) -> SourcePlace:
-    """The access to a dataset's path; unless `patient`, a hub out of reach is given up after a second.
+    """The access to a dataset's path; unless `patient`, an unreachable hub fails after a second.
 
-    Raises ConfigError for a path that cannot be one.
+    Raises ConfigError for an invalid path.
     """
     path = dataset.path
     if path.startswith("hf://"):
@@ -115,9 +115,9 @@ def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:
 def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> Discovered:
     """List a dataset's files, narrow them to its split and subset, digest local ones.
 
-    Raises SourceError when none is left.
+    Raises SourceError if none is left.
 
-    `digests` say what stands for local files.
+    `digests` makes the digests of local files.
     """
     place = open_place(unit.dataset, sources)
     listing, files = list_meant(place, unit.dataset)
@@ -127,7 +127,7 @@ def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigest
 def discover_splits(
     unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> dict[str, Discovered]:
-    """The splits of an RL dataset that its paths tell (`train`, `val`, `test`), or all of it as `train`."""
+    """The splits of an RL dataset by its paths (`train`, `val`, `test`), or all of it as `train`."""
     place = open_place(unit.dataset, sources)
     listing, files = list_meant(place, unit.dataset)
     found = {
@@ -153,7 +153,7 @@ def discover_splits(
 
 
 def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
-    """The listing of a dataset's place, and those of its files that the dataset means; none of them is read.
+    """The listing of a dataset's place, and the files in it that belong to the dataset; none of them is read.
 
     Raises SourceError when none is left.
     """
@@ -197,9 +197,9 @@ def has_part(relpath: str, name: str) -> bool:
 def matching(relpaths: Sequence[str], name: str) -> list[str]:
     """The paths that a `split` or `subset` means, in their order.
 
-    Those of which it is a whole part (`has_part`); only where there is none, those of which it begins a part
-    (`has_component`). So `High-Quality` takes nothing of `High-Quality-Synthetic` while a folder or files of its own
-    name are there, and `code` takes `code-python/` where nothing is called `code` alone.
+    Paths in which it is a whole part (`has_part`); if there are none, those in which a part begins with it
+    (`has_component`). So `High-Quality` does not match `High-Quality-Synthetic` if there is a folder or files of
+    exactly that name, and `code` matches `code-python/` if nothing is called just `code`.
     """
     exact = [relpath for relpath in relpaths if has_part(relpath, name)]
     return exact or [relpath for relpath in relpaths if has_component(relpath, name)]
@@ -207,7 +207,7 @@ def matching(relpaths: Sequence[str], name: str) -> list[str]:
 
 def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
     found = list(files)
-    # a file that is named has been chosen already
+    # a named file has already been chosen
     for key, wanted in (("subset", dataset.subset), ("split", dataset.split)) if place.single is None else ():
         if wanted is None:
             continue

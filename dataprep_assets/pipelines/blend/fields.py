@@ -1,6 +1,6 @@
-"""Why a dataset of a blend gives nothing to train on: it is empty, or no row has the field that is read.
+"""Finds datasets of a blend with nothing to train on: they are empty, or no row has the field to read.
 
-Told before the plan where the source is on this machine (`remarks.py`), and by the preview of any.
+Reported before the plan if the source is on this machine (`remarks.py`), and by the preview in any case.
 
 Entry points: `asked_field`, `fault_of_files`.
 """
@@ -19,13 +19,13 @@ from dataprep_assets.sources.rows import read_rows
 __all__ = ["asked_field", "fault_of_files"]
 
 ROWS = 1000
-"""How many rows are looked at."""
+"""How many rows are examined."""
 _SHOWN = 8
-"""Fields that are named."""
+"""Most fields that a message names."""
 
 
 def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
-    """The option that names the field that is read of a dataset, and its name; None for RL, whose transforms know."""
+    """The option that names the field to read from a dataset, and the field; None for RL, where transforms decide."""
     if blend.stage == "pretrain":
         return "text_field", dataset.text_field
     if blend.stage == "sft":
@@ -36,9 +36,9 @@ def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, st
 def fault_of_files(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path], *, whole: bool = True
 ) -> str | None:
-    """What is wrong with a dataset, in a sentence, from the first rows of its files; None where nothing is seen.
+    """What is wrong with a dataset, in a sentence, from the first rows of its files; None if nothing is found.
 
-    What cannot be read is left to the build of the shards, which refuses it.
+    Unreadable files are left to the build of the shards, which refuses them.
 
     Args:
         blend: The declaration.
@@ -57,13 +57,13 @@ def _rows(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
         kind, compression = file_format(path.name)
         for block in read_rows(path, format=kind, compression=compression, label=path.name):
             yield from block.rows
-            yield from ({} for _ in block.bad)  # rows all the same
+            yield from ({} for _ in block.bad)  # bad rows are rows too
 
 
 def _fault_of_rows(
     blend: BlendDeclaration, dataset: BlendDataset, rows: Iterable[dict[str, Any]], *, whole: bool
 ) -> str | None:
-    """The same from rows in order, of which the first are looked at."""
+    """As `fault_of_files`, from the first of these rows."""
     asked = asked_field(blend, dataset)
     seen: dict[str, None] = {}
     count = 0

@@ -1,6 +1,6 @@
-"""The finished shards of a plan: what every run is laid out from.
+"""The finished shards of a plan, from which every blend run is laid out.
 
-A missing shard, or one that was built from other inputs or settings, is refused by name; so is a dataset without any
+A missing shard, or one that was built from other inputs or settings, is refused by name; so is a dataset without
 data. Entry points: `finished_shards`, `data_file`, `suffixes`.
 """
 
@@ -22,11 +22,11 @@ __all__ = ["FinishedShard", "ShardToBuild", "data_file", "finished_shards", "suf
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
 _PREFIX = {"pretrain": "tokens"}
 _NAMED = 8
-"""Partitions that an error names; a blend may have thousands."""
+"""Most partitions that an error names; a blend may have thousands."""
 
 
 class ShardToBuild(Protocol):
-    """A shard of a plan, of whichever stage: `TokenShard`, `SftShard` or `RlShard`."""
+    """A shard of a plan, of any stage: `TokenShard`, `SftShard` or `RlShard`."""
 
     @property
     def artifact(self) -> Artifact:

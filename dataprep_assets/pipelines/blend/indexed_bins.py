@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/indexed_bins`, a partition a shard: Megatron's bin and idx of a pretraining blend.
+"""The artifact `<dataset>/indexed_bins`, one partition per shard: Megatron's bin and idx of a pretraining blend.
 
 The shard is the canonical token stream, built as the corpus pipeline builds it (`corpus/token_bins.py`): its
 `tokens.bin` is Megatron's `.bin`, and `tokens.idx` is derived from the same document ends. `<directory>/tokens` is the

@@ -64,7 +64,7 @@ INDEXED_BINS_PROOFS = (
 
 _REBUILD = "Materialize this partition of indexed_bins again"
 _READ = 2000
-"""Documents of a source file among which the round trip chooses."""
+"""Documents of a source file from which the round trip samples."""
 
 
 def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
@@ -89,7 +89,7 @@ def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
 def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     """Every row is a document or a drop with a reason: in total, for each source file, and in the quarantine.
 
-    What a plan filters (short documents, documents of no tokens) is dropped and not quarantined.
+    Documents that a plan filters (short ones, ones without tokens) are dropped but not quarantined.
     """
     ledger = ledger_of(receipt)
     return verdict(
@@ -200,7 +200,7 @@ def round_trip(
 ) -> Finding:
     """Sampled documents, read again from their source rows and encoded by the reference, are the stored ids.
 
-    Filters and cuts of the plan are applied anew. At most two source files are read, and of each its first documents.
+    Filters and cuts of the plan are applied again. At most two source files are read, and only their first documents.
     Messages name file, row and document, and show neither text nor ids.
     """
     ends = document_ends.open_ends(directory / ENDS)

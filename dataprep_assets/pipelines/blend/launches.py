@@ -1,4 +1,4 @@
-"""How `dataprep run` cuts the shards of a blend into runs: one of all, or several that stream."""
+"""How `dataprep run` cuts the shards of a blend into runs: one run of all, or several that stream."""
 
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -8,7 +8,7 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan
 __all__ = ["launches", "streamed_shards"]
 
 STREAMED_RUNS = 64
-"""Runs of a blend that streams, at most: each reads what is known of every shard."""
+"""Most runs of a streaming blend: each reads the state of every shard."""
 
 
 def streamed_shards(blend: BlendDeclaration, total: int) -> int:
@@ -20,7 +20,8 @@ def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[lis
     """The partitions of `plan` in runs, in order, as the `execution_mode` of `blend` asks.
 
     A run fetches all its sources before it builds a shard. So one run of all shards (`batch`) builds nothing before
-    everything is fetched, while runs of `at_once` shards each (`streaming`) build the first with the last still remote.
+    everything is fetched, while runs of `at_once` shards each (`streaming`) build the first ones while the last are
+    still remote.
     """
     partitions = plan.partitions
     mode = blend.execution_mode

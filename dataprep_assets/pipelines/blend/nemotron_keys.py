@@ -1,4 +1,4 @@
-"""The settings of Nemotron's data_prep recipes that have other names here, or none."""
+"""Settings of Nemotron's data_prep recipes that have other names here, or no equivalent."""
 
 from collections.abc import Mapping
 
@@ -45,4 +45,4 @@ ELSEWHERE: Mapping[str, str] = {
     "observability": "`wandb: {project: …}`, or not needed",
     **{key: f"in the block `{block}`" for block, keys in _IN_A_BLOCK.items() for key in keys},
 }
-"""Key there → what says the same here."""
+"""Key in Nemotron → the equivalent here."""

@@ -1,9 +1,9 @@
-"""What the plan of a blend is: each dataset with its files, its shards and the shards that were chosen; and its JSON.
+"""The plan of a blend: each dataset with its files, its shards and the chosen shards; and its JSON.
 
-`planner.py` makes it, `blend_plan.py` commits it. Two hashes name it, both of content alone: `plan_hash` of a dataset
-(its sources' digests, the bytes of the tokenizer, the text of the template, the options that decide a byte) and
-`run_hash` of the whole blend (every plan hash, weights, sample, held-out shards). No time, no path of this machine, no
-number of workers, no version of a library enters them.
+`planner.py` makes it, `blend_plan.py` commits it. Two hashes identify it, both of content only: `plan_hash` of a
+dataset (the digests of its sources, the bytes of the tokenizer, the text of the template, the options that decide a
+byte) and `run_hash` of the whole blend (every plan hash, weights, sample, held-out shards). They do not depend on
+times, local paths, the number of workers or versions of libraries.
 """
 
 import json
@@ -45,7 +45,7 @@ class PlannedPart:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBlendShard:
-    """A shard of a dataset. `total_bytes` is its part of the source: a share of the file's size where one is cut."""
+    """A shard of a dataset. `total_bytes` is its part of the source: a share of the file's size if the file is cut."""
 
     index: int
     parts: tuple[PlannedPart, ...]
@@ -54,7 +54,7 @@ class PlannedBlendShard:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedUnit:
-    """A dataset of the blend with its shards; `chosen` are those that the sample keeps, all without one."""
+    """A dataset of the blend with its shards; `chosen` are those that the sample keeps, or all."""
 
     name: str
     dataset: BlendDataset

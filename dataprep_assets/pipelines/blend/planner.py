@@ -1,7 +1,7 @@
 """Plans a blend: which files, or rows of files, make each shard of each dataset.
 
-Files stay whole while there are as many as shards. Fewer files are cut into consecutive rows, for which they are
-counted once (a Parquet file by its footer); these must be present, so mirrored ones are fetched here.
+Files stay whole if there are at least as many as shards. Fewer files are cut into ranges of rows, for which the rows
+are counted once (in a Parquet file by its footer); such files must be present, so mirrored ones are fetched here.
 
 Entry points: `plan_blend`, `stage_identity`.
 """
@@ -30,11 +30,11 @@ __all__ = ["plan_blend", "refound", "relisted", "source_digest", "stage_identity
 
 TARGET_BYTES = 256 << 20
 MAX_SHARDS = 4000
-"""Shards of one dataset: beyond this many partitions an asset is slow to look at."""
+"""Most shards of one dataset: with more partitions an asset is slow to show."""
 
 
 def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """What decides the bytes of every shard besides its source: options, tokenizer bytes, template text, transforms."""
+    """What decides the bytes of every shard, besides its source: options, tokenizer bytes, template text, transforms."""
     identity: dict[str, Any] = {
         "stage": blend.stage,
         "bad_records": blend.bad_records.model_dump(),
@@ -62,7 +62,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
     declaration has not changed are not listed again either: they stay at the revision that was frozen.
     """
-    if blend.stage == "pretrain":  # refused now, not when the engine is certified
+    if blend.stage == "pretrain":  # refuse it now, not when the engine is certified
         bundle = load_bundle(blend.required_tokenizer)
         blend_separator(blend, bundle)
         blend_bos(blend, bundle)
@@ -79,10 +79,10 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
 
 
 def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
-    """A planned dataset with its files as they are now, digested where they are local; None where it has none now.
+    """A planned dataset with its present files, digested if they are local; None if it has none now.
 
-    A mirrored one that is pinned to its commit is what it was, and is not asked again. Nothing is fetched. Raises
-    Raises SourceError where it cannot be listed.
+    A mirrored dataset that is pinned to a commit cannot change, and is not listed again. Nothing is fetched. Raises
+    SourceError if the source cannot be listed.
 
     Args:
         blend: The declaration.
@@ -93,7 +93,7 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     declared = next(
         (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
     )
-    if declared is None:  # it is no longer declared so, which the plan's own proofs tell
+    if declared is None:  # no longer declared so, which the plan's own proofs report
         return refound(unit)
     if blend.stage == "rl" and declared.split is None and unit.dataset.split is None:
         return discover_splits(declared, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
@@ -220,5 +220,5 @@ def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
 
 
 def source_digest(unit: PlannedUnit) -> str:
-    """Digest of what the files of a dataset are: paths, sizes, and contents or what the source calls them."""
+    """Digest of the files of a dataset: paths, sizes, and digests of contents or the source's own versions."""
     return digest_value(refound(unit).identities)

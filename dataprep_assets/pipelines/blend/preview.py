@@ -1,7 +1,7 @@
 """Estimates what a blend will be, before anything is tokenized.
 
-Rows and tokens are estimates from a sample of each dataset: its first, middle and last file where files are here, its
-smallest one where they have to be fetched. A file that is read to its end is counted, not estimated.
+Rows and tokens are estimates from a sample of each dataset: its first, middle and last file if files are local, its
+smallest one if they have to be fetched. A file that is read to its end is counted, not estimated.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 
 FILES = 3
 ROWS_PER_FILE = 2000
-"""Rows of a file that are read, a second or so for each file."""
+"""Rows that are read per file, which takes about a second."""
 DOCUMENTS_PER_FILE = 100
 """The first of these rows are tokenized."""
 
@@ -124,7 +124,7 @@ def _token_prospects(
 
 
 def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
-    """RL: every record as often as the weights say, and as often as files can be listed. A sample is a record."""
+    """For RL: every record as often as the weights say, and as often as files can be listed. A sample is a record."""
     weights = {unit.name: unit.dataset.weight for unit in units}
     rows = {unit.name: round(amounts[unit.name].rows) for unit in units}
     repeats = record_repeats(weights)
@@ -141,7 +141,7 @@ def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amoun
 
 
 def _filled(blend: BlendDeclaration, tokens: int) -> int:
-    """Tokens of a sample of a dataset that has so many: a packed row holds what there is, a sequence is full."""
+    """Tokens in a sample of a dataset with `tokens` tokens: a packed row may be partly filled, a sequence is full."""
     return min(sample_size(blend), tokens) if blend.stage == "sft" else sample_size(blend)
 
 
@@ -152,20 +152,20 @@ def sample_size(blend: BlendDeclaration) -> int:
 
 
 def _disk_bytes(blend: BlendDeclaration, unit: PlannedUnit, amount: _Amount) -> int:
-    """What the shards take: ids, ends and index; ids and mask, uncompressed; or as many bytes as the source."""
+    """Bytes of the shards: ids, ends and index; ids and mask, uncompressed; or as many bytes as the source."""
     if blend.stage == "pretrain":
         return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
     return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else unit.size_bytes
 
 
 def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], unit: PlannedUnit, epochs: float) -> int:
-    """RL: what a dataset takes in the file of its split; nothing where that is a link to the only shard."""
+    """For RL: bytes of a dataset in the file of its split; 0 if that is a link to the only shard."""
     is_link = sum(len(other.chosen) for other in units) == 1 and epochs <= 1
     return 0 if blend.stage != "rl" or is_link else round(unit.size_bytes * epochs)
 
 
 def sampled_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:
-    """The files of a dataset that may tell what is wrong with it: all that are here, else the one of the preview."""
+    """The files in which to look for faults of a dataset: all local ones, else the one of the preview."""
     access = open_place(unit.dataset, blend.sources).access
     entries = _sampled_files(unit, access) if access.mirrored else unit.entries
     access.fetch(entries)

@@ -1,4 +1,4 @@
-"""Which shards each split of a run uses, and the table of requested and realised shares.
+"""The shards that each split of a blend run uses, and the table of requested and realised shares.
 
 Pure functions over finished shards. A share is of a split: of the weights that the trainer reads (pretraining), of
 packed rows (SFT) or of records (RL). Entry points: `used_shards`, `weighted`, `repeated`, `realised`.
@@ -96,7 +96,7 @@ def weighted(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShar
 
 
 def repeated(members: Sequence[FinishedShard]) -> list[FinishedShard]:
-    """A split's shards as often as their weights ask: all of them first, then the repetitions, round by round."""
+    """A split's shards repeated according to their weights: all of them first, then the repetitions, round by round."""
     repeats = record_repeats(_weights(members))
     rounds = range(max(repeats.values()))
     return [shard for turn in rounds for shard in members if repeats[shard.unit.name] > turn]
@@ -119,13 +119,13 @@ def realised(
         if blend.stage == "pretrain":
             parts = dict.fromkeys(groups, 0.0)
             for weight, shard in weighted(members):
-                parts[shard.unit.name] += float(f"{weight:.15g}")  # as `blend.json` holds it
+                parts[shard.unit.name] += float(f"{weight:.15g}")  # as written in `blend.json`
         else:
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
         for look in outlook(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
-            once = blend.stage == "sft"  # packed files are read as they are
+            once = blend.stage == "sft"  # packed files are read once each
             share = parts[look.name] / total
             table.append(
                 _row(
@@ -150,7 +150,7 @@ def _realised_records(
     blend: BlendDeclaration, split: str, shards: Sequence[FinishedShard], members: Sequence[FinishedShard]
 ) -> list[Realised]:
     weights, groups = _weights(members), _by_dataset(members)
-    # a shard whose every record was left out is in no split; its records were requested all the same
+    # a shard whose records were all left out is in no split, but its records were requested
     asked = _by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
     requested = record_shares({n: sum(s.ledger.rows_in for s in asked[n]) for n in groups}, weights)
     repeats = record_repeats(weights)

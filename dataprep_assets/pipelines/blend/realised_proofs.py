@@ -1,7 +1,7 @@
-"""Proof on the shares of a run: each dataset is as much of the blend as was requested.
+"""Proof on the shares of a blend run: each dataset has its requested share.
 
-The shares are computed again from what the trainer reads: those of pretraining from `blend.json`, those of RL from
-`shards.json` and the ledgers of the shards that it lists, those of SFT are rows.
+The shares are computed again from the files that the trainer reads: those of pretraining from `blend.json`, those of RL
+from `shards.json` and the ledgers of the shards that it lists, those of SFT are rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -95,7 +95,7 @@ def _sft_shares(at: _SplitOfRun) -> tuple[_Shares, _Shares]:
 def _rl_shares(at: _SplitOfRun) -> tuple[_Shares, _Shares]:
     """Records of the sources, each as often as the weights say, and records in the files as often as they are listed.
 
-    A shard whose every record was left out is in no split; its records count, unless shards were held out.
+    A shard whose records were all left out is in no split; its records count unless shards were held out.
     """
     used, ledgers = {*at.facts.used[at.split]}, _ledgers(at.directory)
     asked = dict.fromkeys(at.weights, 0)
@@ -108,7 +108,7 @@ def _rl_shares(at: _SplitOfRun) -> tuple[_Shares, _Shares]:
     written = dict.fromkeys(at.weights, 0)
     for path in json_object(at.directory / SHARDS).get(manifest_key(at.split), []):
         stem = path.removeprefix(root).removesuffix(".zst").removesuffix(".jsonl")
-        if stem in ledgers:  # another one is a defect of the list
+        if stem in ledgers:  # an unknown one is a defect of the list
             name = PurePosixPath(stem).parts[0]
             written[name] = written.get(name, 0) + ledgers[stem].documents
     return record_shares(asked, at.weights), record_shares(written, dict.fromkeys(written, 1.0))

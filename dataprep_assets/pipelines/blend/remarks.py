@@ -1,7 +1,7 @@
-"""What is said of a blend before it is built: by `dataprep check`, and by `dataprep run` when it begins.
+"""Remarks on a blend before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Only what costs little is looked at: its JSON, a tokenizer that is on this machine, its template, its transforms, and
-the listing and the first rows of sources that are files here.
+Only cheap checks are made: of its JSON, a local tokenizer, its template, its transforms, and the listing and first rows
+of local sources.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ __all__ = ["blend_remarks"]
 
 
 def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
-    """Of its file, its tokenizer and what is done with it, its transforms, and its datasets."""
+    """Remarks on its file, its tokenizer and template, its transforms, and its datasets."""
     try:
         data = blend.data_blend()
     except ConfigError as error:
@@ -58,7 +58,7 @@ def _tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration)
 
 
 def _lone_template_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
-    """Of a template whose tokenizer is not on this machine."""
+    """Remarks on a template whose tokenizer is not on this machine."""
     try:
         if template_at_hand(blend.sft_options, tokenizer):
             declared_template(blend.sft_options, tokenizer)
@@ -67,7 +67,7 @@ def _lone_template_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclarat
 
 
 def _stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
-    """Of pretraining: the tokens around a document, and the width of the ids."""
+    """Remarks for pretraining: on the tokens around a document, and the dtype of the ids."""
     if blend.pretrain_options.add_eos:
         yield from separator_remarks(bundle, blend.pretrain_options.separator, ("pretrain", "separator"))
     try:
@@ -96,7 +96,7 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
 
 
 def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
-    """Each dataset that is read, with its keys in the YAML."""
+    """Each dataset that is read, with the path of its YAML key."""
     for key in ("datasets", *SPLITS):
         for index, dataset in enumerate(getattr(data, key) or ()):
             if dataset.weight > 0:
@@ -104,7 +104,7 @@ def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDatas
 
 
 def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
-    """Of the place of a dataset, and of its first rows: one that is empty, or has none of the fields that are read."""
+    """Remarks on the path of a dataset, and on its first rows: it may be empty, or lack the field to read."""
     inline = keys != ("blend",)
     listed = _listed(blend, dataset, (*keys, "path") if inline else keys)
     if isinstance(listed, Remark):
@@ -117,8 +117,8 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
 
 
 def _listed(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> list[Path] | Remark | None:
-    """The files that are read of a dataset, in order; None where it is not on this machine; else what is wrong with
-    its path or with what is there, of `keys`."""
+    """The files to read of a dataset, in order; None if they are not local; or a remark, at `keys`, on what is wrong
+    with its path or its files."""
     try:
         place = open_place(dataset, blend.sources)
         if not isinstance(place.access, LocalTree):

@@ -1,6 +1,6 @@
-"""The artifact `<dataset>/rl_manifest`: the manifest of the latest run under a path that stays, where a trainer looks.
+"""The artifact `<dataset>/rl_manifest`: the manifest of the latest blend run, under a fixed path for trainers.
 
-A run is named after what it is made of, so its folder changes with the data. Nemotron's RL recipes are given a folder
+A blend run is named after its content, so its folder changes with the data. Nemotron's RL recipes are given a folder
 and read `manifest.json` in it (`${manifest:<folder>,train}`); that folder is this artifact's. Its files are those of
 the run (`trainer_entry.py`): `manifest.json`, and `shards.json` with the shards of each split.
 """
@@ -31,7 +31,7 @@ _FILES = (MANIFEST, SHARDS)
 
 
 class RlManifestFacts(Facts):
-    """The run that the manifest is of."""
+    """The blend run to which the manifest belongs."""
 
     run_hash: str
 
@@ -70,9 +70,9 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
 
 
 def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Put the manifest of the committed plan's run where trainers look for it.
+    """Publish the manifest of the committed plan's blend run under its fixed path.
 
-    Returns the receipt and whether it was reused. MissingArtifactError before there is a run.
+    Returns the receipt and whether it was reused. Raises MissingArtifactError if there is no blend run yet.
     """
     run = blend_run(blend, store)
     made = store.require(run)

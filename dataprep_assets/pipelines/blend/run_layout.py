@@ -1,4 +1,4 @@
-"""The files of a run while it is laid out: the shards' own bytes under other names, with JSON beside them.
+"""The files of a blend run while it is laid out: the shards' own bytes under other names, with JSON beside them.
 
     datasets/<name>/<plan_hash>/plan.json    the dataset's shard plan
     …/receipts/shard_000000.json             status, ledger and files of a shard
@@ -24,7 +24,7 @@ __all__ = ["RunLayout", "json_object", "write_datasets"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunLayout:
-    """A run under construction in the staging directory `target`; `root` is where its trainer will find it."""
+    """A blend run under construction in the staging directory `target`; `root` is where its trainer will find it."""
 
     blend: BlendDeclaration
     store: ArtifactStore
@@ -78,7 +78,7 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a run; raises FormatError when it holds none."""
+    """The JSON object in a file of a run; raises FormatError if there is none."""
     try:
         value = json.loads(path.read_bytes())
     except ValueError as error:

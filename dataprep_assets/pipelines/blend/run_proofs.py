@@ -1,4 +1,4 @@
-"""Proofs on the run of a blend: its shards are all there, each row was read once, and no file of it is damaged.
+"""Proofs on a blend run: all its shards are there, each row was read once, and none of its files is damaged.
 
 Entry points: `shards_complete`, `rows_read_once`, `run_intact`, `splits_disjoint`. What the trainer reads first is
 proven in `trainer_entry_proofs.py`, the shares of the datasets in `realised_proofs.py`.
@@ -55,7 +55,7 @@ def shards_complete(store: ArtifactStore, plan: BlendPlan, shards: Sequence[Shar
 def rows_read_once(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]
 ) -> Finding:
-    """The shards of a file that was cut by rows have, together, read as many rows as the file has when counted now.
+    """The shards of a file that was cut by rows have together read as many rows as the file has now.
 
     `blend` is the declaration, `store` holds the shards; `shards` are all chosen shards of `plan`. Files with a shard
     that the sample leaves out are not counted; a blank line is a row of the file, but of no shard.
@@ -103,7 +103,7 @@ def rows_read_once(
 def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan, others: Iterable[str] = ()) -> Finding:
     """Every file of the run has the digest of its receipt, there is no other file, and it is the run of this plan.
 
-    `directory` is the run's, `receipt` its receipt, `plan` the committed plan, `others` are defects known otherwise.
+    `directory` is the run's, `receipt` its receipt, `plan` the committed plan, `others` are defects found elsewhere.
     """
     found = [f"{name_of(receipt)}: {defect}" for defect in damage(directory, receipt, "full")]
     found += others

@@ -1,4 +1,4 @@
-"""Builds the run of a blend: its finished shards where a trainer expects them, below `runs/<run_hash>/`.
+"""Builds the blend run: its finished shards where a trainer expects them, below `runs/<run_hash>/`.
 
     config.json       what the run hash stands for
     datasets/         the shards (`run_layout.py`)
@@ -86,7 +86,7 @@ def run_version(blend: BlendDeclaration) -> int:
 def run_recipe(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]
 ) -> Recipe:
-    """How a run is to be laid out now.
+    """The present recipe of a blend run.
 
     `blend` and `plan` say how the `shards`, all of the plan in its order, are used; `store` says where the run will be.
     """
@@ -136,13 +136,13 @@ def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard])
 
 
 class _WithoutShards(RunLayout):
-    """A run with everything but its shards' own bytes."""
+    """A layout of everything except the shards' own bytes, for comparison."""
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
-        """Nothing: `_other_bytes` compares the digests."""
+        """Do nothing: `_other_bytes` compares the digests."""
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
-        """Nothing, as `link`."""
+        """Do nothing, as `link`."""
 
 
 def _facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[FinishedShard], root: str) -> RunFacts:
@@ -178,7 +178,7 @@ def other_claims(
     directory: Path,
     receipt: Receipt,
 ) -> Iterator[str]:
-    """What a run says of itself that is not so of its plan and its shards.
+    """Claims of a blend run that its plan and its shards contradict.
 
     Args:
         blend: The declaration.

@@ -1,7 +1,7 @@
-"""Proof that the sources of a blend are those it was planned on, and else by how much its shares moved.
+"""Proof that the sources of a blend are those of its plan; if not, it says how the shares changed.
 
-A weight is chosen for the data that there was. Where a source has grown or shrunk since, the same weight reads it more
-or less often, and a share of the rows is another share. Nothing is wrong with the run; its owner may want to know.
+A weight is chosen for the data at the time. If a source has grown or shrunk since, the same weight reads it less or
+more often, and its share of the rows changes. Nothing is wrong with the blend run; its owner may want to know.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ __all__ = ["blend_sources_unchanged"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """A dataset of the plan, and its files now; None: it could not be asked."""
+    """A dataset of the plan, and its present files; None if they could not be listed."""
 
     unit: PlannedUnit
     now: Discovered | None
@@ -34,7 +34,7 @@ class _Source:
 
     @property
     def changes(self) -> dict[str, int]:
-        """How many files came, went and have other content."""
+        """How many files were added, removed and changed."""
         frozen, now = ({path: rest for path, *rest in _files(found)} for found in (refound(self.unit), self.now))
         return {
             "added": len(now.keys() - frozen.keys()),
@@ -49,7 +49,7 @@ def _files(found: Discovered | None) -> Sequence[Sequence[str | int | None]]:
 
 @judged
 def blend_sources_unchanged(blend: BlendDeclaration, facts: RunFacts, plan: BlendPlan) -> Finding:
-    """Every dataset has the files that it was planned on; a warning names those that have not, and what follows.
+    """Every dataset has the files of the plan; a warning names those that do not, and the consequences.
 
     Tokens of a changed source are estimated from its bytes.
 
@@ -83,7 +83,7 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_Source]:
         try:
             now = relisted(blend, unit)
         except TransferError:
-            reachable = False  # one that does not answer is not waited for once more for each dataset
+            reachable = False  # wait only once for a hub that does not answer, not for each dataset
             yield _Source(unit=unit, now=None)
             continue
         except SourceError:
@@ -97,7 +97,7 @@ def _without_files(unit: PlannedUnit) -> Discovered:
 
 
 def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_Source]) -> Iterator[Row]:
-    """A row for each dataset of a split: what it was planned to be, and what it is now."""
+    """A row for each dataset of a split: what was planned, and what it is now."""
     own = [source for source in sources if source.unit.home == split]
     measure = "rows" if blend.stage == "rl" else "tokens"
     planned = {
@@ -139,7 +139,7 @@ def _share(amounts: dict[str, int], name: str) -> float:
 
 
 def _finite(epochs: float) -> float:
-    return round(epochs, 4) if isfinite(epochs) else 0.0  # nothing is left to be read
+    return round(epochs, 4) if isfinite(epochs) else 0.0  # no data left to read
 
 
 def _sentence(blend: BlendDeclaration, row: Row) -> str:

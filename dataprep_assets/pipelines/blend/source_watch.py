@@ -38,13 +38,13 @@ def _identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
 
 
 def _commit(access: HubMirror) -> str:
-    """That of the revision now; a revision that is a commit is not asked for."""
+    """The present commit of the revision; a revision that is a commit needs no request."""
     revision = access.repo.revision
     return revision if COMMIT.fullmatch(revision) else access.repo.resolve_commit()
 
 
 def _changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
-    """Against the plan that is there, dataset by dataset."""
+    """The changes since the present plan, dataset by dataset."""
     units = blend.data_blend().units()
     if not has_blend_plan(blend, store):
         return in_words([(len(units), "dataset", "not planned yet")])
@@ -67,7 +67,7 @@ def _changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
 
 
 def _declared(dataset: BlendDataset) -> str:
-    """What of a declared dataset says which files it means."""
+    """The part of a declared dataset that selects its files."""
     return dataset.unattributed.model_dump_json(include={"name", "path", "split", "subset"})
 
 
@@ -94,5 +94,5 @@ def _of_files(blend: BlendDeclaration, unit: Unit, planned: Iterable[PlannedUnit
 
 
 def _version(place: SourcePlace, file: SourceFile) -> tuple[int, str | None]:
-    """What a listing says of a file's bytes: of a mirrored one more than its size."""
+    """The identity of a file's bytes in a listing: for a mirrored file more than its size."""
     return file.size_bytes, (file.sha256 or file.etag) if place.access.mirrored else None

@@ -1,4 +1,4 @@
-"""The shards of a blend, of whichever kind its stage makes: one spec, whatever the stage."""
+"""The shards of a blend: one spec for all stages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -27,7 +27,7 @@ SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "sft": PACKED_SFT_SHARDS,
     "rl": RL_JSONL_SHARDS,
 }
-"""What a stage's shards are."""
+"""Stage → its kind of shards."""
 
 
 def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:

@@ -1,4 +1,4 @@
-"""The tables of a run that Nemotron logs to W&B: `progress_table` and `stage_table`. The plan has the third."""
+"""The tables of a blend run that Nemotron logs to W&B: `progress_table` and `stage_table`. The plan has the third."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -90,7 +90,7 @@ def _stage(name: str, made: Sequence[Receipt], queue_in: int, queue_out: int = 0
 
 
 def _measured(made: Sequence[Receipt], what: str) -> float | None:
-    """The sum of what every receipt of a step measured; None unless each did."""
+    """The sum of a measurement over all receipts of a step; None unless every receipt has it."""
     found = [receipt.measured[what] for receipt in made if what in receipt.measured]
     return sum(found) if found and len(found) == len(made) else None
 

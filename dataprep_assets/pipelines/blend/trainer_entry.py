@@ -1,4 +1,4 @@
-"""What a trainer reads first in a run: `blend.json` and `data_args.txt`, split folders, or a manifest of split files.
+"""What a trainer reads first in a blend run: `blend.json` and `data_args.txt`, split folders, or a manifest of files.
 
     blend.json                               pretrain, sft: weights and prefixes of every split
     data_args.txt                            pretrain: the same for a blend of one split
@@ -53,7 +53,7 @@ def split_file(key: str, suffix: str) -> str:
 
 
 def trainer_lines(stage: Stage, root: str, used: Collection[str], files: Collection[str]) -> list[str]:
-    """What to give the trainer: command line arguments, settings, or the path of the manifest.
+    """The lines for the trainer: command line arguments, settings, or the path of the manifest.
 
     `root` is where the trainer finds the run, `used` are the splits of the run, `files` the paths of its files.
     """

@@ -1,4 +1,4 @@
-"""Proof on what the trainer reads first in a run: it lists every used shard once, under names that exist."""
+"""Proof on what the trainer reads first in a blend run: it lists every used shard once, under names that exist."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath

@@ -1,6 +1,6 @@
-"""Logs the tables of a finished blend to Weights & Biases, where the declaration asks for it.
+"""Logs the tables of a finished blend to Weights & Biases, if that is declared.
 
-The one module that imports wandb, and only when it is called. Keys are those of Nemotron's `wandb_hook.py`
+The only module that imports wandb, and only when it is called. Keys are those of Nemotron's `wandb_hook.py`
 (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named after
 the run hash and its id follows from it, so that logging the same run again adds to the same W&B run. What wandb would
 gather by itself (console, machine, code, installed packages) is switched off.
@@ -23,7 +23,7 @@ def log_tables(
 ) -> str:
     """Log the tables and the configuration, whose `run_hash` names the run; the run's URL, or its folder when offline.
 
-    ConfigError without the extra; raises TransferError when W&B cannot be reached or refuses. The blend is finished by
+    Raises ConfigError without the extra, TransferError if W&B cannot be reached or refuses. The blend is finished by
     then.
     """
     try:
@@ -36,7 +36,7 @@ def log_tables(
     settings = wandb.Settings(
         console="off",
         silent=True,
-        login_timeout=_LOGIN_SECONDS,  # a person may be asked for a key, nobody waits for one
+        login_timeout=_LOGIN_SECONDS,  # never wait for somebody to type a key
         disable_git=True,
         disable_code=True,
         save_code=False,

@@ -1,1 +1,1 @@
-"""Corpus"""
+"""The corpus pipeline: text from its source to validated token bins and views."""

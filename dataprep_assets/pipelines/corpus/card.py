@@ -1,4 +1,4 @@
-"""What the data card of a corpus says beside its receipts: source, tokenizer, counts by split, the rows of Parquet."""
+"""What the data card of a corpus says in addition to its receipts: source, tokenizer, counts by split, Parquet rows."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -35,7 +35,7 @@ _HUB_FOLDER = "datasets--"
 
 
 class _StreamFacts(Facts):
-    """What combined bins and npy shards alike tell of their tokenizer."""
+    """The facts about the tokenizer that combined bins and npy shards share."""
 
     tokenizer: str
     tokenizer_sha256: str
@@ -52,8 +52,8 @@ def corpus_card(
     Args:
         corpus: The dataset.
         specs: Its artifacts.
-        stream: Name of those that hold the token stream: their receipts name the tokenizer. They are products where
-            the views are not all.
+        stream: Name of the artifacts with the token stream, whose receipts name the tokenizer. They are products
+            unless only views are.
     """
     views = {artifact_name(view) for view in corpus.views}
     products = views if views and stream == COMBINED_BINS else {*views, stream}
@@ -71,7 +71,7 @@ def corpus_card(
 
 
 def card_source(source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource) -> CardSource:
-    """A declared source as a card names it: what is public of it, and never a path of this machine."""
+    """A declared source as a card describes it: its public name, and never a local path."""
     if isinstance(source, HubSource):
         found = CardSource(name=source.repo, kind="hub", place=f"hf://datasets/{source.repo}")
     elif isinstance(source, ObjectStoreSource):

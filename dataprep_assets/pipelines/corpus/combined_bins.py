@@ -1,7 +1,8 @@
 """The artifact `<dataset>/combined_bins_<split>`: the shards of a split in manifest order as one file, with `meta.pkl`.
 
-Refuses missing and damaged shards. The store joins the token files (the kernel in a folder, the server in a bucket);
-the digest of every shard's range is compared with the shard's receipt, in the same pass that digests the whole.
+Missing and damaged shards are refused. The store joins the token files (the kernel in a folder, the server in a
+bucket); the digest of every shard's range is compared with the shard's receipt, in the same pass that digests the
+whole.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,8 +71,7 @@ def shard_receipts(
 ) -> list[tuple[Artifact, Receipt]]:
     """Every shard of a split with its receipt, in manifest order.
 
-    Raises MissingArtifactError naming the shards that are not there: a combined file is never made of what happens
-    to exist.
+    Raises MissingArtifactError naming the missing shards: a combined file is never made of only those that exist.
     """
     shards = [corpus.artifact(TOKEN_BINS, partition) for partition in manifest.partitions(split)]
     receipts = store.receipts(shards)
@@ -119,7 +119,7 @@ def _recipe(
 ) -> Recipe:
     settings = dict(meta_values)
     tokenizer = settings.pop("tokenizer_sha256")
-    # a receipt names its shards: where one took the place of another with the same bytes, it has to be made again
+    # a receipt names its shards: if one replaced another with the same bytes, the receipt has to be made again
     made_of = [[str(r.partition), r.content] for _, r in shards]
     return Recipe(
         artifact=corpus.artifact(COMBINED_BINS, split),
@@ -141,7 +141,7 @@ def build_combined_bins(
         store: Where its artifacts are.
         manifest: Which shards the split has, in order.
         split: One of its splits.
-        progress: Counts and shows the bytes of the token files; None counts for nobody.
+        progress: Counts and shows the bytes of the token files; None: nothing is shown.
 
     Returns:
         The receipt, and whether the combined bins were reused.
@@ -180,7 +180,7 @@ def build_combined_bins(
 
 
 def _ends(store: ArtifactStore, shards: Sequence[tuple[Artifact, Receipt]]) -> Iterator[tuple[Path, int]]:
-    """The ends of each shard's documents, and its tokens; a copy stays while it is read."""
+    """The document ends and the number of tokens of each shard; a local copy stays while it is read."""
     for shard, receipt in shards:
         handle = ArtifactHandle(store, shard, receipt)
         yield handle.path(ENDS), (receipt.ledger or Ledger()).tokens
@@ -194,7 +194,7 @@ def combined_bins_spec(
     Args:
         corpus: The dataset.
         split: One of its splits.
-        token_bins: Its shards.
+        token_bins: The token bins of the split.
         step: The run in which the combined bins of all splits are made.
     """
 
@@ -286,7 +286,7 @@ COMBINED_BINS_PROOFS = (
 def combined_without(
     corpus: CorpusDeclaration, store: ArtifactStore, split: str, listed: NDArray[np.uint64]
 ) -> Finding:
-    """Whether the combined bins of a split hold none of the documents with these ids, nor its shards now.
+    """Whether neither the combined bins of a split nor its present shards hold documents with these ids.
 
     Args:
         corpus: The dataset.

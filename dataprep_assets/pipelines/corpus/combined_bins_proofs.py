@@ -1,7 +1,7 @@
-"""Proofs that the combined bins of a split are its shards, its sources and its tokenizer's.
+"""Proofs that the combined bins of a split agree with its shards, its sources and its tokenizer.
 
-They hold `<split>.bin`, `document_ends.bin`, `meta.pkl`, `meta.json` and the receipt against the shards that were
-joined, against the manifest and against the tokenizer. Memory does not grow with the split.
+They compare `<split>.bin`, `document_ends.bin`, `meta.pkl`, `meta.json` and the receipt with the shards that were
+joined, with the manifest and with the tokenizer. Memory does not grow with the split.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 __all__ = ["equals_shards", "meta_matches", "sources_complete", "wrong_totals"]
 
 META_BYTES = 1 << 20
-"""A `meta.pkl` is a few hundred bytes; a larger one is not read."""
+"""Largest `meta.pkl` that is read; a right one has a few hundred bytes."""
 _BLOCK = 4 << 20
 _REBUILD = "Materialize `combined_bins` of this split again"
 
@@ -40,7 +40,7 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
     """The combined file is the shards, byte for byte and in order, and so are its document ends.
 
     One pass over the combined file gives the digest of each shard's range and of the whole; the shards themselves are
-    read only where a range differs, to name the byte. Document ends are compared with the shards', moved up.
+    read only if a range differs, to name the byte. Document ends are compared with the shards', shifted.
     """
     path = directory / f"{split}.bin"
     claimed = receipt.file(path.name).sha256
@@ -87,7 +87,7 @@ def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
 
 
 def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
-    """Where a range of the combined file leaves the shard's own file, in words."""
+    """A description of the first difference between a range of the combined file and the shard's own file."""
     if not shard.is_file():
         return f"{shard} is missing, so the byte cannot be named"
     with open(path, "rb") as combined, open(shard, "rb") as own:
@@ -152,7 +152,7 @@ def wrong_totals(receipt: Receipt, shards: Shards) -> Finding:
 
 
 def _counts(value: Any) -> Any:
-    """A reason that dropped nothing is no difference."""
+    """Counts without zeros: a reason that dropped nothing makes no difference."""
     return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value
 
 
@@ -160,10 +160,10 @@ def _counts(value: Any) -> Any:
 def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry], split: str) -> Finding:
     """The shards hold each manifest file of the split exactly once, in order, and no file of another split.
 
-    `entries` are those of the whole manifest. A file is known by its path: the ordinal in a receipt is that of the
-    manifest that the shard was made under, and a file that came since has moved those behind it. A file counts as
-    another split's by its path or, where the manifest knows digests, its bytes: a copy of a train file under a
-    validation path leaks as well.
+    `entries` are those of the whole manifest. Files are compared by path: the ordinal in a receipt is that of the
+    manifest with which the shard was made, and files added since have moved later ones. A file counts as another
+    split's by its path or, if the manifest has digests, by its bytes: a copy of a train file under a validation path
+    is a leak too.
     """
     foreign = {e.sha256: e for e in entries if e.split != split and e.sha256}
     by_path = {e.relpath: e for e in entries}
@@ -201,7 +201,7 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads builtin containers and scalars; a pickle that names any class or function is refused, not run."""
+    """Reads builtin containers and scalars; a pickle that names any class or function is refused, not executed."""
 
     def find_class(self, module: str, name: str, /) -> NoReturn:
         raise pickle.UnpicklingError(f"it names {module}.{name}, and loading it would run that")
@@ -210,7 +210,7 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError("it names a persistent object")
 
 
-# What the unpickler raises for bytes that are no pickle.
+# What the unpickler raises for bytes that are not a pickle.
 _NO_PICKLE = (
     pickle.UnpicklingError,
     EOFError,
@@ -245,14 +245,14 @@ def meta_matches(
     dtype: str,
     facts: Mapping[str, Any] | None = None,
 ) -> Finding:
-    """`meta.pkl` equals `meta.json`, and both say what the tokenizer and the bins say.
+    """`meta.pkl` equals `meta.json`, and both agree with the tokenizer and the bins.
 
     Args:
-        directory: Of the combined bins.
+        directory: The directory of the combined bins.
         bundle: The declared tokenizer.
-        separator_id: Of the declared separator.
-        dtype: Of the ids.
-        facts: Those of the receipt, which have to be the same.
+        separator_id: Id of the declared separator.
+        dtype: The dtype of the ids.
+        facts: The receipt's facts, which have to be the same.
     """
     meta, pickled = read_meta(directory), _read_pickle(directory / "meta.pkl")
     defects = []

@@ -1,4 +1,4 @@
-"""`dataprep_assets.components.TokenizedCorpus`: a corpus from source to validated bins, declared in YAML alone."""
+"""`dataprep_assets.components.TokenizedCorpus`: a corpus from source to validated bins, declared only in YAML."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -117,7 +117,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
 
 
 def _shards(corpus: CorpusDeclaration, split: str) -> Partitions:
-    """The shards of a split, which the manifest fixes."""
+    """The shards of a split, which the manifest plans."""
     return Partitions(
         dynamic=f"{corpus.dataset}_{split}_shards",
         keys=lambda store: load_manifest(corpus, store).partitions(split),

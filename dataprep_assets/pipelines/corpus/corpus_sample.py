@@ -1,4 +1,4 @@
-"""The documents of a corpus that its engine is certified on."""
+"""The documents of a corpus on which its engine is certified."""
 
 import itertools
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ __all__ = ["corpus_engine", "corpus_sample"]
 
 FILES_SAMPLED = 6
 DOCUMENTS_PER_FILE = 200
-"""With the cut of long documents: about a thousand documents, a few seconds of the reference's time."""
+"""Documents sampled from each file: with long ones cut, about a thousand documents, a few seconds for the reference."""
 
 
 def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
-    """The engine that a corpus wants certified, on documents of its own."""
+    """The engine to certify for a corpus, on its own documents."""
     return CertifiedEngine(
         dataset=corpus,
         tokenizer=corpus.tokenizer,
@@ -48,7 +48,7 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
 
 
 def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[ManifestEntry]:
-    """A few files of every split, by the digest of their names: a corpus that gains files mostly keeps its sample."""
+    """A few files of every split, chosen by digests of their names: a growing corpus mostly keeps its sample."""
     chosen: list[ManifestEntry] = []
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
@@ -58,9 +58,9 @@ def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[Manife
 
 
 def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
-    """Documents of files of every split; long ones are cut.
+    """Yield documents from files of every split; long ones are cut.
 
-    Bad records and damaged files are skipped here: what reads all files, snapshot and token bins, refuses them all at
+    Bad records and damaged files are skipped here: snapshot and token bins, which read all files, refuse them all at
     once. Files of a hub are mirrored first.
     """
     access, chosen = open_source(corpus.source), _sampled_files(corpus, manifest)

@@ -1,4 +1,4 @@
-"""What a view of a corpus is: one trainer's format, and the combined bins that it shows (the artifacts: `view`)."""
+"""Defines a view of a corpus: one trainer's format over the combined bins. `view` makes the artifacts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class ViewFacts(Facts):
-    """Facts of a view's receipt: the stream's, tokens by split, and whatever the view itself has to tell."""
+    """Facts of a view's receipt: those of the stream, tokens by split, and further facts of the view itself."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -83,7 +83,7 @@ class CombinedSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class UnderConstruction:
-    """A view that is being written into `target`, a staging directory; what its writer leaves for the receipt."""
+    """A view that is being written into the staging directory `target`, with what its writer leaves for the receipt."""
 
     corpus: CorpusDeclaration
     store: ArtifactStore
@@ -94,11 +94,11 @@ class UnderConstruction:
     facts: dict[str, object] = field(default_factory=dict)
 
     def link(self, split: CombinedSplit, name: str) -> None:
-        """The split's tokens under the trainer's name: the same bytes, which need no second reading."""
+        """Link the split's tokens under the trainer's name: the same bytes, which need not be read again."""
         self.joined.append(self.store.join(self.target, name, [split.tokens], verify=False))
 
     def local(self, split: CombinedSplit, name: str) -> Path:
-        """A small file of the combined bins, on this machine."""
+        """The local path of a small file of the combined bins."""
         return self.store.local(split.artifact, [name]) / name
 
 
@@ -113,19 +113,19 @@ class CorpusView:
     Attributes:
         description: What it is, on the asset's page.
         write: Writes all splits into a view under construction.
-        defects: What of the finished layout its trainer would not accept: one sentence a defect, from the view's
-            directory, its receipt and the splits.
-        linked: Where a linked split's tokens lie, relative to the view, given the split's name;
-            None for a copying view.
+        defects: Yields a sentence for everything in the finished layout that its trainer would not accept, given the
+            view's directory, its receipt and the splits.
+        linked: Returns the path of a linked split's tokens, relative to the view, given the split's name; None for a
+            copying view.
         copied: Reads a copied split's ids back, given the view's directory and the split's name.
-        places: Opens a copying view to say where documents lie in it.
-        trainer: What to tell the trainer, in one line: given where the view is, and its facts.
-        calls: What the reader of a linked view calls a document's place, given the view's receipt.
+        places: Opens a copying view to say where documents are in it.
+        trainer: Returns the line with the trainer's settings, given where the view is, and its facts.
+        calls: Returns what the reader of a linked view calls a document's place, given the view's receipt.
         keeps_documents: Whether a copy holds every token and every document; else the tail may be left out.
         kinds: Dagster's kinds.
-        settings: The declaration's keys that decide the view's bytes beside the stream.
-        version: Raised when the writer changes a byte.
-        columns: Name → type of each column, of a view whose rows have columns.
+        settings: The declaration's keys that decide the view's bytes in addition to the stream.
+        version: Increased when the writer changes a byte.
+        columns: Name → type of each column, for a view whose rows have columns.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """What a corpus, or a release of one, will cost to build from nothing, for `dataprep plan`.
 
-The plan is the committed one where there is one, else what the source lists now; nothing is written.
+The plan is the committed one if there is one, else one made from the present listing; nothing is written.
 """
 
 from dataprep_assets.formats.flat_bins import token_dtype
@@ -24,8 +24,8 @@ def corpus_cost(
     Args:
         corpus: The dataset.
         store: Where its artifacts go.
-        machine: Who builds it.
-        products: How often the stream is written, sent and joined; default: as a corpus does it.
+        machine: The machine that builds it.
+        products: How many times the stream is written, uploaded and joined; default: as for a corpus.
     """
     mirrored = open_source(corpus.source).mirrored
     if has_manifest(corpus, store):
@@ -45,7 +45,7 @@ def corpus_cost(
 
 
 def corpus_products(corpus: CorpusDeclaration, *, local: bool) -> Products:
-    """The stream in shards, joined (in a bucket by its server), and in views that copy it; `local`: in a folder."""
+    """The copies of the stream: in shards, joined (in a bucket by its server), in copying views; `local`: in a folder."""
     made = 1 + sum(view_named(view).linked is None for view in corpus.views)
     return Products(
         copies=made + corpus.combines if local else 0,

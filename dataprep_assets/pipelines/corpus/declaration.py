@@ -21,7 +21,7 @@ from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 VIEWS = tuple(sorted(module.name for module in pkgutil.iter_modules(views.__path__)))
-"""The views that there are: one module each in `views/`."""
+"""The available views: one module each in `views/`."""
 RETRACTIONS = "retracted.jsonl"
 if TYPE_CHECKING:
     View = str
@@ -183,7 +183,7 @@ class ShardPlanDeclaration(Declared):
 
     @property
     def sizing(self) -> ShardSizing:
-        """The plan's own terms."""
+        """The declared sizing as the shard plan takes it."""
         return ShardSizing(target_bytes=self.target_bytes, count=self.count)
 
 
@@ -201,7 +201,7 @@ class BadRecordPolicy(Declared):
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keys are digests of it: they are of before `max_record_bytes` was an option where it is not used."""
+        """Leave out `max_record_bytes` if it is not set, so that keys from before this option stay the same."""
         value: dict[str, Any] = handler(self)
         if self.max_record_bytes == MAX_RECORD_BYTES:
             value.pop("max_record_bytes", None)
@@ -266,7 +266,7 @@ class CorpusDeclaration(MadeByEngine):
         return self
 
     def source_digests(self) -> SourceDigests:
-        """What stands for source files: keyed where the dataset is sensitive and its files lie here.
+        """The digests of source files: keyed if the dataset is sensitive and its files are local.
 
         A hub or bucket lists digests of its own, which the manifest has to repeat. Raises ConfigError when the key is
         not in the environment.

@@ -1,8 +1,8 @@
 """The artifact `<dataset>/engine_certificate`: the proof under which a fast tokenizer engine may be used.
 
-One artifact for every dataset that encodes text: a wing says which documents the engine is certified on (`Sample`), and
-everything else is the same. A certificate is void when the tokenizer, the mode, the engine, a library or the sample's
-source changes.
+The artifact is the same for every dataset that encodes text; only the documents on which the engine is certified
+(`Sample`) are the wing's. A certificate is void when the tokenizer, the mode, the engine, a library or the source of
+the sample changes.
 """
 
 import json
@@ -57,11 +57,11 @@ ENGINE_CERTIFICATE = "engine_certificate"
 VERSION = 1
 CERTIFICATE = "certificate.json"
 CHARACTERS_PER_DOCUMENT = 50_000
-"""Documents of a sample are cut here: a certificate costs a few seconds of the reference's time."""
+"""Documents of a sample are cut to this length, so that a certificate takes the reference a few seconds."""
 
 
 class CertificateFacts(Facts):
-    """Facts of a certificate's receipt; `months` are those that a sample of notes was drawn from."""
+    """Facts of a certificate's receipt; `months` are those from which a sample of notes was drawn."""
 
     engine: str
     engine_version: str
@@ -73,7 +73,7 @@ class CertificateFacts(Facts):
 
     @classmethod
     def told_by(cls, certificate: Certificate, months: Sequence[str] | None = None) -> "CertificateFacts":
-        """Those of the receipt that is committed with a certificate; `months` of a sample of notes."""
+        """The facts of the receipt that is committed with a certificate; `months` are those of a sample of notes."""
         facts = cls(
             engine=certificate.engine,
             engine_version=certificate.engine_version,
@@ -87,17 +87,17 @@ class CertificateFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The documents that an engine is certified on.
+    """The documents on which an engine is certified.
 
     Attributes:
-        kind: Begins the certificate's key.
-        parts: What of the sample's origin enters the key, as JSON values.
-        texts: Draws the documents; called only where a certificate is made.
+        kind: First part of the certificate's key.
+        parts: The parts of the key that describe the sample's origin, as JSON values.
+        texts: Draws the documents; called only if a certificate is made.
         sources: Name → digest of what they are drawn from, for the recipe.
         settings: How they are read, for the recipe.
-        inputs: The receipt's inputs beside the tokenizer.
-        months: Of a sample of notes.
-        guard: Entered while the engine sees the documents; keeps what it says of them out of errors.
+        inputs: The receipt's inputs besides the tokenizer.
+        months: The months of a sample of notes.
+        guard: Context manager entered while the engine sees the documents; keeps their text out of errors.
     """
 
     kind: str
@@ -112,15 +112,15 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class CertifiedEngine:
-    """The engine that a dataset wants certified.
+    """An engine to certify for a dataset.
 
     Attributes:
-        dataset: Whose certificate it is.
+        dataset: The declaration of the dataset.
         tokenizer: The declared tokenizer, and which engine may run it.
         special_tokens: Whether literal special tokens in documents are text or a match.
-        sample: The documents, given the store.
-        separator: Content of the token that ends documents, or `auto`; None where they end with none.
-        at_hand: Whether the documents are on this machine: then `status` certifies, to foresee what follows.
+        sample: Returns the sample, given the store.
+        separator: Content of the token that ends documents, or `auto`; None if there is no separator.
+        at_hand: Whether the documents are on this machine: then `status` certifies, to foresee downstream artifacts.
     """
 
     dataset: DatasetDeclaration
@@ -137,9 +137,9 @@ def engine_certificate_spec(
     """The certificate of a dataset's engine.
 
     Args:
-        engine: What is certified, on which documents.
-        step: The run in which it is made.
-        inputs: The artifacts that say what the documents are.
+        engine: The engine to certify, and its documents.
+        step: The run in which the certificate is made.
+        inputs: The artifacts that determine the documents.
     """
     proofs = _PROOFS if engine.separator is not None else _PROOFS[:2]
     return ArtifactSpec(
@@ -191,10 +191,10 @@ def _build(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
 
 
 def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
-    """Certify where the documents are at hand; else let the certificate that is there stand for the next one.
+    """Certify if the documents are at hand; else assume that the next certificate will equal the present one.
 
-    What follows depends on the refused classes alone, which another sample or version rarely changes. A declaration
-    that changes them itself does, so then nothing stands.
+    Downstream artifacts depend only on the refused classes, which another sample or version rarely changes. If the
+    declaration itself changes them, nothing is assumed.
     """
     if engine.at_hand:
         yield from _build(engine, request)
@@ -208,7 +208,7 @@ def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome
 
 
 def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Certify the fastest engine that loads the tokenizer, unless the certificate that is there still holds.
+    """Certify the fastest engine that can load the tokenizer, unless the present certificate still holds.
 
     Returns the receipt, and whether the certificate was reused.
     """
@@ -226,7 +226,7 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
 
 
 def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certificate:
-    """The committed certificate of a dataset; MissingArtifactError without one, FormatError for another file."""
+    """The committed certificate of a dataset; raises MissingArtifactError without one, FormatError if it is invalid."""
     path = store.local(dataset.artifact(ENGINE_CERTIFICATE), [CERTIFICATE]) / CERTIFICATE
     try:
         return Certificate.from_json(json.loads(path.read_bytes()))
@@ -237,7 +237,7 @@ def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certi
 def certified(
     bundle: TokenizerBundle, declared: TokenizerDeclaration, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
 ) -> Certificate:
-    """The certificate of the declared engine on a sample of a dataset, which is drawn only where one is needed.
+    """The certificate of the declared engine on a sample of a dataset, which is drawn only if it is needed.
 
     Raises ConfigError for classes in `refuse` that do not exist; raises TokenizerError when a named engine cannot load
     the tokenizer.

@@ -1,4 +1,4 @@
-"""Proofs about an engine certificate and the separator: what decides every id downstream."""
+"""Proofs about an engine certificate and the separator, which affect every id downstream."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from dataprep_assets.tokenization.certificate import Certificate
 def certificate_holds(
     certificate: Certificate, bundle: TokenizerBundle, special_tokens: str, others: Sequence[str] = ()
 ) -> Finding:
-    """Whether tokenizer, mode and installed versions are those that were certified; `others` changed as well."""
+    """Whether tokenizer, mode and installed versions are those that were certified; `others` are further changes."""
     pairs = {
         "tokenizer digest": (certificate.tokenizer_digest, bundle.digest),
         "special-token mode": (certificate.special_tokens, special_tokens),
@@ -33,7 +33,7 @@ def certificate_holds(
 
 
 def fast_engine_accepted(certificate: Certificate) -> Finding:
-    """Whether the fast engine may encode every class of documents; a warning when some go to the reference."""
+    """Whether the fast engine may encode every class of documents; a warning if some classes go to the reference."""
     return Finding(
         passed=not certificate.refused,
         warning=True,

@@ -20,11 +20,11 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 __all__ = ["eye_test"]
 
 BLOCK = 1 << 20
-"""Tokens looked at together; a few arrays of this many items is all the memory that a proof needs."""
+"""Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
 WINDOW = 4096
 """Tokens of one window of the eye test."""
 LONGEST_RUN = 512
-"""Equal ids in a row from which a run is no text: the smallest hole of a file system is 1,024 uint32 ids."""
+"""Runs of this many equal ids are not text: the smallest hole of a file system is 1,024 uint32 ids."""
 _REBUILD = "Delete the shard's directory and materialize it again"
 
 
@@ -41,10 +41,10 @@ def eye_test(
 ) -> Finding:
     """Windows of the stream, at its start and deep in, decode to text with the statistics of text.
 
-    Wrong dtype or shifted bytes show as ids outside the vocabulary, one id at every other place or the entropy of
+    A wrong dtype or shifted bytes show as ids outside the vocabulary, one id at every other place, or the entropy of
     noise; a hole shows as a run of id 0, for which the whole file is searched. Real documents can be unprintable,
-    monotonous or repeated too (hex dumps, tables, indented code), so all but an id outside the vocabulary is a warning:
-    digests and the round trip prove the bytes, this only looks at them. With `sensitive` no text is returned.
+    monotonous or repetitive too (hex dumps, tables, indented code), so everything except an id outside the vocabulary
+    is only a warning: digests and the round trip prove the bytes. With `sensitive` no text is returned.
     """
     tokens, ends = flat_bins.open_tokens(tokens_path, dtype), document_ends.open_ends(ends_path)
     rng = np.random.default_rng(seed)
@@ -97,7 +97,7 @@ def _offsets(tokens: int, windows: int, rng: np.random.Generator) -> list[int]:
 def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Generator) -> dict[str, Any]:
     """The numbers of one window, and the first of its text."""
     counts = np.unique(window, return_counts=True)[1]
-    # of so many draws from the whole vocabulary: what noise of this length looks like
+    # the entropy of as many draws from the whole vocabulary: what noise of this length has
     noise = np.unique(rng.integers(0, bundle.vocab_size, len(window)), return_counts=True)[1]
     text = bundle.decode(window)
     return {
@@ -111,13 +111,13 @@ def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Ge
 
 
 def _foreign(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
-    """That a window holds ids of no token."""
+    """A sentence if a window has ids outside of the vocabulary."""
     if outside := int(np.count_nonzero(window >= vocab_size)):
         yield f"{outside} of {len(window)} ids are not below {vocab_size}"
 
 
 def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
-    """Why one window does not look like text; some documents do not either."""
+    """Why a window does not look like text; some real documents do not either."""
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
         yield f"{row['bits_per_token']} bits per token: noise over the vocabulary has {row['noise_bits']}"
     if row["printable"] < 0.7:
@@ -140,7 +140,10 @@ def _entropy(counts: NDArray[np.intp]) -> float:
 
 
 def _printable(text: str) -> float:
-    """Share of characters that text has; 0 for none. Replacement characters at the edges are the window's own cuts."""
+    """Share of printable characters; 0 for no text.
+
+    Replacement characters at the edges come from the window's own cuts.
+    """
     counts = Counter(text.strip("\ufffd"))
     good = sum(
         n

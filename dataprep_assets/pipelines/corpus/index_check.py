@@ -1,4 +1,4 @@
-"""Whether the index of a token stream is right: documents read again from their source against its ids and rows."""
+"""Checks the index of a token stream: compares its ids and rows with documents read again from their source."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class IndexCheck:
     """An index to compare documents with.
 
     Attributes:
-        rows: Which row each document was.
-        ids: How ids are made; None compares rows alone.
+        rows: The source row of each document.
+        ids: How ids are made; None: compare only rows.
         stored: The ids of `document_ids.bin`, shape `(documents,)`, uint64; None where there is no such file.
     """
 
@@ -28,13 +28,13 @@ class IndexCheck:
     stored: NDArray[np.uint64] | None
 
     def differences(self, documents: Documents, file: int, first: int, label: str) -> Iterator[str]:
-        """How the index differs from some documents of a source file, a sentence each; at most one of a kind.
+        """How the index differs from some documents of a source file, at most one sentence of each kind.
 
         Args:
-            documents: As read from the file, identified by `ids`.
+            documents: The documents as read from the file, identified by `ids`.
             file: The file's number in the stream.
-            first: The document of the stream that the first of them is.
-            label: How messages name the file.
+            first: Number, in the stream, of the first of them.
+            label: The file's name in messages.
         """
         count = min(len(documents.texts), self.rows.documents - first)
         expected = documents.rows[:count]

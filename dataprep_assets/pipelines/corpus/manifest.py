@@ -62,7 +62,7 @@ class ManifestFacts(Facts):
 def open_source(
     source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource, *, patient: bool = True
 ) -> SourceAccess:
-    """The access to a declared source; unless `patient`, a hub out of reach is given up after a second."""
+    """The access to a declared source; unless `patient`, an unreachable hub fails after a second."""
     if isinstance(source, LocalSource):
         return LocalTree(source.path, source.follow_links)
     if isinstance(source, HubCacheSource):
@@ -107,9 +107,9 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedManifest:
-    """What a manifest of the source as it is now would hold. `listed` digests the listing, `key` the whole.
+    """The content of a manifest of the present source. `listed` is the digest of the listing, `key` that of everything.
 
-    `changes` are those since the manifest that is there; None for the first one.
+    `changes` are those since the present manifest; None if there is none.
     """
 
     entries: list[ManifestEntry]
@@ -131,12 +131,12 @@ def plan_manifest(
 
     Args:
         corpus: The dataset.
-        store: Where the manifest before this one is.
-        patient: Wait for a hub that is out of reach.
-        kept: The shards to keep, with the paths of their files; None: those of the manifest that is there.
+        store: Where the previous manifest is.
+        patient: Whether to wait for a hub that is out of reach.
+        kept: The shards to keep, with the paths of their files; None: those of the present manifest.
 
-    With `shards.on_change: append` the shards of the manifest that is there keep their files, unless the declared size
-    of shards has changed since.
+    With `shards.on_change: append` the shards of the present manifest keep their files, unless the declared size of
+    shards has changed since.
     """
     listing = open_source(corpus.source, patient=patient).list()
     found = build_manifest(
@@ -158,14 +158,14 @@ def plan_manifest(
 def _kept_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, before: Manifest | None
 ) -> Mapping[str, Collection[str]] | None:
-    """The shards that keep their files, with the paths of these; None where all are to be cut anew."""
+    """The shards that keep their files, with the paths of these; None if all files are to be cut again."""
     if corpus.shards.on_change == "replan":
         return None
     if before is None:
         return _built_shards(corpus, store)
     if made := before.receipt.recipe:
         same_sizes = made["settings"]["shards"] == _settings(corpus)["shards"]
-    else:  # made before receipts held their recipes, and so before anything was appended
+    else:  # made before receipts had recipes, and so before anything could be appended
         same_sizes = shard_plan.plan_shards(before.entries, corpus.shards.sizing)[1] == {
             key: list(ordinals) for key, ordinals in before.plan.items()
         }
@@ -173,10 +173,10 @@ def _kept_shards(
 
 
 def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
-    """The shards of a manifest that is damaged or gone, by the receipts of what was built of them.
+    """The shards of a damaged or missing manifest, from the receipts of the artifacts built from them.
 
-    Cutting them anew would build a corpus again in which nothing has changed. None where nothing was built, or where
-    receipts contradict each other: shards of an older plan lie beside those of the last.
+    Cutting the files again would rebuild a corpus in which nothing has changed. None if nothing was built, or if
+    receipts contradict each other because shards of several plans are there.
     """
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
     try:
@@ -196,10 +196,10 @@ def build_manifest_artifact(
     Args:
         corpus: The dataset.
         store: Where its artifacts go.
-        warn: Told what changed since the manifest before.
+        warn: Called with a description of the changes since the previous manifest.
 
     Returns:
-        The receipt, and whether the manifest was reused because it says the same.
+        The receipt, and whether the manifest was reused because it is unchanged.
     """
     return _commit(corpus, store, plan_manifest(corpus, store), warn)
 
@@ -207,15 +207,15 @@ def build_manifest_artifact(
 def adopt_manifest(
     corpus: CorpusDeclaration, store: ArtifactStore, shards: Mapping[str, Sequence[str]], key: str
 ) -> None:
-    """Commit the manifest in which shards have these files, if the source as it is now makes one with this key.
+    """Commit the manifest in which shards have these files, if the present source gives one with this key.
 
-    A plan to which files were appended follows from those before it; where these never were, a lock knows its shards.
+    A plan to which files were appended follows from earlier plans; on a machine without these, a lock has its shards.
 
     Args:
         corpus: The dataset.
         store: Where its artifacts go.
         shards: Partition key → paths of the shard's files.
-        key: That of the manifest that is wanted.
+        key: Key of the wanted manifest.
     """
     planned = plan_manifest(corpus, store, kept=shards)
     if planned.key == key:
@@ -253,7 +253,7 @@ def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
 
 
 def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
-    """Whether an intact manifest is there; a damaged one is to be built again."""
+    """Whether there is an intact manifest; a damaged one has to be built again."""
     return store.intact(corpus.artifact(MANIFEST)) is not None
 
 
@@ -277,7 +277,7 @@ def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    """That of the source as it is listed now; a pinned one is not asked again, and one out of reach is believed."""
+    """The present recipe; a pinned source is not listed again, and an unreachable one is assumed unchanged."""
     artifact = corpus.artifact(MANIFEST)
     receipt = store.intact(artifact) if open_source(corpus.source).mirrored else None
     if receipt is None:
@@ -293,7 +293,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
 
 
 def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
-    """Whether the declaration names the commit that the manifest was made of, for the same files and shards."""
+    """Whether the declaration names the commit of the present manifest, with the same files and shards."""
     source = corpus.source
     if not isinstance(source, HubSource) or source.revision != ManifestFacts.of(receipt).commit:
         return False
@@ -301,7 +301,7 @@ def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
 
 
 def _listed(corpus: CorpusDeclaration) -> list[str]:
-    """The paths of the source's files as they are now."""
+    """The present paths of the source's files."""
     found = build_manifest(open_source(corpus.source).list().files, include=corpus.include, splits=corpus.splits)
     return [entry.relpath for entry in found]
 
@@ -313,7 +313,7 @@ def manifest_spec(
 
     Args:
         corpus: The dataset.
-        plans: The shards of each split, which the manifest fixes.
+        plans: The shards of each split, which the manifest plans.
         watch: How the source is asked for changes.
         step: The run in which it is made.
     """
@@ -339,7 +339,7 @@ def manifest_spec(
 
 
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> list[Outcome]:
-    """Beside the manifest, tell what changed since the one before it: afterwards nobody knows."""
+    """Build the manifest, and report the changes since the previous one, which are not known afterwards."""
     before = load_manifest(corpus, request.store) if has_manifest(corpus, request.store) else None
     receipt, reused = build_manifest_artifact(corpus, request.store, request.warn)
     if before is None or reused:
@@ -375,7 +375,7 @@ def _examine(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str]) 
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     listed = access.list().files
     yield "count_matches_source", count_matches(manifest.entries, listed, corpus.include, corpus.splits)
-    # of a hub, only what is already mirrored can be looked at
+    # of a hub's files, only mirrored ones can be examined
     present = [e for e in manifest.entries if not access.mirrored or access.path(e).exists()]
     seed = int(manifest.receipt.key[:8], 16)
     yield "entries_resolve", entries_resolve(present, access.path, seed=seed)
@@ -383,7 +383,7 @@ def _examine(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str]) 
 
 
 def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
-    """What a manifest's summary and receipt say that is not so of its lines."""
+    """Claims of a manifest's summary and receipt that its lines contradict."""
     entries, counts = manifest.entries, shard_plan.counts(manifest.plan)
     facts, where = ManifestFacts.of(manifest.receipt), store.location(corpus.artifact(MANIFEST))
     if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):

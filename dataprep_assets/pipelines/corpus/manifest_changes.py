@@ -1,4 +1,4 @@
-"""What changed from one manifest to the next, and what follows of it: told by `status`, by the log and in the UI."""
+"""What changed from one manifest to the next, and the consequences: shown by `status`, in the log and in the UI."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ __all__ = ["Amounts", "ManifestChanges", "changes_between", "changes_shown", "li
 
 _FILES_SHOWN = 50
 _RATED = 16
-"""Shards whose rates are believed to be those of all."""
+"""Number of shards whose rates are taken for those of all."""
 
 Plan = Mapping[str, Sequence[int]]
 """Partition key → manifest ordinals."""
@@ -26,16 +26,16 @@ Plan = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestChanges:
-    """What a planned manifest has that the one before it has not. Files by path, shards by partition key, sorted.
+    """The differences between a planned manifest and the previous one. Files by path, shards by partition key, sorted.
 
     Attributes:
         added: Files that are new.
         removed: Files that are gone.
-        edited: Files whose size, digest or version is another.
+        edited: Files whose size, digest or version changed.
         new_shards: Shards that are new.
-        edited_shards: Shards of other files than before, or of files that are edited.
-        gone_shards: Shards that are in the plan no more.
-        commit: The hub's commit before and now, where it moved.
+        edited_shards: Shards with different or edited files.
+        gone_shards: Shards that are no longer in the plan.
+        commit: The hub's commit before and now, if it moved.
     """
 
     added: tuple[str, ...] = ()
@@ -48,11 +48,11 @@ class ManifestChanges:
 
     @property
     def of_files(self) -> bool:
-        """Whether files came, went or changed: not only the shards that they are cut into, or the hub's commit."""
+        """Whether files were added, removed or edited: not only shards or the hub's commit changed."""
         return bool(self.added or self.removed or self.edited)
 
     def __str__(self) -> str:
-        """One sentence; empty where nothing changed."""
+        """The changes in one sentence; "" if there are none."""
         counted = in_words(
             (
                 (len(self.added), "file", "added"),
@@ -68,7 +68,7 @@ class ManifestChanges:
 
 @dataclass(frozen=True, kw_only=True)
 class Amounts:
-    """What is read and made of new and changed shards; tokens and CPU seconds are expected, by rates."""
+    """The work for new and changed shards; tokens and CPU seconds are estimates."""
 
     source_bytes: int
     tokens: int
@@ -76,11 +76,11 @@ class Amounts:
 
     @classmethod
     def of(cls, source_bytes: int, corpus: CorpusDeclaration, store: ArtifactStore) -> "Amounts":
-        """Those of so many bytes of source, by the rates of some shards that are there, else of the bench."""
+        """The amounts for this many source bytes, by the rates of some present shards, else of the benchmark."""
         artifacts = [corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED]]
         try:
             receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
-        except IntegrityError:  # a damaged one is told where it is built again
+        except IntegrityError:  # a damaged one is reported when it is built again
             receipts = []
         total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
         seconds = sum(float(receipt.measured.get("cpu_seconds", 0)) for receipt in receipts)
@@ -99,7 +99,7 @@ class Amounts:
 def changes_between(
     old_entries: Sequence[ManifestEntry], old_plan: Plan, entries: Sequence[ManifestEntry], plan: Plan
 ) -> ManifestChanges:
-    """What is in a manifest (`entries` and `plan`) and was not, or was otherwise, in an older one."""
+    """The differences of a manifest (`entries` and `plan`) from an older one."""
     old, new = {e.relpath: e for e in old_entries}, {e.relpath: e for e in entries}
     commits = [next((e.commit for e in every if e.commit), None) for every in (old_entries, entries)]
     return ManifestChanges(
@@ -120,17 +120,17 @@ def _held(entries: Sequence[ManifestEntry], ordinals: Iterable[int]) -> list[tup
 
 
 def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
-    """What a listing says of a file's bytes: split, size, and SHA-256 or else the source's version of it."""
+    """The identity of a file's bytes in a listing: split, size, and SHA-256 or else the source's version of it."""
     return entry.split, entry.size_bytes, entry.sha256 or entry.etag
 
 
 def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: Amounts) -> dict[str, Shown]:
-    """What the UI shows of a manifest that replaced another: what changed, in which files, and what is built of it.
+    """Metadata for the UI about a manifest that replaced another: the changes, the files, and the work that follows.
 
     Args:
-        corpus: The dataset; of a sensitive one no file is named.
-        changes: What changed.
-        amounts: Of the new and the changed shards.
+        corpus: The dataset; files of a sensitive one are not named.
+        changes: The changes.
+        amounts: The work for new and changed shards.
     """
     if not (sentence := str(changes)):
         return {}

@@ -1,4 +1,4 @@
-"""Proofs on a manifest: it is what the source holds now, its files are there, and the shard plan covers it.
+"""Proofs on a manifest: it equals the present listing, its files exist, and the shard plan covers it.
 
 Entry points: `count_matches`, `entries_resolve`, `plan_covers`.
 """
@@ -72,7 +72,7 @@ def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[Sourc
             yield f"{path}: the manifest says {entry.size_bytes} bytes, the source {file.size_bytes}"
         elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
             yield f"{path}: the manifest says sha256 {entry.sha256}, the source {file.sha256}"
-        # an etag alone: a source that gives digests may rename its etags
+        # compared only without a digest: a source with digests may change its etags
         elif not (entry.sha256 and file.sha256) and entry.etag and file.etag and entry.etag != file.etag:
             yield f"{path}: the manifest says etag {entry.etag}, the source {file.etag}"
         elif entry.split != split:
@@ -83,7 +83,7 @@ def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[Sourc
 def entries_resolve(
     entries: Sequence[ManifestEntry], resolve: Callable[[ManifestEntry], Path], *, seed: int, samples: int = 32
 ) -> Finding:
-    """Entries drawn at random are files with the manifest's size, where `resolve` says they lie."""
+    """Randomly drawn entries are files of the manifest's size at the path that `resolve` returns."""
     rng = np.random.default_rng(seed)
     drawn = sorted(rng.choice(len(entries), min(samples, len(entries)), replace=False).tolist()) if entries else []
     defects = []
@@ -111,7 +111,7 @@ def entries_resolve(
 def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], others: Iterable[str] = ()) -> Finding:
     """The shards hold every ordinal of the manifest exactly once, in order, and each shard only files of its split.
 
-    `others` are defects known otherwise.
+    `others` are defects found elsewhere.
     """
     return verdict(
         [*_uncovered(entries, plan), *others],

@@ -20,7 +20,7 @@ _REBUILD = "Materialize `combined_bins` of this split again"
 def shuffle_quality(receipts: Sequence[Receipt]) -> Finding:
     """How mixed the order is, from the receipts of the shards: runs of documents of one file, and of one chunk.
 
-    A report: any order passes. It fails when the files' documents or tokens do not sum up to the shard's.
+    A report: any order passes. It fails if the files' documents or tokens do not sum to the shard's.
     """
     defects = []
     for receipt in receipts:

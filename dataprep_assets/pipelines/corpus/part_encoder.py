@@ -1,8 +1,8 @@
-"""One source file into its part of the canonical token stream: the hot path.
+"""Encodes one source file into its part of the canonical token stream: the hot path.
 
-Bytes flow in large blocks: decompressed, parsed, encoded and written by native code, with one Python step a document
-only where nothing else can do it. Everything a receipt needs is counted on the way: the digest of the source as read,
-the ledger, the range of ids, the index of the documents. What the plan filters is dropped with its reason.
+Bytes flow in large blocks: decompressed, parsed, encoded and written by native code, with a Python step per document
+only if there is no other way. Everything for the receipt is computed on the way: the digest of the source as read, the
+ledger, the range of ids, the document index. Documents that the plan filters are dropped with a reason.
 """
 
 import time
@@ -38,10 +38,10 @@ def encode_part(
     """Encode a source file into the new `files`.
 
     Args:
-        plan: All that decides the bytes.
+        plan: Everything that decides the bytes.
         part: The source file, or some rows of it.
-        files: Where its stream goes.
-        report: Told of the tokens, documents, source bytes and CPU time of each block.
+        files: The files of its stream.
+        report: Called with the tokens, documents, source bytes and CPU time of each block.
 
     Raises CorruptSourceError when the file is damaged or is not the file of the manifest, BadRecordError under the
     policy `fail`, CertificateError when a sampled document disagrees with the reference.
@@ -75,7 +75,7 @@ def encode_part(
                     )
                     bytes_before, cpu_before = reader.bytes_read, cpu
     except BadRecordError:
-        # a damaged file is not to be taken for a bad row
+        # a damaged file must not be taken for a bad row
         require_digest(part.label, part.digests.of(sha256_file(part.path)), part.sha256, "`snapshot`")
         raise
     require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`snapshot`")
@@ -112,7 +112,7 @@ class _Encoded:
 
 
 class _Counting:
-    """Encodes blocks and keeps the books of one file."""
+    """Encodes the blocks of one file and counts for its ledger."""
 
     def __init__(self, plan: StreamPlan, encoder: CertifiedEncoder, part: SourcePart) -> None:
         self._plan, self._encoder, self._part = plan, encoder, part
@@ -191,7 +191,7 @@ class _Counting:
         return ids[within < limit], np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut, dtype=np.uint64)])
 
     def _not_empty(self, documents: Documents, offsets: NDArray[np.uint64]) -> tuple[Documents, NDArray[np.uint64]]:
-        """Without BOS and separator a document of no ids would be a sequence of no tokens, which trainers refuse."""
+        """Drop documents without ids if there is neither BOS nor separator: trainers refuse empty sequences."""
         filled = np.flatnonzero(np.diff(offsets))
         kept = documents.only(filled.tolist())
         self._drop("no_tokens", documents, kept)
@@ -222,7 +222,7 @@ class _Counting:
         flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
         bounds = (offsets * np.uint64(width)).tolist()
         documents = [flat[start:stop] for start, stop in pairwise(bounds)]
-        documents.append(flat[:0])  # so that the last document gets its separator from the same join
+        documents.append(flat[:0])  # so that the join also adds a separator after the last document
         block = (self._after + self._before).join(documents)
         # the join put a BOS after the last document
         return self._before + block[: len(block) - len(self._before)] if self._before else block
@@ -242,7 +242,7 @@ class _Counting:
         return np.concatenate(self._ends) if self._ends else np.zeros(0, np.uint64)
 
     def ledger(self) -> Ledger:
-        """The books so far."""
+        """The ledger so far."""
         added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]
         some = self._documents > 0
         return Ledger(

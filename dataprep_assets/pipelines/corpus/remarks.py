@@ -1,6 +1,6 @@
-"""What is said of a corpus before it is built: by `dataprep check`, and by `dataprep run` when it begins.
+"""Remarks on a corpus before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Only what costs little is looked at: a tokenizer that is on this machine, and the listing of a source that is.
+Only cheap checks are made: of a local tokenizer, and of the listing of a local source.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _SHOWN = 3
 
 
 def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
-    """Of its tokenizer, the tokens around a document, and the files of its source."""
+    """Remarks on its tokenizer, the tokens around a document, and the files of its source."""
     try:
         bundle = bundle_at_hand(corpus.tokenizer)
     except TokenizerError as error:
@@ -48,7 +48,7 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
     """The tokenizer; None for one of a hub that is not in this machine's cache.
 
-    Raises TokenizerError where it is unusable.
+    Raises TokenizerError if it is unusable.
     """
     if declared.repo is not None:
         from huggingface_hub import try_to_load_from_cache
@@ -60,12 +60,12 @@ def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
 
 
 def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, ...]) -> Iterator[Remark]:
-    """Of the token that ends a document.
+    """Remarks on the token that ends a document.
 
     Args:
         bundle: The tokenizer.
-        declared: Its content, or `auto`.
-        keys: Where the declaration has it.
+        declared: Content of the token, or `auto`.
+        keys: Path of the declaration's key.
     """
     try:
         separator = bundle.separator(declared, key=".".join(keys))

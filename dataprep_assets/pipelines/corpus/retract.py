@@ -1,4 +1,4 @@
-"""Which documents of a corpus a list of ids names: found by the index of its shards, counted shard by shard."""
+"""Finds the documents of a corpus that a list of ids names, with the index of its shards, and counts them by shard."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldDocuments:
-    """What a shard holds of the documents that a list names. `files` are SHA-256 of the source files they came from."""
+    """The documents of a list that a shard holds. `files` are the SHA-256 of their source files."""
 
     partition: str
     documents: int
@@ -48,14 +48,14 @@ class HeldDocuments:
 
 @dataclass(frozen=True, kw_only=True)
 class Located:
-    """What became of a list.
+    """The result of looking up a list of ids.
 
     Attributes:
-        found: What is to be retracted of the shards that are there.
-        listed: What goes on the list: the found ones, and ids that are in no shard, for documents to come.
-        already: Given ones whose documents were dropped before.
-        unknown: Given ones that are in no shard.
-        shards: The shards that hold what was found.
+        found: Documents of present shards that are to be retracted.
+        listed: Entries for the retraction list: the found ones, and ids that are in no shard, for future documents.
+        already: Lines whose documents were already dropped.
+        unknown: Lines that match no shard.
+        shards: The shards that hold the found documents.
     """
 
     found: tuple[Retraction, ...]
@@ -66,7 +66,7 @@ class Located:
 
 
 def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
-    """How a corpus identifies its documents; raises ConfigError where it does not."""
+    """How a corpus identifies its documents; raises ConfigError if it does not."""
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     if ids is None:
         raise ConfigError(
@@ -79,7 +79,7 @@ def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
 def id_lines(path: Path) -> list[tuple[int, bytes]]:
     """The lines of a list of ids that are not blank, each with its number from 1.
 
-    Raises ConfigError where there is none.
+    Raises ConfigError if there are none.
     """
     try:
         lines = path.read_bytes().splitlines()
@@ -95,7 +95,7 @@ def read_ids(path: Path) -> list[Given]:
     """A list of ids: one a line, as JSON (`{"id": …}`, `{"hash": …}`, `{"file": …, "row": …}`) or as plain text.
 
     A plain line is a hash when it is 16 hex digits, a row when it is `file:row`, else a declared id. Raises ConfigError
-    for an empty list and, naming the line, for one that is none of these.
+    for an empty list and, naming the line, for any other form.
     """
     return [_given(path, number, line) for number, line in id_lines(path)]
 
@@ -140,9 +140,10 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     Args:
         corpus: The dataset.
         store: Where its shards are.
-        given: What a person gave.
+        given: The parsed lines of the list.
 
-    Raises ConfigError for ids where the dataset declares no field of ids. A dataset that was never built has no shards.
+    Raises ConfigError for declared ids if the dataset declares no field of ids. A dataset that was never built has no
+    shards.
     """
     ids = document_ids_of(corpus)
     shards = list(_shards(corpus, store))
@@ -215,7 +216,7 @@ def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path) -> Retr
         already=len(found.already),
         found=len(found.found),
         added=added,
-        # of a sensitive dataset an id is no less secret for being in no document
+        # an id of a sensitive dataset is secret even if it is in no document
         not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in found.unknown),
         counted=("document", "token"),
         held=tuple(Held(partition=s.partition, counts=(s.documents, s.tokens)) for s in found.shards),

@@ -1,8 +1,8 @@
-"""The proof that no retracted document is left: by the index of the documents, and by the tokens of a sample.
+"""The proof that no retracted document is left, by the document index and by the tokens of a sample.
 
-A document that a shard had to drop is read again from its source, encoded by the reference engine, and its tokens are
-looked for in the file. What is made of the shards is proven to be the same stream: combined bins by `equals_shards`,
-views by `same_stream`, npy shards by `equals_stream`.
+A sample of the documents that a shard had to drop is read again from the source and encoded by the reference engine,
+and their tokens are searched in the file. Downstream artifacts are proven to be the same stream: combined bins by
+`equals_shards`, views by `same_stream`, npy shards by `equals_stream`.
 """
 
 import mmap
@@ -28,9 +28,9 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 __all__ = ["made_without", "no_retracted_document"]
 
 SAMPLED = 8
-"""Retracted documents of a shard whose tokens are looked for."""
+"""Number of retracted documents per shard whose tokens are searched."""
 SHORTEST = 8
-"""Tokens of a document that is looked for: shorter ones occur by chance."""
+"""Fewest tokens of a document that is searched: shorter ones occur by chance."""
 _NONE_LISTED = "No document of this dataset is retracted."
 _AGAIN = "Materialize token_bins again: the shards that hold them are rebuilt"
 
@@ -42,10 +42,10 @@ def no_retracted_document(
     """No document of a shard is on the retraction list, and the tokens of a sample of those that were are not there.
 
     Args:
-        directory: Of the shard.
-        receipt: Of the shard.
-        plan: All that decides its stream; holds the list.
-        files: Label of a source file → where it lies.
+        directory: The shard's directory.
+        receipt: The shard's receipt.
+        plan: Everything that decides its stream, including the retraction list.
+        files: Label of a source file → its part.
         bundle: The tokenizer.
     """
     facts, listed = TokenBinsFacts.of(receipt), plan.retracted_ids
@@ -110,7 +110,7 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
 
 
 def _occurs(path: Path, wanted: bytes, item: int) -> bool:
-    """Whether a file holds these bytes at a whole number of items."""
+    """Whether a file contains these bytes at a multiple of the item size."""
     if path.stat().st_size < len(wanted):
         return False
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:

@@ -1,15 +1,15 @@
 """The retraction list of a corpus: ids of documents that must not be in it (takedowns, opt-outs, mistakes).
 
-The list is JSON lines beside the YAML, which `dataprep retract` writes and a person may read and commit::
+The list is a file of JSON lines beside the YAML, which `dataprep retract` writes and people may read and commit::
 
     {"hash": "9e3779b97f4a7c15", "of": "text"}
     {"hash": "bf58476d1ce4e5b9", "of": "field url", "id": "https://example.org/42"}
 
 `hash` is the id by which the index of the shards finds a document (docs/formats/document-index.md), `of` what it is a
-hash of: the text, or the field that `document.id_field` names. Where the hash is keyed, `key` is the digest of the key
-and no id is kept. Every document that has the hash is dropped, duplicates too.
+hash of: the text, or the field that `document.id_field` names. If the hash is keyed, `key` is the digest of the key and
+no id is kept. Every document with the hash is dropped, including duplicates.
 
-Only what of the list applies to a shard enters its key: a list that grows rebuilds the shards that held the new ones.
+A shard's key contains only the entries that apply to it: new entries rebuild only the shards that held these documents.
 """
 
 import json
@@ -44,20 +44,20 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Retraction:
-    """One line of the list: the id of a document, 16 hex digits, and what the person gave, where it may be kept."""
+    """One line of the list: the hash of a document, 16 hex digits, and the given id if it may be kept."""
 
     hash: str
     given: str | None = None
 
 
 def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Retraction]:
-    """The list by hash; empty where there is no file.
+    """Read the list, by hash; empty if there is no file.
 
     Args:
         path: The list.
-        ids: How the dataset identifies its documents; None where it cannot.
+        ids: How the dataset identifies its documents; None if it cannot.
 
-    Raises ConfigError, naming the line, for one that is no retraction or is of ids that are made another way.
+    Raises ConfigError, naming the line, for a line that is not a retraction, or whose hash was made differently.
     """
     if path is None or not path.exists():
         return {}
@@ -96,12 +96,14 @@ def retracted_ids(path: Path | None, ids: DocumentIds | None) -> NDArray[np.uint
 
 
 def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> int:
-    """Add to a list what is not on it, in one step; returns how many were new. What a person gave is kept unkeyed only.
+    """Add new entries to a list atomically; returns how many were new.
+
+    The given ids are kept only if hashes are not keyed.
 
     Args:
-        path: The list, made where it is not there.
+        path: The list, which is created if it does not exist.
         ids: How the dataset identifies its documents.
-        new: What to add.
+        new: The entries to add.
     """
     listed = read_retractions(path, ids)
     added = {one.hash: one for one in new if one.hash not in listed}
@@ -110,7 +112,7 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
 
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Add JSON lines to a list, made where it is not there, in one step; with none nothing is touched."""
+    """Add JSON lines to a list atomically, creating it if needed; without lines nothing is changed."""
     if not lines:
         return
     before = path.read_bytes() if path.exists() else b""
@@ -139,9 +141,9 @@ def id_of(given: str, ids: DocumentIds) -> str:
 
 
 def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uint64]) -> tuple[str, ...]:
-    """Which ids of the list drop documents of a shard, by the shard that is there: those it held, those it dropped.
+    """The ids of the list that apply to a shard: those of documents that the present shard holds or has dropped.
 
-    Empty for a shard that is not there or cannot be read: it is built anyway, and its receipt says which they were.
+    Empty for a shard that is missing or unreadable: it is built anyway, and its receipt will say which ids applied.
 
     Args:
         store: Where the shard is.

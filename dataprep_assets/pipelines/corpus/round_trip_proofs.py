@@ -1,4 +1,4 @@
-"""Proofs that a shard's ids are the reference's: a certificate covers it, sampled documents encode to it again."""
+"""Proofs that a shard's ids are the reference's: a certificate covers it, sampled documents encode to the same ids."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,15 +63,15 @@ def _installed(name: str) -> _Installed:
 def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> Finding:
     """The engine that wrote the shard was certified, for this tokenizer and mode and for the versions that ran.
 
-    That other versions are installed here than the certificate names is a warning: the bytes were right when they were
-    written, but a rerun would not be covered.
+    If the installed versions differ from the certificate's, that is a warning: the bytes were right when they were
+    written, but the certificate would not cover a rerun.
     """
     value, ledger, name = TokenBinsFacts.of(receipt).certificate, ledger_of(receipt), name_of(receipt)
     try:
         certificate = Certificate.from_json(value)
     except (TypeError, KeyError) as error:
         raise IntegrityError(f"{name}: its receipt holds no engine certificate: {error}. {_REBUILD}") from error
-    # with its own versions put in, only what decides ids is left to differ
+    # with its own versions inserted, only what decides ids can differ
     own = _Installed(certificate.engine, certificate.engine_version)
     own_reference = _Installed(ReferenceEngine.name, certificate.reference_version)
     here, reference = _installed(certificate.engine), _installed(ReferenceEngine.name)
@@ -106,7 +106,7 @@ def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens:
 
 
 def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> Iterator[str]:
-    """What the receipt says was done that the certificate does not allow."""
+    """What was done, by the receipt, that the certificate does not permit."""
     fast = not certificate.engine_is_refused
     for package, certified in (
         (certificate.engine, certificate.engine_version),
@@ -140,11 +140,11 @@ def round_trip(
 ) -> Finding:
     """Sampled documents, read again from their source files and encoded by the reference, are the stored ids.
 
-    `sources` maps a source line's label to where that file lies now. At most two files are read, once each and to
-    their end, so their digests and document counts are proven too, and the index of all their documents: its rows and,
-    where `ids` says how they were made, its ids. Documents whose id is among `retracted` are not in the shard. The
-    choice is seeded by the receipt's key, so a failure repeats. Messages name file, row and token offset, and show
-    neither text nor ids.
+    `sources` maps a source line's label to the present file. At most two files are read, once each and to their end, so
+    their digests and document counts are proven too, and the index of all their documents: its rows and, if `ids` says
+    how they are made, its ids. Documents whose id is among `retracted` are not in the shard. The choice is seeded by
+    the receipt's key, so that a failure is repeatable. Messages name file, row and token offset, and show neither text
+    nor ids.
     """
     facts = TokenBinsFacts.of(receipt)
     ends = document_ends.open_ends(directory / ENDS)

@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBins
 __all__ = ["separators_match_documents"]
 
 BLOCK = 1 << 20
-"""Tokens looked at together; a few arrays of this many items is all the memory that a proof needs."""
+"""Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
 _REBUILD = "Delete the shard's directory and materialize it again"
 
 
@@ -25,9 +25,9 @@ _REBUILD = "Delete the shard's directory and materialize it again"
 def separators_match_documents(directory: Path, receipt: Receipt) -> Finding:
     """Each document ends with one separator (and starts with one BOS), and nothing else in the file is one.
 
-    The file holds as many separators as documents plus the ledger's literal ones. Two separators or two BOS in a row
-    mean that text was rendered with specials and given them again; only an empty document may look like that. When
-    the text itself holds the doubled literal (`special_tokens: match`) the failure is a warning: bytes are as planned.
+    The file has as many separators as documents plus the ledger's literal ones. Two separators or two BOS in a row mean
+    that special tokens were added twice; only an empty document may look like that. If the text itself contains the
+    doubled literal (`special_tokens: match`) the failure is a warning: the bytes are as planned.
     """
     ledger = ledger_of(receipt)
     facts = TokenBinsFacts.of(receipt)
@@ -64,7 +64,7 @@ def separators_match_documents(directory: Path, receipt: Receipt) -> Finding:
 
 
 class _Boundaries:
-    """Reads a shard twice, once at its document boundaries and once token by token, and keeps what it saw."""
+    """Reads a shard twice, once at its document boundaries and once token by token, and keeps the results."""
 
     def __init__(self, tokens: NDArray[Any], ends: NDArray[np.uint64], separator: int, bos: int | None) -> None:
         self._tokens, self._ends, self._separator, self._bos = tokens, ends, separator, bos
@@ -74,7 +74,7 @@ class _Boundaries:
         self.doubled_count = self.separators = self.empty = 0
 
     def read_documents(self) -> None:
-        """Look at the first and last token of every document."""
+        """Check the first and last token of every document."""
         previous = 0
         for first in range(0, len(self._ends), document_ends.BLOCK):
             ends = np.asarray(self._ends[first : first + document_ends.BLOCK]).astype(np.int64)
@@ -101,7 +101,7 @@ class _Boundaries:
             )
 
     def read_tokens(self) -> None:
-        """Count separators, and find specials that follow themselves where no empty document explains it."""
+        """Count separators, and find doubled special tokens that no empty document explains."""
         for start in range(0, len(self._tokens), BLOCK):
             # one token more than the block, so that a pair across two blocks is seen
             block = self._tokens[max(start - 1, 0) : start + BLOCK]

@@ -1,7 +1,7 @@
-"""How the work of a shard of token bins is spread over workers.
+"""Distributes the work on a shard of token bins over workers.
 
-`ShardJob` spreads a shard's files over the workers of one machine, which needs their staging directory in common.
-`ensure_shard` does all of a shard in one task, for workers that share no disk with the run. The bytes and the receipts
+`ShardJob` distributes a shard's files over the workers of one machine, which share its staging directory.
+`ensure_shard` does a whole shard in one task, for workers that share no disk with the run. The bytes and the receipts
 are the same.
 """
 
@@ -21,19 +21,19 @@ from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, Fetch, fe
 __all__ = ["ShardJob", "ensure_shard"]
 
 _OF_ONE_FILE = (CorruptSourceError, BadRecordError)
-"""Errors that say nothing about the other files of a shard."""
+"""Errors that concern one file of a shard, and not the others."""
 
 
 class ShardJob:
-    """The work of a shard: verified, else its lock taken, its files encoded beside each other, then sealed."""
+    """The work on a shard: verify it, or else take its lock, encode its files in parallel and seal it."""
 
     def __init__(self, shard: TokenShard, verification: Verification, locks: ExitStack) -> None:
         """Prepare a shard's work.
 
         Args:
-            shard: What to make.
-            verification: How thoroughly a finished one is read before it is reused.
-            locks: Closed when no worker is left that writes below the shard's directory; holds its lock until then.
+            shard: The shard to make.
+            verification: How thoroughly a finished shard is verified before it is reused.
+            locks: Holds the shard's lock; closed when no worker writes below the shard's directory any more.
         """
         self.partition, self.source_bytes, self.directory = shard.partition, shard.source_bytes, shard.directory
         self._shard, self._verification, self._locks = shard, verification, locks
@@ -64,7 +64,7 @@ class ShardJob:
         if end.error is None:
             self._parts[piece] = end.result
         elif isinstance(end.error, _OF_ONE_FILE):
-            # the others are encoded all the same: what is finished is kept, and all that are damaged are named at once
+            # the others are still encoded: finished parts are kept, and all damaged files are named at once
             self._refused[piece] = end.error
         elif not self._settled:
             forgotten = pool.cancel(lambda other: other.partition == self.partition)
@@ -73,7 +73,7 @@ class ShardJob:
         if self._waiting:
             return None
         if self._settled:
-            self._stack.close()  # not before: others of its files were still encoding
+            self._stack.close()  # only now: other files of the shard were still being encoded
         elif self._refused:
             return self._failed(_all_of(self._refused))
         else:
@@ -91,7 +91,7 @@ class ShardJob:
 
     def told(self) -> None:
         if not self._waiting and self._settled:
-            self._stack.close()  # a failed shard of which nothing was being written any more
+            self._stack.close()  # a failed shard to which no worker writes any more
 
     def _failed(self, error: Exception) -> Outcome:
         self._settled = True
@@ -102,7 +102,7 @@ class ShardJob:
         return Outcome(partition=self.partition, receipt=receipt, reused=True)
 
     def _open(self, pool: Pool) -> Receipt | None:
-        """Take the shard's lock and submit what is to be encoded; its receipt if a rival made it in the meantime."""
+        """Take the shard's lock and submit its unfinished files; its receipt if another run made it meanwhile."""
         shard = self._shard
         with ExitStack() as stack:
             self._staged = stack.enter_context(staging(shard.directory, shard.staging_key))
@@ -126,15 +126,15 @@ class ShardJob:
 
 
 def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
-    """A worker's task: all of a shard, on the machine where it lands.
+    """A worker's task: a whole shard, on whichever machine it runs.
 
-    Two runs that want the same shard on one machine or one shared disk wait for each other and make it once; on two
-    machines over a bucket both may make it, identically, and the receipt is put once.
+    Two runs that need the same shard on one machine or one shared disk wait for each other and make it once; on two
+    machines with a bucket both may make it, identically, and the receipt is written once.
 
     Args:
-        shard: What to make.
-        verification: How thoroughly a finished one is read before it is reused.
-        fetch: Fetches the source files to where `shard.files` says, where this machine's mirror does not have them.
+        shard: The shard to make.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        fetch: Fetches the source files to the paths in `shard.files` if this machine's mirror does not have them.
 
     Returns:
         The receipt, and whether the shard was reused.
@@ -144,7 +144,7 @@ def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
         return receipt, True
     fetch_missing(shard.files, fetch)
     with staging(shard.directory, shard.staging_key) as staged:
-        # a rival may have made it while this one waited for the lock
+        # another run may have made it while this one waited for the lock
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt, True

@@ -1,8 +1,8 @@
-"""The artifact `<dataset>/snapshot_<split>`, a partition a shard: its source files, present and digested.
+"""The artifact `<dataset>/snapshot_<split>`, one partition per shard: its source files, present and digested.
 
 Files of a hub are mirrored into the standard cache and verified against the hub's digests; local files are verified
-where they are. The artifact holds no copy of them, only `files.jsonl`: path, size, SHA-256. It is what token bins are
-keyed by, so a changed byte in a source file is seen here and rebuilds exactly the shard that holds it.
+where they are. The artifact holds no copy of them, only `files.jsonl`: path, size, SHA-256. The keys of token bins
+depend on it, so a changed byte in a source file is found here and rebuilds exactly the shard with that file.
 """
 
 import json
@@ -33,11 +33,11 @@ VERSION = 1
 SNAPSHOT = "snapshot"
 FILES = "files.jsonl"
 TOKEN_BYTES_PER_SOURCE_BYTE = 3.0
-"""Token bytes to expect for a byte of compressed source: zstd text is about 0.7 tokens a byte, four bytes each."""
+"""Expected token bytes per byte of compressed source: zstd text has about 0.7 tokens per byte, of four bytes each."""
 
 
 class SnapshotFacts(Facts):
-    """Facts of a snapshot's receipt: how many files, and their bytes as stored."""
+    """Facts of a snapshot's receipt: the number of files, and their bytes as stored."""
 
     files: int
     source_bytes: int
@@ -77,7 +77,7 @@ def build_snapshot(
 def _ensured(
     recipe: Recipe, store: ArtifactStore, entries: Sequence[ManifestEntry], lines: Sequence[Mapping[str, str | int]]
 ) -> tuple[Receipt, bool]:
-    """The snapshot of these entries, of which `lines` tell the digests; and whether it was reused."""
+    """The receipt of the snapshot of these entries, whose digests are in `lines`; and whether it was reused."""
 
     def write(staged: Path) -> Written:
         (staged / FILES).write_bytes(files_bytes(lines))
@@ -90,7 +90,7 @@ def _ensured(
 
 
 def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
-    """That of a snapshot of the files that these lines describe."""
+    """The recipe of a snapshot of the files that these lines describe."""
     return Recipe(
         artifact=corpus.artifact(SNAPSHOT, partition),
         key=digest_value(["snapshot", VERSION, lines]),
@@ -100,7 +100,7 @@ def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[s
 
 
 def _listed(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
-    """The files as a source that is mirrored lists them: by SHA-256, else by the source's version of them."""
+    """The lines of files as a mirrored source lists them: by SHA-256, else by the source's version."""
     lines: list[dict[str, str | int]] = []
     for entry in entries:
         name, version = ("etag", entry.etag or "") if entry.sha256 is None else ("sha256", entry.sha256)
@@ -109,7 +109,7 @@ def _listed(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    """Those of the files as they are now: each read whole, or of mirrored files as the manifest lists them."""
+    """The recipes for the present files: local files are read completely, mirrored ones are taken from the manifest."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         assert partition is not None
@@ -120,7 +120,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
 def _lines(
     corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
 ) -> list[dict[str, str | int]]:
-    digests = list(_digests(access, entries))  # to its end, where it tells of damage
+    digests = list(_digests(access, entries))  # to the end, where it raises for damaged files
     told = corpus.source_digests()
     return [
         {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": told.of(digest)}
@@ -155,7 +155,7 @@ def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | Source
 
 
 def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
-    """Path in the source → SHA-256, or what `CorpusDeclaration.source_digests` makes of it, of a committed snapshot.
+    """Path in the source → digest (`CorpusDeclaration.source_digests`) of each file of a committed snapshot.
 
     Raises MissingArtifactError when it is not there.
     """
@@ -168,7 +168,7 @@ def files_bytes(lines: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def read_files(directory: Path) -> list[dict[str, Any]]:
-    """The lines of a snapshot, of a corpus or a blend; raises FormatError, naming the line, for a file that is none."""
+    """The lines of a snapshot, of a corpus or a blend; raises FormatError, naming the line, if the file is invalid."""
     path = directory / FILES
     lines: list[dict[str, Any]] = []
     try:
@@ -185,7 +185,7 @@ def read_files(directory: Path) -> list[dict[str, Any]]:
 def readings(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[Reading]:
-    """What building snapshots of these shards reads; or token bins of them (`tokenized`), which fetch nothing."""
+    """What building the snapshots of these shards reads, or (`tokenized`) their token bins, which fetch nothing."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         entries = manifest.shard(partition)
@@ -205,7 +205,7 @@ def snapshot_spec(
         corpus: The dataset.
         split: One of its splits.
         partitions: The split's shards.
-        manifest: Which files each shard has.
+        manifest: The manifest, which lists the files of each shard.
         step: The run in which snapshot and token bins are made.
     """
     mirrors = {"hub": "mirrored from the hub", "object_store": "mirrored from the object store"}
@@ -242,7 +242,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 
 
 def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    """Snapshots as they will be: of files read in place, or of mirrored ones whose digests the source lists."""
+    """The future snapshots: of files read in place, or of mirrored files whose digests the source lists."""
     if not open_source(corpus.source).mirrored:
         yield from _build(corpus, request)
         return
@@ -263,7 +263,7 @@ _PROOFS = (
 def _other_claims(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, entries: Sequence[ManifestEntry]
 ) -> Iterator[str]:
-    """What a snapshot and its receipt say that is not so of the manifest."""
+    """Claims of a snapshot and its receipt that the manifest contradicts."""
     artifact = corpus.artifact(SNAPSHOT, partition)
     receipt = store.require(artifact)
     directory = store.local(artifact)
@@ -281,7 +281,7 @@ def _other_claims(
 
 
 def _examine(corpus: CorpusDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    """Of the shards of the run alone: what they say of others was proven when these were fetched."""
+    """Examine only the shards of the run: the others were proven when they were fetched."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     expected: dict[str, str] = {}
     paths: dict[str, Path] = {}

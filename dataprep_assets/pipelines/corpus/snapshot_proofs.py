@@ -25,10 +25,10 @@ def digests_match(
     """Every file has the expected SHA-256. Each is read once.
 
     Args:
-        expected: Label → SHA-256, or what stands for it.
+        expected: Label → expected digest.
         paths: Label → file.
-        others: Defects known before.
-        digests: What stands for a SHA-256.
+        others: Defects found elsewhere.
+        digests: How digests are made: plain SHA-256 or keyed.
     """
     present = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(

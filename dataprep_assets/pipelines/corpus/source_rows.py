@@ -1,7 +1,7 @@
-"""Which bytes of its source file a row of a corpus is: found in the source as it lies there now.
+"""Finds the bytes of a row of a corpus in the present source file.
 
-Tracing needs no source; this does. A row is told only where it holds what the shard's index says of the document: a
-file may have been edited since, even to the same size.
+Tracing itself needs no source; this does. A row is reported only if it matches the document's hash in the shard's
+index: a file may have been edited since, even to the same size.
 """
 
 import json
@@ -33,9 +33,9 @@ class SourceRows:
         """The bytes of a row of a source file, or why there are none.
 
         Args:
-            file: As the manifest names it.
-            row: From 1.
-            hashed: The hash of the document that it became; None where the shard has none: then it is not compared.
+            file: The source file, as in the manifest.
+            row: The row, from 1.
+            hashed: The hash of the document made from it; None if the shard has no hashes: then it is not compared.
         """
         entry = self._entries[file]
         if entry.format != "jsonl":
@@ -56,7 +56,7 @@ class SourceRows:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
 
     def _holds(self, path: Path, found: tuple[int, int], hashed: int | None) -> bool:
-        """Whether these bytes of a file are a record whose hash is this one."""
+        """Whether these bytes of a file are a record with this hash."""
         ids = self._corpus.document.ids(sensitive=self._corpus.sensitive)
         if hashed is None or ids is None:
             return True

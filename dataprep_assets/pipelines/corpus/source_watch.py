@@ -19,7 +19,7 @@ def corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
 
 
 def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
-    """Of a hub the commit that the revision names: one request, none for a revision that is a commit."""
+    """The present identity; for a hub the commit of the revision: one request, or none if the revision is a commit."""
     source = corpus.source
     if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
         return identity_of([source.revision])
@@ -37,7 +37,7 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
 
 
 def _changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
-    """Against the manifest that is there; other settings than then are no change of the source."""
+    """The changes since the present manifest; changed settings do not count as changes of the source."""
     source, receipt = corpus.source, store.intact(corpus.artifact(MANIFEST))
     if receipt is not None and isinstance(source, HubSource) and source.revision == ManifestFacts.of(receipt).commit:
         return ""

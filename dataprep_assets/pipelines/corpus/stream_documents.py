@@ -17,8 +17,8 @@ NONE_RETRACTED = np.empty(0, np.uint64)
 class Documents:
     """Some documents of one source file, in its order.
 
-    Their ids are hashed when they are first asked for: hashing is several times cheaper once the encoder has met a
-    text, because Python then keeps its UTF-8 bytes with it.
+    Their ids are hashed when they are first needed: hashing is several times cheaper once the encoder has seen a text,
+    because Python then caches its UTF-8 bytes.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class Documents:
         Args:
             texts: Their texts.
             rows: The 1-based row of each: shape `(documents,)`, uint64.
-            scheme: How they are identified; None where ids are left out.
-            declared: The id that each declares, where `scheme` names a field.
+            scheme: How they are identified; None if ids are left out.
+            declared: The declared id of each, if `scheme` names a field.
         """
         self.texts, self.rows = texts, rows
         self._scheme, self._declared = scheme, declared

@@ -1,4 +1,4 @@
-"""Finished shards of token bins as one searchable stream: which document a token, a row or a hash is.
+"""Finished shards of token bins as one searchable stream: finds the document of a token, a row or a hash.
 
 Receipts are read when an index is opened; files of a shard are mapped, or read by ranges, when a question needs them.
 
@@ -27,9 +27,9 @@ from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBins
 __all__ = ["IndexedShard", "Numbers", "StreamIndex", "search"]
 
 _PAGE = 1 << 13
-"""Numbers of a remote file read together while it is searched: 64 KiB."""
+"""Numbers read at a time when a remote file is searched: 64 KiB."""
 _BLOCK = 1 << 20
-"""Hashes of a remote file compared together: 8 MiB."""
+"""Hashes of a remote file compared at a time: 8 MiB."""
 
 Numbers = NDArray[Any] | RemoteTokens
 
@@ -91,16 +91,16 @@ class IndexedShard:
         return document_rows(self.handle.path(ROWS).parent if listed else Path(), self.handle.receipt)
 
     def span(self, document: int) -> tuple[int, int]:
-        """Its tokens that are a document, which must exist."""
+        """First token and token after the last of a document of the shard, which must exist."""
         first = int(self.ends[document - 1]) if document else 0
         return first, int(self.ends[document])
 
     def with_hash(self, wanted: int) -> Iterator[int]:
-        """Its documents with a hash."""
+        """Numbers of its documents with this hash."""
         yield from self.with_hashes(np.array([wanted], np.uint64)).tolist()
 
     def with_hashes(self, wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """Its documents whose hash is one of these: increasing."""
+        """Numbers of its documents whose hash is one of these, ascending."""
         hashes = self.hashes
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
@@ -108,7 +108,7 @@ class IndexedShard:
         return np.concatenate(found) if found else np.empty(0, np.intp)
 
     def hash_at(self, file: str, row: int) -> int | None:
-        """The hash of the document that a row of a source file became; None when it became none, here."""
+        """The hash of the document that a row of a source file became; None if it became none in this shard."""
         if file not in self.files:
             return None
         document = self.rows.document(self.files.index(file), row)
@@ -127,9 +127,11 @@ class IndexedShard:
 
 
 class StreamIndex:
-    """The shards of a dataset by split, each split a stream: its documents and tokens are numbered across its shards.
+    """The shards of a dataset by split.
 
-    NotFoundError, which says what there is, for what is not in it.
+    Each split is a stream whose documents and tokens are numbered across its shards.
+
+    Methods raise NotFoundError, which says what there is, for anything that is not in it.
     """
 
     def __init__(self, splits: Mapping[str, Sequence[IndexedShard]]) -> None:
@@ -166,7 +168,7 @@ class StreamIndex:
         return self.splits[split][number]
 
     def by_document(self, split: str | None, partition: str | None, document: int) -> tuple[IndexedShard, int]:
-        """The shard and its document with a number, of a shard or of a split."""
+        """The shard, and the number in it, of a document given by its number in a shard or a split."""
         if partition is not None:
             shard = self.shard(partition)
             _require_within("document", document, shard.documents, partition)
@@ -178,7 +180,7 @@ class StreamIndex:
         return self.splits[split][number], document - int(sums[number])
 
     def by_token(self, split: str | None, partition: str | None, token: int) -> tuple[IndexedShard, int]:
-        """The shard and its document that hold a token, of a shard or of a split."""
+        """The shard, and the number in it, of the document that holds a token of a shard or a split."""
         if partition is not None:
             shard = self.shard(partition)
             _require_within("token", token, shard.tokens, partition)
@@ -191,7 +193,7 @@ class StreamIndex:
         return shard, search(shard.ends, token)
 
     def by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
-        """The shards and their documents that a source row became: one, none if it was left out."""
+        """The shard and document that a source row became; none if it was left out."""
         if file not in self._files:
             raise NotFoundError(f"trace: no source file {file!r}; there are {_some(list(self._files))}")
         for shard, number in self._files[file]:
@@ -203,12 +205,12 @@ class StreamIndex:
         return [shard for shard, _ in self._files.get(file, [])]
 
     def source(self, shard: IndexedShard, document: int) -> tuple[str, int]:
-        """The file and the row that a document of a shard was."""
+        """The source file and row of a document of a shard."""
         file, row = shard.rows.locate(document)
         return shard.files[file], row
 
     def span(self, shard: IndexedShard, document: int) -> Span:
-        """Where a document of a shard lies in the shard and in its split."""
+        """The span of a document of a shard, in the shard and in its split."""
         split, number = self._home[shard.partition]
         start, stop = shard.span(document)
         return Span(

@@ -1,4 +1,4 @@
-"""What decides the bytes of a corpus's token stream, and of the `meta.pkl` that describes it."""
+"""Derives what decides the bytes of a corpus's token stream, and of the `meta.pkl` that describes it."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ __all__ = ["meta_of", "stream_dtype", "stream_plan"]
 def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
     """The declared dtype, or for `auto` the narrowest that holds every id.
 
-    Raises ConfigError when the declared one wraps.
+    Raises ConfigError if the declared dtype cannot hold every id.
     """
     fits = dtype_for_vocab(bundle.vocab_size)
     if corpus.dtype == "auto":

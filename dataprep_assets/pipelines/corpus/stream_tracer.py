@@ -1,4 +1,4 @@
-"""Traces documents of anything that is made of token shards: a corpus, a release, a pretraining blend.
+"""Traces documents in every dataset that is made of token shards: a corpus, a release, a pretraining blend.
 
 Entry points: `StreamTracer`, `corpus_tracer`, `traced_shards`.
 """
@@ -50,11 +50,11 @@ class StreamTracer(Tracer):
         Args:
             declaration: The dataset.
             store: Where its artifacts are.
-            specs: Its artifacts; those with `places` are asked where a document lies in them.
+            specs: Its artifacts; those with `places` are asked where a document is in them.
             splits: Its finished shards by split, in the order of each split's stream.
             bundle: Loads the tokenizer, for texts.
-            ids: How documents are identified now, for questions by id.
-            source_bytes: Which bytes of a source file a row of it is that became the document with a hash.
+            ids: Returns how documents are identified now, for questions by id.
+            source_bytes: Returns the bytes of a row in its source file, given file, row and the document's hash.
         """
         self._source_bytes = source_bytes
         self.index = StreamIndex(splits)
@@ -88,7 +88,7 @@ class StreamTracer(Tracer):
         return self._source_bytes(found.file, found.row, hashed)
 
     def located(self, question: Question) -> Found:
-        """The documents that a question names; a pipeline with ways of its own answers those first."""
+        """The documents that match a question; subclasses handle their own ways to ask first."""
         split, partition, index = question.split, question.shard, self.index
         if question.token is not None:
             return [index.by_token(split, partition, question.token)]
@@ -107,7 +107,7 @@ class StreamTracer(Tracer):
         raise ConfigError(f"trace: {self._declaration.dataset} has no {question.way}")
 
     def between(self, shard: IndexedShard, start: int, stop: int) -> Iterator[tuple[IndexedShard, int]]:
-        """The documents of a shard that have tokens in `[start, stop)` of it."""
+        """The documents of a shard with tokens in the range `[start, stop)`."""
         if start < stop:
             _, first = self.index.by_token(None, shard.partition, start)
             _, last = self.index.by_token(None, shard.partition, stop - 1)
@@ -220,7 +220,7 @@ def _quarantined(shard: IndexedShard, file: str, row: int | None) -> str | None:
 def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[IndexedShard]:
     """The finished shards among `artifacts`, in order; raises MissingArtifactError when one is not there.
 
-    Numbers of a stream mean nothing while a shard of it is missing.
+    Positions in a stream are undefined if one of its shards is missing.
     """
     found = store.receipts(artifacts)
     if missing := [str(a.partition) for a, receipt in zip(artifacts, found, strict=True) if receipt is None]:

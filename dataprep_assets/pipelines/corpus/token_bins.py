@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/token_bins_<split>`, a partition a shard: the canonical token stream, tokenized once.
+"""The artifact `<dataset>/token_bins_<split>`, one partition per shard: the canonical token stream, tokenized once.
 
 For each shard the flat ids, the document ends, the quarantine of bad records and the receipt.
 """
@@ -56,8 +56,8 @@ def token_bins_spec(
         corpus: The dataset.
         split: One of its splits.
         partitions: The split's shards.
-        snapshot: The source files of each shard.
-        certificate: Under which a fast engine may encode them.
+        snapshot: The snapshots of the shards.
+        certificate: The engine certificate.
         step: The run in which snapshot and token bins are made.
     """
     return ArtifactSpec(
@@ -80,7 +80,7 @@ def token_bins_spec(
 
 
 def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    """What a shard's documents can be found by, for a person."""
+    """Metadata that says how a shard's documents can be found."""
     facts = TokenBinsFacts.of(receipt)
     if facts.document_ids is None:
         return {"document_index": "rows alone: the data are sensitive and no key of their ids is declared"}
@@ -117,7 +117,7 @@ def token_shards(
         corpus: The dataset.
         store: Where its artifacts are.
         manifest: Which files each shard has.
-        plan: All that decides the bytes of the stream.
+        plan: Everything that decides the bytes of the stream.
         partitions: The shards, in the order wanted.
     """
     return [
@@ -136,9 +136,9 @@ def token_shards(
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
     manifest, plan = load_manifest(corpus, store), stream_plan(corpus, load_certificate(corpus, store))
-    for partition in partitions:  # one by one: a shard whose snapshot cannot be read hides no other
+    for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
         (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
-        # what of a retraction list applies to a shard that is not there is known when it is made
+        # which retractions apply to an absent shard is only known when it is made
         is_known = not plan.retracted or store.receipt(shard.artifact) is not None
         yield shard.recipe if is_known else replace(shard.recipe, key="")
 
@@ -169,28 +169,28 @@ def build_token_bins(
     """Build the shards that are not current, on processes of this machine in parallel over files, else over shards.
 
     Args:
-        shards: What to make.
-        workers: Workers at least.
-        engine: Who works.
-        verification: How thoroughly a finished shard is read before it is reused.
-        fetches: Partition → what fetches its sources to a worker of another machine; those of this one have them.
-        progress: Counts and shows; None counts for nobody.
+        shards: The shards to build.
+        workers: Number of workers.
+        engine: Who does the work.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        fetches: Partition → a function that fetches its sources to a worker on another machine.
+        progress: Counts and shows the work; None: nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    worker that dies does (WorkerDiedError): what is finished is committed.
+    worker that dies does (WorkerDiedError); finished shards stay committed.
     """
     if not engine.is_this_machine:
         with engine.open(workers) as pool:
             yield from build_whole_shards(shards, pool, verification=verification, fetches=fetches, progress=progress)
         return
-    # the locks of shards are let go when no worker is left that writes below them
+    # the locks of shards are released when no worker writes below them any more
     with ExitStack() as locks:
         jobs = [ShardJob(shard, verification, locks) for shard in shards]
         yield from run_and_sweep(jobs, workers=workers, progress=progress)
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
-    """What fetches the sources of each shard on a machine whose mirror does not have them.
+    """For each shard, the function that fetches its sources on a machine whose mirror does not have them.
 
     Args:
         corpus: The dataset.
@@ -212,14 +212,14 @@ def build_whole_shards(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current, a task each, for workers that share no disk with the run.
+    """Build the shards that are not current, one task each, for workers that share no disk with the run.
 
     Args:
-        shards: What to make.
-        pool: Who does it; open.
-        verification: How thoroughly a finished shard is read before it is reused.
-        fetches: Partition → what fetches its sources where they are not.
-        progress: Counts and shows; None counts for nobody.
+        shards: The shards to make.
+        pool: The open pool of workers.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        fetches: Partition → the function that fetches its sources.
+        progress: Counts and shows the work; None: nothing is shown.
     """
     known = fetches or {}
     jobs = [TaskJob(shard, ensure_shard, verification, known.get(shard.partition)) for shard in shards]

@@ -1,7 +1,7 @@
 """Every proof of one shard of token bins: `tokens.bin`, `document_ends.bin`, `quarantine.jsonl` and the receipt.
 
 Each proof recomputes from the bytes what the receipt claims. Files are mapped and read in blocks, so memory does not
-grow with the shard. From cheap to dear: `size_matches`, `ledger_balances`, `certificate_valid`, `eye_test`,
+grow with the shard. From cheap to expensive: `size_matches`, `ledger_balances`, `certificate_valid`, `eye_test`,
 `ids_in_vocabulary`, `separators_match_documents`, `round_trip`.
 """
 
@@ -30,7 +30,7 @@ from dataprep_assets.tokenization.bundle import loaded_once
 __all__ = ["TOKEN_BINS_PROOFS", "ids_in_vocabulary", "ledger_balances", "prove_shard", "size_matches"]
 
 BLOCK = 1 << 20
-"""Tokens looked at together; a few arrays of this many items is all the memory that a proof needs."""
+"""Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
 _REBUILD = "Delete the shard's directory and materialize it again"
 
 
@@ -73,7 +73,7 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
             "ledger_balances": ledger_balances(directory, receipt),
-            # one that is out of date has the dtype of before
+            # an out-of-date shard may have another dtype
             "size_matches": size_matches(directory, receipt, plan.dtype if receipt.key == shard.key else None),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
             "separators_match_documents": separators_match_documents(directory, receipt),
@@ -123,7 +123,7 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
     for line in receipt.sources:
         dropped = Counter(line["dropped"])
         held = quarantined.pop(line["file"], Counter())
-        dropped.pop(RETRACTED, None)  # not bad, and nothing of it is kept
+        dropped.pop(RETRACTED, None)  # not bad, and not in the quarantine
         if +dropped != held:
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"
     for file, held in quarantined.items():
@@ -134,7 +134,10 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
 
 
 def _quarantined(path: Path) -> dict[str, Counter[str]]:
-    """Rows of the quarantine by file and reason; no file is none. FormatError names the line that is not one."""
+    """Rows of the quarantine by file and reason; without a file none.
+
+    Raises FormatError, naming the line, for a bad line.
+    """
     found: dict[str, Counter[str]] = {}
     if not path.exists():
         return found
@@ -150,9 +153,9 @@ def _quarantined(path: Path) -> dict[str, Counter[str]]:
 
 @judged
 def size_matches(directory: Path, receipt: Receipt, declared: str | None = None) -> Finding:
-    """The bin's size is tokens times item size, and the document ends are as many, in order, and end where it does.
+    """The bin's size is tokens times item size; the document ends are complete, in order, and end where it does.
 
-    `declared` is the dtype that its recipe has; None where that is not known.
+    `declared` is the dtype in its recipe; None if that is not known.
     """
     ledger, dtype = ledger_of(receipt), TokenBinsFacts.of(receipt).dtype
     width = flat_bins.token_dtype(dtype).itemsize

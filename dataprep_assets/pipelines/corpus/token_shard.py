@@ -1,9 +1,9 @@
-"""One shard of token bins: its files encoded into parts, the parts sealed into the artifact.
+"""Makes one shard of token bins: encodes its files into parts, and seals the parts into the artifact.
 
 Files are encoded in parallel, each into a part of its own; the shard is sealed (parts joined by the kernel, digested,
-committed) as soon as its last file is done. The order of bytes is the manifest's, whatever the workers' number and
-order. A killed run keeps the finished parts, so its rerun redoes only the files that were at work.
-`shard_job` says how this work is spread over workers.
+committed) as soon as its last file is done. The order of bytes is the manifest's, whatever the number and order of
+workers. A killed run keeps the finished parts, so its rerun only repeats unfinished files. `shard_job` distributes this
+work over workers.
 """
 
 import json
@@ -61,8 +61,8 @@ MEGATRON_INDEX = "tokens.idx"
 class TokenBinsFacts(Facts):
     """Facts of a shard's receipt: what decides its ids, and the certificate of the engine that made them.
 
-    `truncated` counts documents cut to the plan's longest; only where there is such a limit. `document_ids` says what
-    `document_ids.bin` holds hashes of (None: there is no such file), `id_field` the field's name, `id_key` the digest
+    `truncated` counts documents cut to the plan's maximum length, if there is one. `document_ids` says what
+    `document_ids.bin` has hashes of (None: there is no such file), `id_field` the field's name, `id_key` the digest
     of the key of a keyed hash. `retracted` are the ids (16 hex digits) that dropped documents of the shard.
     """
 
@@ -79,7 +79,7 @@ class TokenBinsFacts(Facts):
 
 
 def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
-    """The id that ends every document of a shard; raises IntegrityError for a shard whose documents end with none."""
+    """The id that ends every document of a shard; raises IntegrityError if its documents have no separator."""
     if facts.separator_id is None:
         raise IntegrityError(
             f"{receipt.artifact}/{receipt.partition}: its receipt names no separator. Rebuild the shard"
@@ -102,16 +102,16 @@ class TokenShard:
     """A shard to make: where it goes, and its files in manifest order.
 
     Attributes:
-        artifact: Its name.
-        store: Where it goes.
+        artifact: Its artifact.
+        store: The store of the artifact.
         files: Its files, in order.
-        plan: All that decides the bytes of the stream.
+        plan: Everything that decides the bytes of the stream.
         budget: Largest share of rows that may be dropped as bad.
         sizes: Bytes of each file as stored.
         megatron: Adds Megatron's index of the stream (`tokens.idx`, beside `tokens.bin`).
-        salt: Any text; another one is another key.
-        retracted: Which ids of the plan's retraction list drop documents here, as far as is known before it is made;
-            with them the key is that of the finished shard.
+        salt: Any text; it changes the key, to force a new build.
+        retracted: Ids of the plan's retraction list that apply here, as far as is known before the shard is made; with
+            them the key is that of the finished shard.
     """
 
     artifact: Artifact
@@ -141,7 +141,7 @@ class TokenShard:
 
     @property
     def key(self) -> str:
-        """Digest of all that decides the shard's bytes."""
+        """Digest of everything that decides the shard's bytes."""
         files = [_identity(f) for f in self.files]
         parts = ["token_bins", VERSION, self.plan.key_parts(), self.budget, files]
         if added := self._added(list(self.retracted)):
@@ -150,7 +150,7 @@ class TokenShard:
 
     @property
     def staging_key(self) -> str:
-        """Under which its parts are staged: parts that were made under another retraction list are of no use."""
+        """The key under which its parts are staged: parts made with another retraction list are of no use."""
         listed = self.plan.retracted.hex()
         return digest_value([self.key, listed]) if listed else self.key
 
@@ -205,13 +205,13 @@ def _counters(staged: Path, piece: int) -> Path:
 
 
 def finished_part(staged: Path, piece: int) -> EncodedPart | None:
-    """What an earlier run counted in a part that it finished; None when the part is to be done.
+    """The counts of a part that an earlier run finished; None if the part has to be made.
 
-    `piece` is the file's place in its shard. Its ordinal in the manifest would not do: it moves when another split
-    gains a file, and a run after that would take one file's part for another's.
+    `piece` is the file's place in its shard. Its ordinal in the manifest would not do: it changes when another split
+    gains a file, and a later run would take one file's part for another's.
 
-    A part is not synced to disk, so it is believed only within the boot that wrote it: a killed process loses nothing
-    of it, a crashed machine may.
+    A part is not synced to disk, so it is trusted only within the boot that wrote it: a kill loses none of it, a crash
+    of the machine may.
     """
     try:
         value = json.loads(_counters(staged, piece).read_bytes())
@@ -239,8 +239,8 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) ->
     """A worker's task: encode one file into its part of the staging directory; its counters appear last, by rename.
 
     Args:
-        plan: All that decides the bytes of the stream.
-        part: The file.
+        plan: Everything that decides the bytes of the stream.
+        part: The source file.
         staged: The shard's staging directory.
         piece: The file's place in its shard, from 0.
     """
@@ -260,9 +260,9 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
     """A worker's task: join the parts of a complete shard, write its receipt and commit it.
 
     Args:
-        shard: What is made.
+        shard: The shard.
         staged: Its staging directory.
-        parts: What was counted in each file, by the file's place in the shard.
+        parts: The counts of each file, by the file's place in the shard.
 
     Raises BadRecordError when more rows were dropped than the budget allows.
     """
@@ -362,7 +362,7 @@ def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
 
 
 def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart]) -> None:
-    dropped = sum(len(p.quarantine) for p in parts)  # what the plan filters is wanted, not bad
+    dropped = sum(len(p.quarantine) for p in parts)  # documents that the plan filters are not bad
     if dropped and dropped > shard.budget * ledger.rows_in:
         worst = Counter({f.label: len(p.quarantine) for f, p in zip(shard.files, parts, strict=True)}).most_common(1)[0]
         first = next((f.label, *p.quarantine[0]) for f, p in zip(shard.files, parts, strict=True) if p.quarantine)

@@ -1,7 +1,7 @@
-"""The canonical token stream: what decides its bytes, what it is made of, and what is known of a part of it.
+"""The canonical token stream: its plan, which decides the bytes, its source parts, and the result of encoding a part.
 
-The stream is `[BOS] ids separator` for each document, in order. A plan may leave the separator out, filter short
-documents and cut long ones. `part_encoder` writes it.
+The stream is `[BOS] ids separator` for each document, in order. A plan may omit the separator, filter short documents
+and cut long ones. `part_encoder` writes it.
 """
 
 import json
@@ -38,15 +38,17 @@ __all__ = [
 ]
 
 STREAM_VERSION = 1
-"""Raise when a change of `part_encoder` can change a byte: it is part of every key downstream."""
+"""Increase it when a change of `part_encoder` can change a byte: it is part of every key downstream."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """All that decides the bytes of a token stream, and how they are proven. Picklable; the same for every worker.
+    """Everything that decides the bytes of a token stream, and how they are proven.
 
-    Documents of fewer than `min_characters` are dropped; of longer ones than `max_tokens` the first ids are kept, BOS
-    and separator counted in, so that a cut document still ends as every other does. `ids` says how documents are
+    Picklable; the same for every worker.
+
+    Documents of fewer than `min_characters` are dropped; documents of more than `max_tokens`, including BOS and
+    separator, are cut, so that a cut document still ends like every other. `ids` says how documents are
     identified in the stream's index; None leaves the ids out. Documents whose id is among `retracted` (uint64 little
     endian, sorted; `retracted_ids` as an array) are dropped; the list enters a shard's key as far as it applies there.
     """
@@ -77,7 +79,7 @@ class StreamPlan:
         return RecordFields(self.text_field, self.ids.id_field if self.ids is not None else None)
 
     def key_parts(self) -> dict[str, Any]:
-        """What of the plan enters a key: not where the tokenizer lies, not how its output is proven."""
+        """The parts of the plan that enter a key: not the tokenizer's path, and not how the output is proven."""
         limits = {"min_characters": self.min_characters, "max_tokens": self.max_tokens}
         index = {"document_ids": "none"} if self.ids is None else self.ids.key_parts()
         return (
@@ -92,21 +94,21 @@ class StreamPlan:
                 "dtype": self.dtype,
                 "text_field": self.text_field,
                 "bad_records": self.bad_records,
-                # a class refused since then may have been encoded wrongly by the fast engine
+                # the fast engine may have encoded a class wrongly that was refused since
                 "refused": sorted(self.certificate["refused"]),
             }
         )
 
 
 Fetch = Callable[[], None]
-"""Fetches a shard's source files to where its `SourcePart`s say. Picklable."""
+"""Fetches a shard's source files to the paths of its `SourcePart`s. Picklable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePart:
     """One source file to encode, or some of its rows: where it is, what it should be, and how messages name it.
 
-    `sha256` is what `digests` has stand for the file's.
+    `sha256` is the file's digest as `digests` makes it.
     """
 
     label: str
@@ -130,9 +132,9 @@ class SourcePart:
         digests: SourceDigests = PLAIN,
         max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> Self:
-        """The file `entry` of a plan, at `path`, of which the snapshot says `sha256`: all of it, or these `rows`.
+        """The file `entry` of a plan at `path`, with the snapshot's digest `sha256`: the whole file, or these `rows`.
 
-        `digests` are the snapshot's. Longer records than `max_record_bytes` are refused.
+        `digests` are the snapshot's. Records longer than `max_record_bytes` are refused.
         """
         return cls(
             label=entry.relpath,
@@ -148,7 +150,7 @@ class SourcePart:
 
     @property
     def limits(self) -> dict[str, int]:
-        """What enters a key of how its records are refused: nothing by default, as before there was a choice."""
+        """The part of a key about limits of records: empty by default, so that older keys stay the same."""
         limit = self.max_record_bytes
         return {} if limit == MAX_RECORD_BYTES else {"bad_records.max_record_bytes": limit}
 
@@ -166,7 +168,7 @@ class SourcePart:
         )
 
     def read_rows(self, columns: Sequence[str] | None = None) -> RowReader:
-        """A reader of its rows; of a Parquet file's `columns` alone, where they are named."""
+        """A reader of its rows; from a Parquet file only the `columns`, if they are given."""
         return read_rows(
             self.path,
             format=self.format,
@@ -191,8 +193,8 @@ class PartFiles:
     Attributes:
         tokens: Ids of the plan's dtype.
         ends: Ends of its documents, from 0.
-        ids: Ids of its documents (`formats/document_index.py`); empty where the plan leaves them out.
-        rows: Runs of its rows, documents counted from 0; empty where no row was left out.
+        ids: Hashes of its documents (`formats/document_index.py`); empty if the plan leaves them out.
+        rows: Runs of its rows, documents counted from 0; empty if no row was left out.
     """
 
     tokens: Path
@@ -202,13 +204,13 @@ class PartFiles:
 
     @property
     def every(self) -> tuple[Path, ...]:
-        """All of them."""
+        """All four files."""
         return self.tokens, self.ends, self.ids, self.rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedPart:
-    """What `encode_part` found: the ledger, and `(row, byte, reason)` of every record that cannot be a document.
+    """The result of `encode_part`: the ledger, and `(row, byte, reason)` of every bad record.
 
     `truncated` counts documents cut to the plan's `max_tokens`, `retracted` holds the ids (16 hex digits) that dropped
     a document.
@@ -231,8 +233,8 @@ def _encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str
 
 
 def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
-    """The encoder of a plan, loaded once a process."""
+    """The encoder of a plan, loaded once per process."""
     encoder = _encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
     if plan.sample_rate > 0:
-        _ = encoder.reference  # every worker will meet a sampled document: load at the start, not in mid-stream
+        _ = encoder.reference  # every worker will need it: load it at the start, not in mid-stream
     return encoder

@@ -1,4 +1,4 @@
-"""The declared tokenizer of a dataset, loaded once a process."""
+"""The declared tokenizer of a dataset, loaded once per process."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,7 @@ __all__ = ["hub_file", "load_bundle"]
 
 @lru_cache(maxsize=8)
 def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
-    """The declared tokenizer; one named by hub repository is fetched into the cache once, at its pinned revision."""
+    """The declared tokenizer; one in a hub repository is fetched into the cache once, at its pinned revision."""
     if declared.path is not None:
         return TokenizerBundle.load(declared.path, name=declared.name)
     assert declared.repo is not None
@@ -20,16 +20,16 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     found = hub_file(declared.repo, declared.revision, "tokenizer.json")
     if found is None:
         raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no tokenizer.json")
-    hub_file(declared.repo, declared.revision, "tokenizer_config.json")  # without one: no declared EOS or BOS
+    hub_file(declared.repo, declared.revision, "tokenizer_config.json")  # if there is one: EOS and BOS
     return TokenizerBundle.load(
         found.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
     )
 
 
 def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo") -> Path | None:
-    """A file of a hub repository at a commit, fetched into the cache once; None where the repository has no such file.
+    """A file of a hub repository at a commit, fetched into the cache once; None if the repository has no such file.
 
-    Raises TokenizerError when it cannot be fetched; it names `key`, the setting that asked for the file.
+    Raises TokenizerError, naming `key`, the setting that asked for the file, if it cannot be fetched.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError

@@ -33,12 +33,12 @@ def alignment(
 ) -> Finding:
     """Inputs and labels, read as a trainer reads them, are one token apart and on the token grid.
 
-    `x[1:] == y[:-1]` on two slices of one array is true of any file. Here x and y are two reads of the file at byte
-    offsets computed from counts, both are held against the mapping, and the grid itself is proven: the file has as
-    many tokens as the document ends say, and in each window separators are exactly where the document ends are. So a
-    file that is shifted by a few bytes, has lost a token, or is opened with the wrong dtype fails. Where the text has
-    literal separators, or BOS is the same id, only their presence at the ends is asked. Windows lie at document ends
-    drawn at random, and at the first and last.
+    `x[1:] == y[:-1]` on two slices of one array is true for any file. Here x and y are two reads of the file at byte
+    offsets computed from counts, both are compared with the memory map, and the grid itself is proven: the file has as
+    many tokens as the document ends say, and in each window separators are exactly at the document ends. So a file
+    that is shifted by a few bytes, has lost a token, or is opened with the wrong dtype fails. If the text has literal
+    separators, or BOS is the same id, only their presence at the ends is required. Windows are at the first, the last
+    and randomly drawn document ends.
     """
     width = flat_bins.token_dtype(dtype).itemsize
     name, size = tokens_path.name, tokens_path.stat().st_size
@@ -58,7 +58,7 @@ def alignment(
     length = min(block, count - 1)
     exact = not literal_separators and bos_id != separator_id
     for document in sorted(documents):
-        # the document's end lies somewhere inside the labels, at a place that is random too
+        # the document's end is at a random position within the labels
         start = int(np.clip(int(ends[document]) - 1 - int(rng.integers(0, max(length, 1))), 0, count - 1 - length))
         x = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=start * width)
         y = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=(start + 1) * width)
@@ -87,7 +87,7 @@ def _misaligned(
     *,
     exact: bool,
 ) -> Iterator[str]:
-    """What is wrong with one window; `ends` are where its documents' last tokens are, counted in the window."""
+    """The defects of one window; `ends` are the positions of its documents' last tokens in the window."""
     if not np.array_equal(x, mapped[:-1]) or not np.array_equal(y, mapped[1:]):
         yield "two reads of the file disagree; a writer is at work, or the disk is failing"
     if not np.array_equal(x[1:], y[:-1]):
@@ -119,11 +119,11 @@ def sampler_dry_run(
 ) -> Finding:
     """Random batches can be drawn and learned from: a unigram model beats the uniform one on batches held out.
 
-    Blocks are drawn without replacement, as a shuffling DataLoader draws them, so no held-out block was fitted on. A
-    uniform model's loss, ln(vocabulary), is what training starts from; the unigram model has additive smoothing of 0.1
-    a token. Losses are in nats per token. Ids that are noise leave the unigram model no better than the uniform one:
-    an error, and a warning where it was fitted on fewer than eight blocks.
-    Blocks of one id alone are an error when most of those drawn are, and a warning when a few are: documents of one
+    Blocks are drawn without replacement, as by a shuffling DataLoader, so the model was not fitted on any held-out
+    block. A uniform model's loss, ln(vocabulary), is what training starts from; the unigram model has additive
+    smoothing of 0.1 per token. Losses are in nats per token. If ids are noise, the unigram model is no better than the
+    uniform one: an error, or a warning if it was fitted on fewer than eight blocks.
+    Blocks of only one id are an error if they are the majority, and a warning if they are few: documents of one
     repeated token exist.
     """
     tokens = flat_bins.open_tokens(tokens_path, dtype)
@@ -166,7 +166,7 @@ def sampler_dry_run(
     unigram = float(np.mean(losses)) if losses else math.inf
     weak: list[str] = []
     if not defects and not unigram < uniform:
-        # one block may be in another language than the next
+        # blocks may be in different languages
         (defects if batches // 2 * batch_size >= _FEWEST_BLOCKS else weak).append(
             f"{tokens_path.name}: a unigram model has a loss of {unigram:.3f} on held-out batches, the uniform one "
             f"{uniform:.3f}: the ids have no more structure than noise"

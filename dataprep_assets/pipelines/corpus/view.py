@@ -1,9 +1,9 @@
-"""The artifacts `<dataset>/<view>_bins`: what each trainer expects to find, over the very bytes of the combined bins.
+"""The artifacts `<dataset>/<view>_bins`: the files that each trainer expects, over the same bytes as the combined bins.
 
 A view that links token files (one inode, no second copy) and adds its sidecars costs seconds and no tokenization:
 nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32, datatrove and OLMo as they are
-(docs/formats/README.md#one-stream). Views that are formats of their own, MDS and Parquet, copy the ids: one pass over
-the stream in blocks, by as many threads as there are workers; files that a killed run finished are kept.
+(docs/formats/README.md#one-stream). Views with formats of their own, MDS and Parquet, copy the ids: one pass over the
+stream in blocks, by as many threads as there are workers; files that a killed run finished are kept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ __all__ = ["build_view", "trainer_lines", "view_spec"]
 
 
 def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
-    """What to tell the trainer of each view that is there."""
+    """The lines with trainer settings for each present view."""
     for name in corpus.views:
         artifact = corpus.artifact(artifact_name(name))
         if (receipt := store.receipt(artifact)) is not None:
@@ -55,7 +55,7 @@ def view_spec(
 
     Args:
         corpus: The dataset.
-        name: Of the view's module.
+        name: Name of the view's module.
         combined: The combined bins of every split.
         step: The run in which the views are made.
     """
@@ -77,7 +77,7 @@ def view_spec(
 
 
 def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
-    """Opens a view to say where documents lie in it; raises IntegrityError when it is not of these shards."""
+    """Open a view to say where documents are in it; raises IntegrityError if it was made of other shards."""
     handle = ArtifactHandle.of(store, corpus.artifact(artifact_name(view.name)))
     combined = {split: current_combined(corpus, store, split, shards).content for split in corpus.splits}
     if dict(handle.receipt.inputs) != combined:
@@ -97,7 +97,7 @@ def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, s
 
 def _recipe(corpus: CorpusDeclaration, view: CorpusView, splits: Sequence[CombinedSplit]) -> Recipe:
     settings = {name: getattr(corpus, name) for name in view.settings}
-    # one setting enters the key bare, several as a list: so it was when no view had two
+    # one setting enters the key bare, several as a list, which keeps keys from when no view had two
     values = list(settings.values())
     entered = values[0] if len(values) == 1 else values or None
     return Recipe(
@@ -115,8 +115,8 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
     Args:
         corpus: The dataset.
         store: Where its artifacts are.
-        name: Of the view.
-        threads: Of a copying view.
+        name: Name of the view.
+        threads: Number of threads of a copying view.
 
     Returns:
         The receipt, and whether the view was reused.

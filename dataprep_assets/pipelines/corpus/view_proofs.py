@@ -1,5 +1,5 @@
-"""The proofs of a view: its tokens are those of the combined bins, its layout is what its trainer reads, and no
-retracted document is in it."""
+"""The proofs of a view: its tokens are those of the combined bins, its layout is the one that its trainer reads, and
+it contains no retracted document."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -51,12 +51,12 @@ def same_stream(
 ) -> Finding:
     """Every split's tokens in the view are those of the combined bins; all files match the receipt.
 
-    Linked tokens are compared by their digest; copied ones id by id, with the documents where the view has any.
+    Linked tokens are compared by digest; copied ones id by id, including document lengths if the view has any.
     """
     defects = [f"{name_of(receipt)}: {d}" for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
-        if not defects:  # what has other bytes than it was committed with need not be readable
+        if not defects:  # files with other bytes than were committed need not be readable
             defects += [f"{name_of(receipt)}: {d}" for s in splits for d in _other_ids(directory, view, s, store)]
         how = "id for id"
     else:
@@ -74,7 +74,7 @@ def same_stream(
 
 
 def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """What a view's receipt says that is not so; a tokenizer may have got another name, which changes no byte."""
+    """Wrong claims of a view's receipt; a tokenizer may have been renamed, which changes no byte."""
     facts, stream = ViewFacts.of(receipt), splits[0].facts
     ledger = Ledger.total(s.receipt.ledger or Ledger() for s in splits)
     wanted = (view.name, {s.split: s.token_count for s in splits}, stream.dtype, stream.eos_token_id, ledger)
@@ -111,10 +111,10 @@ def layout_valid(directory: Path, receipt: Receipt, view: CorpusView, splits: Se
     """The sidecars describe the token files exactly: every invariant of the format, recomputed.
 
     Args:
-        directory: Of the view.
-        receipt: Of the view.
+        directory: The view's directory.
+        receipt: The view's receipt.
         view: Its format.
-        splits: What it was made of.
+        splits: The combined bins that it was made of.
     """
     return verdict(
         _defects(directory, receipt, view, splits),
@@ -125,7 +125,7 @@ def layout_valid(directory: Path, receipt: Receipt, view: CorpusView, splits: Se
 
 
 def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """Linked splits one at a time, so that one that cannot be read hides no other; copies share a card or an index."""
+    """Check linked splits one at a time, so that an unreadable one hides no other; copies share a card or an index."""
     for together in [[split] for split in splits] if view.linked is not None else [splits]:
         try:
             yield from view.defects(directory, receipt, together)
@@ -137,14 +137,14 @@ def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequen
 def no_retracted_document(
     corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, combined: Mapping[str, Receipt]
 ) -> Finding:
-    """The combined bins that a view is made of are those that are there, and none of their shards holds a listed id.
+    """The view is made of the present combined bins, and none of their shards holds a listed id.
 
-    That the view's tokens are those of the combined bins, every one, is what `same_stream` proves.
+    `same_stream` proves that every token of the view is that of the combined bins.
 
     Args:
         corpus: The dataset.
         store: Where its artifacts are.
-        receipt: Of the view.
+        receipt: The view's receipt.
         combined: The receipts of the combined bins, by split.
     """
     listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
@@ -153,7 +153,7 @@ def no_retracted_document(
         for split, of_split in combined.items():
             if receipt.inputs.get(split) != of_split.content:
                 yield f"{name_of(receipt)}: made of other combined bins of {split} than are there now"
-            # without a list no shard is looked at: there may be tens of thousands
+            # without a list no shard is opened: there may be tens of thousands
             elif len(listed) and not (found := combined_without(corpus, store, split, listed)).passed:
                 yield found.summary
 

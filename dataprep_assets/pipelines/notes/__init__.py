@@ -1,1 +1,1 @@
-"""Notes"""
+"""The notes pipeline: clinical notes by birth month, packed into rows."""

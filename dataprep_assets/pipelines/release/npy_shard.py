@@ -166,7 +166,7 @@ def build_npy_shard(
 
     `partition` is one of `layout.partitions`, which `release_layout` makes of `release` and the token bins in `store`;
     `threads` hash its samples, by default one a core. Returns the receipt and whether it was reused. Raises
-    Raises IntegrityError naming the shard of token bins whose bytes do not match its receipt.
+    IntegrityError naming the shard of token bins whose bytes do not match its receipt.
     """
     split, cut = layout.find(partition)
     options, dtype = release.release, str(layout.meta["dtype"])

@@ -1,1 +1,1 @@
-"""Conversations as training sequences: messages checked, rendered by a template, encoded, masked for the loss."""
+"""Conversations as training sequences: checked, rendered with a template, encoded, and masked for the loss."""

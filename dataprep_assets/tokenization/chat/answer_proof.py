@@ -1,10 +1,10 @@
-"""Proof, on invented conversations, that the first trained token of an answer is the one that a model must say first.
+"""Proves, on invented conversations, that the first trained token of an answer is the first that a model generates.
 
-A template writes a generation prompt, and behind it the model answers. An answer is therefore trained from the end of
-the prompt on. Where no rendering of the answer begins with the prompt, the prompt without its white space is tried, and
-then it must be the answer itself that follows: a prompt that ends in `<think>` and a rendering that goes on with
-`</think>` can be read in two ways, and a mask made of either may be wrong without a sign. Such a template is refused,
-with both readings. Where a template marks answers itself, with `{% generation %}`, its marks must begin there too.
+A template writes a generation prompt, after which the model answers. So an answer is trained from the end of the prompt
+on. If no rendering of the answer begins with the prompt, the prompt without its trailing white space is tried, and then
+the answer itself must follow: a prompt that ends in `<think>` and a rendering that continues with `</think>` can be
+read in two ways, and a mask by either of them may be silently wrong. Such a template is refused, and the error shows
+both readings. If a template marks answers itself, with `{% generation %}`, its marks must begin there too.
 
 Entry point: `prove_answers`.
 """
@@ -22,7 +22,7 @@ from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderE
 __all__ = ["GENERATION_MARKS", "prove_answers"]
 
 GENERATION_MARKS = ("\ufdee", "\ufdef")
-"""What `{% generation %}` and its end become when a template is compiled for this proof."""
+"""The characters that mark the begin and end of `{% generation %}` in a template compiled for this proof."""
 _TOOL = {"type": "function", "function": {"name": "look_up", "description": "Finds a word.", "parameters": {}}}
 _CALL = {"type": "function", "function": {"name": "look_up", "arguments": {"word": "buoy"}}}
 _USER = {"role": "user", "content": "A question."}
@@ -32,7 +32,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True)
 class _Probe:
-    """An invented conversation. Every answer and reasoning in it is a text that is nowhere else."""
+    """An invented conversation, in which the text of every answer and reasoning is unique."""
 
     about: str
     messages: list[dict[str, Any]]
@@ -70,16 +70,16 @@ def _probes(choices: ChatChoices) -> Iterator[_Probe]:
 def prove_answers(
     renderer: ConversationRenderer, template: Renderer, marked: Renderer | None, choices: ChatChoices
 ) -> tuple[str, ...]:
-    """What the template writes between the beginning of a trained answer and the answer's own text, in each way.
+    """The different texts that the template writes between the beginning of a trained answer and the answer's own text.
 
-    Nothing at all for a template that does not write answers as they are: no answer can be found by its text then.
-    Conversations that the template or the choices refuse prove nothing: rows of that kind are refused as well.
+    Empty for a template that does not render answers verbatim: then no answer can be found by its text. Conversations
+    that the template or the choices refuse prove nothing: rows of that kind are refused as well.
 
     Args:
-        renderer: makes the sequences that are trained on.
-        template: the compiled template.
-        marked: the same compiled with `GENERATION_MARKS`, or None where it has no `{% generation %}`.
-        choices: those of the renderer.
+        renderer: Makes the sequences that are trained on.
+        template: The compiled template.
+        marked: The template compiled with `GENERATION_MARKS`, or None if it has no `{% generation %}`.
+        choices: The choices of the renderer.
 
     Raises ConfigError for a template whose answers can be read in two ways.
     """
@@ -96,7 +96,7 @@ def prove_answers(
                     continue
                 if (opening := _opening(chunk, probe)) is not None:
                     openings.add(opening)
-                elif probe.tools is None:  # beside calls some templates leave the text out
+                elif probe.tools is None:  # some templates leave out the text beside calls
                     as_given = False
                 if marked is not None:
                     _compare_marks(chunks, at, probe, marked)
@@ -108,7 +108,7 @@ def _own_texts(message: dict[str, Any]) -> list[str]:
 
 
 def _opening(chunk: Chunk, probe: _Probe) -> str | None:
-    """What is trained before the answer's own text; None where that is not there as it was given."""
+    """What is trained before the answer's own text; None if that text is not rendered verbatim."""
     texts = [text for message in probe.messages if message["role"] == "assistant" for text in _own_texts(message)]
     places = [place for text in texts if (place := chunk.text.find(text)) >= 0]
     return chunk.text[: min(places)] if places else None
@@ -138,7 +138,7 @@ def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
 
 
 def _compare_marks(chunks: tuple[Chunk, ...], at: int, probe: _Probe, marked: Renderer) -> None:
-    """Raise ConfigError when the template's own marks begin an answer elsewhere than the prompt does."""
+    """Raise ConfigError if the template's own marks begin an answer elsewhere than at the end of the prompt."""
     whole = "".join(chunk.text for chunk in chunks)
     start = sum(len(chunk.text) for chunk in chunks[:at])
     for stop in range(1, len(probe.messages) + 1):

@@ -1,6 +1,6 @@
-"""What is a conversation, and which of its tokens are trained: the points on which tools for chat data differ.
+"""What counts as a conversation, and which of its tokens are trained: the points on which tools for chat data differ.
 
-`OURS` is what this project does unless told otherwise; `NEMOTRON` is what Nemotron's `data_prep` does
+`OURS` is the default of this project; `NEMOTRON` is what Nemotron's `data_prep` does
 (`core/chat_template.py`, `core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices gives the reasons.
 """
 
@@ -16,30 +16,31 @@ Answers = Literal["every", "last_turn"]
 
 @dataclass(frozen=True, kw_only=True)
 class ChatChoices:
-    """One side of each difference.
+    """The choice made on each of these points.
 
     Attributes:
-        turn_end_newline: train what the template writes behind an answer's stop token, such as a newline.
+        turn_end_newline: train what the template writes after an answer's stop token, such as a newline.
         unprompted_header: train the header of an answer that no prompt precedes: the first message, or one that follows
             another answer or a system text.
         answers: which answers of a sequence are trained: `every` one, or those of the `last_turn`.
-        roles: roles of messages; `any` is whatever the template takes.
-        content: a `text` alone; text parts too, which `join_parts` joins by newlines; or `as_given` to the template.
-        empty_answers: what becomes of a row with an answer that says nothing.
-        tools: `parse` a list or its JSON text, an empty one being none; `as_given` to the template, a text refused.
-        undeclared_calls: what becomes of a row that calls tools and declares none.
-        call_text: when `<tool_call>` may stand in a text: with tools that are `declared`, or under the `heading` alone.
-        call_form: `any` spelling of a call, or `openai`: `function` with `name` and `arguments`.
-        special_literals: whether special tokens that stand in a message are `text` or `special`.
-        inline_reasoning: what becomes of an answer that holds its `<think>` in its text.
-        blank_reasoning: whether a reasoning of white space is `none`, or `reasoning` that cuts a row into turns.
+        roles: roles of messages; `any` are all that the template accepts.
+        content: only `text`; or also text parts, which `join_parts` joins with newlines; or `as_given` to the template.
+        empty_answers: what to do with a row that has an empty answer.
+        tools: `parse` a list or its JSON text, an empty one being none; or `as_given` to the template, refusing a text.
+        undeclared_calls: what to do with a row that calls tools and declares none.
+        call_text: when a text may contain `<tool_call>`: if tools are `declared`, or only under the `heading`.
+        call_form: `any` form of a call, or `openai`: `function` with `name` and `arguments`.
+        special_literals: whether special tokens in a message are `text` or `special`.
+        inline_reasoning: what to do with an answer that has its `<think>` in its text.
+        blank_reasoning: whether a reasoning of white space counts as `none`, or as `reasoning`, which cuts a row into
+            turns.
         other_reasoning: whether `reasoning` and `thinking` of a message reach the template `as_given`, or also `copied`
             to its `reasoning_content`, as transformers does from version 5 on.
         untrained: whether a sequence in which nothing is trained is `left_out` or `kept`.
-        system_in_question: how often the beginning of a first question is written that holds the header of a system
-            text, where there is none: `once` or `twice`.
-        question_end: where the tokens of a question end that something else than an answer follows, in a row with
-            reasoning: with its `text`, or so many characters further as a `prompt` has.
+        system_in_question: without a system text, how often to write the beginning of a first question that contains
+            the header of one: `once` or `twice`.
+        question_end: in a row with reasoning, where the tokens of a question end if no answer follows: with its `text`,
+            or further by the length of a `prompt`.
     """
 
     turn_end_newline: bool = False
@@ -61,11 +62,11 @@ class ChatChoices:
     question_end: Literal["text", "prompt"] = "text"
 
     def with_changes(self, changes: Mapping[str, Any]) -> "ChatChoices":
-        """The same but for these, by name."""
+        """A copy with these choices changed, by name."""
         return replace(self, **changes)
 
     def key_parts(self) -> dict[str, Any]:
-        """What differs from `OURS`, by name: the keys of rows made before there was a choice stay."""
+        """The choices that differ from `OURS`, by name, so that keys from before there were choices stay the same."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value != getattr(OURS, name)}
 

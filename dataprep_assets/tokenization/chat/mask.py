@@ -1,10 +1,10 @@
-"""Rendered conversations to ids and loss masks, many at a time and without a step a token.
+"""Encodes rendered conversations to ids and loss masks, many at a time and without a Python step per token.
 
-The text is cut at the special tokens that the template wrote. Each becomes its one id; what lies between is encoded as
-plain text, so nothing in a conversation can become a special token, and nothing is added: no BOS, no EOS. It is also
-cut where an answer begins. A model that answers has read its prompt as tokens of its own, so no token may span that
-cut; the original (Nemotron, `core/chat_sft_shard_core.py`) encodes its chunks apart as well. Where a special token or
-a pre-tokenizer's boundary is at the cut, as in the bundled template, the ids are those of the whole text.
+The text is cut at the special tokens that the template wrote. Each becomes its one id; the text between them is encoded
+as plain text, so nothing in a conversation can become a special token, and nothing is added: no BOS, no EOS. The text
+is also cut where an answer begins. A model reads its prompt as separate tokens before it answers, so no token may span
+that cut; the original (Nemotron, `core/chat_sft_shard_core.py`) also encodes its chunks separately. If there is a
+special token or a pre-tokenizer's boundary at the cut, as in the bundled template, the ids are those of the whole text.
 
 The mask is aligned to labels (docs/formats/packed-sft.md#loss-mask): position `i` is 1 when token `i + 1` of its
 sequence is trained, and the last position of a sequence is 0.
@@ -32,7 +32,7 @@ __all__ = ["ChatEncoder", "EncodedSequences", "check_cutting", "label_aligned"]
 class EncodedSequences:
     """Sequences end to end. `tokens` uint32 and `trained` bool, shape `(tokens,)`; `offsets` int64, `(sequences + 1,)`.
 
-    `trained` says of each token whether it is trained; the mask of the trainer is `label_aligned` of it.
+    `trained` says for each token whether it is trained; `label_aligned` turns it into the trainer's mask.
     """
 
     tokens: NDArray[np.uint32]
@@ -50,7 +50,7 @@ def label_aligned(trained: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDA
 
 
 class ChatEncoder:
-    """Encodes rendered conversations. The encoder given must take special tokens for text."""
+    """Encodes rendered conversations. The given encoder must read special tokens as text."""
 
     def __init__(self, bundle: TokenizerBundle, encoder: CertifiedEncoder) -> None:
         if encoder.certificate.special_tokens != "text":
@@ -63,9 +63,9 @@ class ChatEncoder:
     def encode(self, conversations: Sequence[Rendered]) -> EncodedSequences:
         """The sequences of the conversations, in order."""
         texts: list[str] = []
-        ids: list[int] = []  # of each item: a special token's, or -1 for a text
+        ids: list[int] = []  # one for each item: the id of a special token, or -1 for a text
         trained: list[bool] = []
-        items = [0]  # items before each sequence
+        items = [0]  # number of items before each sequence
         for rendered in conversations:
             for chunks in rendered.sequences:
                 for chunk in chunks:
@@ -129,7 +129,7 @@ def _whole(reference: ReferenceEngine, rendered: Rendered) -> NDArray[np.uint32]
 def check_cutting(bundle: TokenizerBundle, rendered: Rendered) -> None:
     """Compare, on one conversation, encoding between special tokens with encoding each chunk whole, by the reference.
 
-    Raises TokenizerError for a tokenizer that treats the two differently: one whose special tokens swallow white space
+    Raises TokenizerError for a tokenizer that encodes the two differently: one whose special tokens absorb white space
     (`lstrip`, `rstrip`), or that begins every text with a space of its own (SentencePiece).
     """
     refused = refused_outright(bundle, "text", "tokenizers", "comparison with the reference itself")

@@ -1,9 +1,9 @@
-"""Rows to conversations: what is one, and the one reason why a row is not.
+"""Turns rows into conversations, or gives the one reason why a row is not a conversation.
 
 The schema is that of docs/formats/packed-sft.md#conversations (Nemotron, `core/chat_sft_shard_core.py`): `messages`
 with role, content, optional `tool_calls` and `reasoning_content`; optional `tools`; optional `used_in`. A row is
-checked before any template sees it, so that a template's error is a template's error. Refusals name a message by its
-index and never show its text. Where tools for chat data differ in what they take, `choices.py` says which side is on.
+checked before any template sees it, so that an error of the template is not caused by the row. Refusals name a message
+by its index and never show its text. `choices.py` covers the points on which tools for chat data differ.
 
 Entry point: `read_conversation`.
 """
@@ -20,7 +20,7 @@ from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 __all__ = ["FILTERED", "REASONS", "Conversation", "ConversationFields", "Refusal", "read_conversation", "reasons"]
 
 FILTERED = ("not_used_in",)
-"""Reasons that are somebody's choice, not a defect of the row: no policy fails on them."""
+"""Reasons that are a declared choice, not a defect of the row: no policy fails on them."""
 REASONS = (
     "no_messages",
     "message_not_an_object",
@@ -34,14 +34,14 @@ REASONS = (
     "tool_calls_without_tools",
     "tool_call_text_without_tools",
 )
-"""Why a row is no conversation, as counted in the ledger."""
+"""Why a row is not a conversation, as counted in the ledger."""
 _TOOLS_HEADING = "# Tools"
 _NOT_TEXT = frozenset({"image", "image_url", "input_image", "video", "video_url", "audio", "input_audio", "file"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationFields:
-    """Names of the row's fields, and what of `used_in` to keep: any of `used_in_filter`, or every row when empty."""
+    """Names of the row's fields; rows are kept if `used_in` has any of `used_in_filter`, or all if that is empty."""
 
     messages: str = "messages"
     tools: str = "tools"
@@ -50,7 +50,7 @@ class ConversationFields:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields that are read of a row."""
+        """The fields that are read from a row."""
         return (self.messages, self.tools, *((self.used_in,) if self.used_in_filter else ()))
 
 
@@ -74,12 +74,12 @@ class Conversation:
 
     @property
     def has_reasoning(self) -> bool:
-        """Whether any message has a reasoning that is not blank."""
+        """Whether any message has reasoning that is not blank."""
         return any(map(reasons, self.messages))
 
 
 def reasons(message: Mapping[str, Any]) -> bool:
-    """Whether a message has a reasoning that is not blank."""
+    """Whether a message has reasoning that is not blank."""
     reasoning = message.get("reasoning_content")
     return isinstance(reasoning, str) and bool(reasoning.strip())
 
@@ -89,7 +89,7 @@ def read_conversation(
 ) -> Conversation | Refusal:
     """The conversation of a row, or why it has none. The row itself is not changed.
 
-    `fields` says where in the row it is; `choices` what is one.
+    `fields` names the fields of the row; `choices` say what counts as a conversation.
     """
     if fields.used_in_filter and not _used_in(row.get(fields.used_in)) & set(fields.used_in_filter):
         return Refusal("not_used_in")
@@ -119,7 +119,7 @@ def _used_in(value: Any) -> set[str]:
 
 def _tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal | None:
     if choices.tools == "parse":
-        if isinstance(value, str):  # a column that holds JSON: Parquet has no type for tools of different shapes
+        if isinstance(value, str):  # a column of JSON text: Parquet has no type for tools of different shapes
             try:
                 value = orjson.loads(value) if value.strip() else None
             except orjson.JSONDecodeError:
@@ -150,7 +150,7 @@ def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]
         if normalized is None:
             return "bad_tool_call"
         del checked["tool_calls"]
-        checked["tool_calls"] = normalized  # last of its keys, as it has always been
+        checked["tool_calls"] = normalized  # the last key, because templates see the order
     elif choices.call_form == "any":
         checked.pop("tool_calls", None)
     if choices.empty_answers == "refuse" and role == "assistant" and _says_nothing(checked):
@@ -159,7 +159,7 @@ def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]
 
 
 def _content(content: Any, choices: ChatChoices) -> Any:
-    """Content with its text parts joined, where that is the choice; other content as it is."""
+    """Content with its text parts joined if that is chosen; other content unchanged."""
     if choices.content != "join_parts" or not isinstance(content, list):
         return content
     parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
@@ -179,7 +179,7 @@ def _holds_media(content: Any) -> bool:
 
 
 def _tool_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None:
-    """Tool calls with their arguments as objects; None when they are not tool calls."""
+    """Tool calls with their arguments as objects; None if they are not valid tool calls."""
     if not isinstance(calls, list):
         return None
     normalize = _call if choices.call_form == "any" else _openai_call
@@ -207,7 +207,7 @@ def _call(call: Any) -> dict[str, Any] | None:
 
 
 def _openai_call(call: Any) -> dict[str, Any] | None:
-    """A call as Nemotron takes it: arguments must be there, a text of them JSON; the rest is the template's."""
+    """A call as Nemotron accepts it: arguments are required, and must be JSON if text; the rest is not checked."""
     inner = call.get("function") if isinstance(call, dict) else None
     if not isinstance(inner, dict) or "arguments" not in inner:
         return None
@@ -221,7 +221,7 @@ def _openai_call(call: Any) -> dict[str, Any] | None:
 
 
 def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatChoices) -> Refusal | None:
-    """Calls of tools that nothing declares; a system text that holds `# Tools` declares them itself."""
+    """The refusal of a row that calls undeclared tools; a system text with `# Tools` declares them itself."""
     if declared and choices.call_text == "declared":
         return None
     texts = [_text_of(message) for message in messages]

@@ -1,16 +1,16 @@
-"""A conversation rendered, and cut where the assistant's answers begin and end.
+"""Renders a conversation, and cuts it where the assistant's answers begin and end.
 
 The whole conversation is rendered once; each answer is found by rendering the messages before it with the generation
-prompt, and the messages up to it without. Both must be a beginning of the whole, or the model would be trained on a
-text that it never sees when it answers: then the conversation is refused, naming the message. An answer runs from
-behind the generation prompt to its stop token, inclusive; what the template writes after that is not trained, unless
-it is chosen (`choices.py`).
+prompt, and the messages up to and including it without. Both must be prefixes of the whole, or the model would be
+trained on a text that it never sees when it answers: then the conversation is refused, naming the message. An answer
+runs from after the generation prompt to its stop token, inclusive; what the template writes after that is only trained
+if it is chosen (`choices.py`).
 
-With reasoning in a conversation there is one sequence a user turn, because a template drops the reasoning of earlier
+A conversation with reasoning becomes one sequence for each user turn, because a template drops the reasoning of earlier
 turns: only the answers after the last user message of a sequence are trained in it. Otherwise there is one sequence.
 
-Literal special tokens in what people wrote stay text. They are replaced by placeholders before the rendering, so
-that in its result every special token is the template's own, and put back when it is encoded.
+Literal special tokens in messages stay text. They are replaced by placeholders before rendering, so that every special
+token in the result is the template's own, and put back when the result is encoded.
 """
 
 import re
@@ -28,18 +28,18 @@ from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderE
 __all__ = ["REASONS", "Chunk", "ConversationRenderer", "Rendered", "Turns", "stop_token"]
 
 REASONS = ("template_refused", "template_mismatch", "no_stop_token")
-"""Why a conversation cannot be rendered: the template raised; a beginning of the conversation is not rendered as the
-beginning of the whole; an answer does not end with the stop token."""
+"""Why a conversation cannot be rendered: the template raised; the rendering of the first messages is not a prefix of
+the whole; an answer does not end with the stop token."""
 
 Turns = Literal["reasoning", "always"]
-"""When a conversation becomes one sequence a user turn: where it holds `reasoning`, or `always`."""
+"""When a conversation becomes one sequence for each user turn: if it has `reasoning`, or `always`."""
 
 _COMPARED = 40
-"""Characters of an answer that tell it from what a template writes."""
+"""Characters of an answer that are compared to find it."""
 _SYSTEM, _QUESTION, _TURN_END = "<|im_start|>system", "<|im_start|>user", "<|im_end|>\n"
 """What Nemotron looks for in the text of a first question."""
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
-"""Noncharacters: code points that Unicode keeps free for uses such as this one."""
+"""Noncharacters: code points that Unicode reserves for internal use such as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,9 @@ class Rendered:
 class ConversationRenderer:
     """Renders conversations into chunks of text, each trained or not.
 
-    `renderer` is the compiled chat template, `specials` are the tokenizer's special tokens, and those whose content is
-    in `allowed` may be written by anybody: they stay special in a message. `stop` is the content of the token that ends
-    an answer. `turns` says which conversations become a sequence for each user turn: see `Turns`. `choices` says what
-    is trained where tools differ.
+    `renderer` is the compiled chat template, `specials` are the tokenizer's special tokens, of which those with a
+    content in `allowed` stay special in a message. `stop` is the content of the token that ends an answer. `turns` says
+    which conversations become a sequence for each user turn (see `Turns`), `choices` what is trained.
     """
 
     def __init__(
@@ -87,7 +86,10 @@ class ConversationRenderer:
         self._literal = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def render(self, conversation: Conversation) -> Rendered | Refusal:
-        """The sequences of a conversation, or why it has none. A turn without an answer is none, unless it is kept."""
+        """The sequences of a conversation, or why it has none.
+
+        A turn without an answer gives no sequence, unless it is kept.
+        """
         mark = None
         if self._choices.special_literals == "text" and any(
             map(self._finder.found_in, _strings([conversation.messages, conversation.tools]))
@@ -113,20 +115,20 @@ class ConversationRenderer:
                 yield self._question_cut(chunks, conversation, user, mark)
 
     def _thinks(self, conversation: Conversation) -> bool:
-        """Whether the conversation is one with reasoning."""
+        """Whether the conversation counts as one with reasoning."""
         if self._choices.blank_reasoning == "reasoning":
             return any(message.get("reasoning_content") for message in conversation.messages)
         return conversation.has_reasoning
 
     def _first_trained(self, messages: list[dict[str, Any]], users: list[int]) -> int:
-        """Of a conversation in one sequence: the first message whose answer is trained."""
+        """Index of the first message that is trained as an answer, if the conversation is one sequence."""
         if self._choices.answers == "every":
             return 0
         answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         return max((user for user in users if answers and user < answers[-1]), default=0)
 
     def _sequence(self, conversation: Conversation, stop: int, first: int, mark: str | None) -> tuple[Chunk, ...]:
-        """The messages up to `stop`, with the answers from message `first` on to be trained."""
+        """The messages before `stop`, in which the answers from message `first` on are trained."""
         messages, tools, thinking = conversation.messages, conversation.tools, self._thinks(conversation)
         whole = self._text(messages[:stop], tools, False, thinking, stop - 1)
         if mark is not None and not _restorable(whole, mark):
@@ -156,10 +158,10 @@ class ConversationRenderer:
         return tuple(chunk for chunk in chunks if chunk.text)
 
     def _question_twice(self, chunks: tuple[Chunk, ...], conversation: Conversation) -> tuple[Chunk, ...]:
-        """The chunks of a conversation with the beginning of its first question written twice, where that is chosen.
+        """The chunks of a conversation, with the beginning of its first question written twice if that is chosen.
 
-        Nemotron takes a first question that holds the header of a system text for a system text with a question behind
-        it: all up to the first end of a turn, then all from the first header of a question on.
+        Nemotron takes a first question that contains the header of a system text for a system text followed by a
+        question: everything up to the first end of a turn, then everything from the first header of a question on.
         """
         messages, tools = conversation.messages, conversation.tools
         if self._choices.system_in_question == "once" or messages[0]["role"] != "user" or not chunks:
@@ -177,9 +179,9 @@ class ConversationRenderer:
     def _question_cut(
         self, chunks: tuple[Chunk, ...], conversation: Conversation, user: int, mark: str | None
     ) -> tuple[Chunk, ...]:
-        """The chunks of a turn, cut in two where a prompt would end behind its question `user`, where that is chosen.
+        """The chunks of a turn, cut where a prompt would end after its question `user`, if that is chosen.
 
-        Nemotron takes that many characters for the question, also where something else than an answer follows it.
+        Nemotron takes that many characters as the question, even if something other than an answer follows.
         """
         behind = conversation.messages[user + 1]["role"]
         if self._choices.question_end == "text" or behind == "assistant" or not chunks:
@@ -194,11 +196,11 @@ class ConversationRenderer:
     def _answer_start(
         self, whole: str, upto: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
     ) -> int:
-        """Where the answer that ends `upto` begins: behind the generation prompt that the whole has there.
+        """Where the answer that ends `upto` begins in `whole`: after the generation prompt.
 
-        An answer without reasoning among others that have it is prompted with thinking off. Some templates write
-        white space behind the prompt that an answer does not repeat; there the prompt ends before it, and the answer
-        itself must follow: else it is not the prompt's white space alone that is missing (`answer_proof.py`).
+        An answer without reasoning among others that have it is prompted with thinking off. Some templates end the
+        prompt with white space that an answer does not repeat; then the prompt ends before it, and the answer itself
+        must follow: otherwise more than the white space is missing (`answer_proof.py`).
         """
         before, reasoned = upto[:-1], reasons(upto[-1])
         if self._choices.unprompted_header and _is_unprompted(before, thinking, reasoned):
@@ -248,25 +250,25 @@ class ConversationRenderer:
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
-    """A message with its reasoning under every name of it: transformers 5, `_alias_reasoning_fields`."""
+    """A copy of a message with its reasoning under all its names: transformers 5, `_alias_reasoning_fields`."""
     found = (message[name] for name in ("reasoning_content", "thinking", "reasoning") if name in message)
     reasoning = next(found, None)
     return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
 def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool) -> bool:
-    """Whether an answer follows no prompt, as Nemotron sees it: behind a question or a tool's result there is one.
+    """Whether an answer follows no prompt, by Nemotron's rule: after a question or a tool's result there is one.
 
-    In a conversation with reasoning, an answer without one has a prompt behind everything but another answer.
+    In a conversation with reasoning, an answer without reasoning has a prompt after everything except another answer.
     """
     role = before[-1]["role"] if before else "assistant"
     return role not in ("user", "tool") and (role == "assistant" or reasoned or not thinking)
 
 
 def _begins_at(text: str, cut: int, message: dict[str, Any]) -> bool:
-    """Whether nothing but white space is between a cut and what a message says, if it says anything.
+    """Whether there is only white space between a cut and the message's text, if it has any.
 
-    What it says may begin before the cut: a thought in an answer's text, with the tag that a prompt ends in.
+    The text may begin before the cut: reasoning within an answer's text begins with the tag that ends a prompt.
     """
     said = [t for key in ("reasoning_content", "content") if isinstance(t := message.get(key), str) and t.strip()]
     for beginning in (t.strip()[:_COMPARED] for t in said):
@@ -277,7 +279,7 @@ def _begins_at(text: str, cut: int, message: dict[str, Any]) -> bool:
 
 
 def _restorable(text: str, mark: str) -> bool:
-    """Whether every placeholder came through whole: a template may cut or escape what it is given."""
+    """Whether every placeholder survived: a template may cut or escape its input."""
     parts = text.split(mark)
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()
 
@@ -302,8 +304,8 @@ def _strings(value: Any) -> Iterator[str]:
 def stop_token(renderer: Renderer, specials: Sequence[SpecialToken], declared: str = "auto") -> SpecialToken:
     """The special token with which the template of `renderer` ends an answer.
 
-    `specials` are the tokenizer's special tokens; `declared` is `auto`, or the content that it must have. ConfigError
-    when an answer ends with none: a model trained so never learns to stop (Megatron-Bridge#3927).
+    `specials` are the tokenizer's special tokens; `declared` is `auto`, or the content that it must have. Raises
+    ConfigError when an answer ends with none: a model trained on it never learns to stop (Megatron-Bridge#3927).
     """
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
     try:

@@ -1,7 +1,7 @@
-"""Chat templates: found, digested, compiled and rendered as transformers renders them.
+"""Chat templates: finds, digests, compiles and renders them as transformers does.
 
-A template is the tokenizer's own, named (`chatml_reasoning` ships here), a path, or Jinja itself. What enters keys is
-the digest of its text: the same name with another text is another template. The environment is that of transformers
+A template is the tokenizer's own, a name (`chatml_reasoning` ships here), a path, or Jinja text. Keys contain the
+digest of its text: the same name with another text is another template. The environment is that of transformers
 (`utils/chat_template_utils`): sandboxed, `trim_blocks`, `lstrip_blocks`, loop controls, `{% generation %}`, `tojson`
 without HTML escapes, `raise_exception`. Its `strftime_now` would make every day's bytes different, so it needs a
 declared date.
@@ -39,9 +39,9 @@ __all__ = [
 
 _FOLDER = Path(__file__).parent / "templates"
 OF_TOKENIZER = "tokenizer"
-"""Stands for the template that the tokenizer has."""
+"""Name for the tokenizer's own template."""
 SHIPPED = ("chatml_reasoning",)
-"""Templates of this project."""
+"""Templates that ship with this project."""
 _NEMOTRON = "nemotron/data_prep/templates"
 PUBLISHED = {
     "nano3": f"{_NEMOTRON}/nano3.jinja",
@@ -49,19 +49,19 @@ PUBLISHED = {
     "ultra3": f"{_NEMOTRON}/nano3.jinja",
     "lightning35": f"{_NEMOTRON}/lightning35.jinja",
 }
-"""Templates that others publish, and where in the installed package (at commit e27b371 of 2026-08-21)."""
+"""Name of a template in another package → its path in that package (at commit e27b371 of 2026-08-21)."""
 _TOKENIZER_VARIABLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
 _NEWLY_GIVEN = ("chat_template_kwargs", "sep_token", "cls_token", "mask_token")
 
 
 class TemplateRenderError(Exception):
-    """A template refused a conversation or failed on it. Its message may quote the conversation: never log it."""
+    """A template refused a conversation or failed on it. The message may quote the conversation: never log it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """The text of a template, and what people call it."""
+    """A template: its text and its name."""
 
     name: str
     text: str
@@ -70,9 +70,9 @@ class ChatTemplate:
     def load(cls, declared: str, folder: Path | None = None) -> "ChatTemplate":
         """A shipped template by name, Jinja text, or a file by its path (relative to `folder`).
 
-        Of a folder, such as a clone of a model's repository, it is its tokenizer's. A name of an original's template is
-        that of its installed package. Raises ConfigError for what is none of them: taken for Jinja, a mistyped path
-        would render every conversation alike.
+        For a folder, such as a clone of a model's repository, the template of its tokenizer. Names in `PUBLISHED` are
+        read from the installed package. Raises ConfigError for anything else: a mistyped path taken for Jinja would
+        render every conversation alike.
         """
         if declared in SHIPPED:
             return cls(declared, (_FOLDER / f"{declared}.jinja").read_text(encoding="utf-8"))
@@ -95,7 +95,7 @@ class ChatTemplate:
     def of_tokenizer(cls, bundle: TokenizerBundle) -> "ChatTemplate":
         """The template of a tokenizer: `chat_template.jinja` beside it, else that of `tokenizer_config.json`.
 
-        Of several in its configuration the one that is called `default`. Raises ConfigError where there is none.
+        Of several in the configuration, the one named `default`. Raises ConfigError if there is none.
         """
         return cls._of_folder(bundle.directory, f"the tokenizer {bundle.name}")
 
@@ -122,22 +122,22 @@ class ChatTemplate:
 
     @property
     def marks_answers(self) -> bool:
-        """Whether it says itself, with `{% generation %}`, what an assistant says."""
+        """Whether it marks the assistant's answers itself, with `{% generation %}`."""
         return re.search(r"{%[-+]?\s*generation\s*[-+]?%}", self.text) is not None
 
     @property
     def newly_given(self) -> list[str]:
-        """Variables that the text names and that templates were not always given: rows made before lack them."""
+        """Variables used in the text that earlier versions did not pass to templates: rows from then lack them."""
         return [name for name in _NEWLY_GIVEN if name in self.text]
 
 
 def is_template_path(declared: str) -> bool:
-    """Whether a declared template is neither a name nor Jinja itself."""
+    """Whether a declared template is a path, not a name or Jinja text."""
     return declared not in (OF_TOKENIZER, *SHIPPED, *PUBLISHED) and "{{" not in declared and "{%" not in declared
 
 
 def _published(name: str) -> Path:
-    """A template of an original that is installed; ConfigError says where it is published."""
+    """The path of a template of an installed package; raises ConfigError, naming the package, if it is missing."""
     inside = Path(PUBLISHED[name])
     package = importlib.util.find_spec(inside.parts[0])
     for folder in (package.submodule_search_locations or ()) if package else ():
@@ -157,7 +157,7 @@ def _tokenizer_config(folder: Path) -> dict[str, Any]:
 
 
 def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
-    """`bos_token` and its like as the tokenizer configures them: what transformers passes to every template."""
+    """`bos_token` and similar tokens of the tokenizer's configuration, which transformers passes to every template."""
     config = _tokenizer_config(bundle.directory)
     found = {name: config.get(name) for name in _TOKENIZER_VARIABLES}
     contents = {name: v.get("content") if isinstance(v, dict) else v for name, v in found.items()}
@@ -184,7 +184,7 @@ class Renderer:
 
         With `prompt`, the text ends where the assistant's next answer begins. `thinking` is passed as
         `enable_thinking`, and in `chat_template_kwargs`, which is where Nemotron's templates look for it. Raises
-        Raises TemplateRenderError when the template refuses or fails.
+        TemplateRenderError when the template refuses or fails.
         """
         given = {**self._kwargs, "enable_thinking": thinking}
         try:
@@ -207,17 +207,17 @@ def compile_template(
     kwargs: Mapping[str, Any] | None = None,
     marks: tuple[str, str] = ("", ""),
 ) -> Renderer:
-    """A template ready to render.
+    """Compile a template.
 
     Args:
-        template: what to compile.
-        variables: the special tokens, passed to every rendering.
-        today: what `strftime_now` says.
-        kwargs: further variables, passed each on its own and all together as `chat_template_kwargs`.
-        marks: what is written where a `{% generation %}` begins and ends.
+        template: The template to compile.
+        variables: The special tokens, passed to every rendering.
+        today: The date that `strftime_now` returns.
+        kwargs: Further variables, passed individually and all together as `chat_template_kwargs`.
+        marks: Texts to write where a `{% generation %}` begins and ends.
 
-    ConfigError names the line of a syntax error, a template that wants a date where none is declared, and a further
-    variable whose value each rendering decides.
+    Raises ConfigError for a syntax error, naming the line, for a template that needs a date if none is declared, and
+    for a further variable whose value each rendering sets.
     """
     import jinja2
     import jinja2.ext
@@ -245,10 +245,10 @@ def compile_template(
     if taken := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
         raise ConfigError(f"template_kwargs: {', '.join(taken)}: what each rendering decides; leave it out")
     fixed = dict(variables or {})
-    # the errors that Python itself raises inside a template for data it did not expect
+    # the errors that Python raises inside a template for unexpected data
     failures = (
         *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
-        RecursionError,  # a tool's schema may be nested more deeply than `tojson` goes
+        RecursionError,  # a tool's schema may be nested too deeply for `tojson`
     )
     return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs)
 
@@ -266,10 +266,10 @@ _OF_LOOP = frozenset({"index", "index0", "first", "last", "length"})
 
 
 def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
-    """The sandbox, with a short way to what templates do most: `message.role` of a plain dict, and `loop.index0`.
+    """The sandbox, with shortcuts for the most frequent expressions: `message.role` of a plain dict, and `loop.index0`.
 
-    The sandbox's own way ends in the same value, after a failed attribute look-up and its exception, or after proving
-    that a number of the loop is no method that changes anything: half of all time.
+    The sandbox itself gives the same values, but after a failed attribute look-up and its exception, or after checking
+    that a number of the loop is not a mutating method: half of the time.
     """
     from jinja2.runtime import LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -298,7 +298,7 @@ def _raise_exception(message: str) -> None:
 
 
 def _generation_tag(marks: tuple[str, str]) -> Any:
-    """The `{% generation %}` block of transformers, which marks what an assistant says: its body between `marks`."""
+    """The `{% generation %}` block of transformers, which marks an answer: writes its body between `marks`."""
     from jinja2 import nodes
     from jinja2.ext import Extension
     from jinja2.parser import Parser

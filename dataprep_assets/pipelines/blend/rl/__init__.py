@@ -1,1 +1,1 @@
-"""Rl"""
+"""The stage `rl` of a blend: records for reinforcement learning."""

@@ -1,4 +1,4 @@
-"""The columns of RL records, as far as the declared transforms alone tell them.
+"""The columns of RL records, as far as they follow from the declared transforms.
 
 Entry point: `columns_after`.
 """
@@ -21,8 +21,8 @@ _AS_IN_THE_SOURCE = "any"
 
 
 def columns_after(declared: Declared) -> Mapping[str, str]:
-    """Name → type of each column of the records that these transforms give; empty where the source decides or a
-    function of the user's. `any` is the type of a column that is kept as the source has it."""
+    """Name → type of each column of the records that these transforms give; empty if the source or a user's function
+    decides. `any` is the type of a column that is copied from the source."""
     columns: dict[str, str] = {}
     try:
         for transform in parse(declared):

@@ -1,7 +1,7 @@
-"""The options of stage `rl`, and the rules of transforming a record that follow from them.
+"""The options of stage `rl`, and the rules for records that follow from them.
 
-Where this project and Nemotron's data_prep treat a record differently, an option says which side one is on. `like` sets
-the defaults of all of them; an option that is given wins. The differences are explained in docs/formats/rl-jsonl.md.
+If this project and Nemotron's data_prep treat a record differently, an option chooses between them. `like` sets the
+defaults of all of them; an explicit option takes precedence. docs/formats/rl-jsonl.md explains the differences.
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,12 @@ class RlRules:
 
     @property
     def changes(self) -> dict[str, str]:
-        """What differs from this project's defaults, for keys: without a difference a key is what it always was."""
+        """The rules that differ from this project's defaults, for keys: without a difference a key stays as it was."""
         return {name: value for name, value in asdict(self).items() if value != getattr(OURS, name)}
 
     @property
     def prompt_keys(self) -> tuple[str, ...] | None:
-        """The keys at which every finished record must have its prompt, outermost first; None: as transforms tell."""
+        """The keys at which every finished record must have its prompt, outermost first; None: the transforms decide."""
         return None if self.prompt in (AUTO, NOWHERE) else tuple(self.prompt.split("."))
 
     @property
@@ -136,7 +136,7 @@ class RlOptions(Declared):
 
     @property
     def rules(self) -> RlRules:
-        """What these options make of a record."""
+        """The rules that follow from these options."""
         preset = asdict(_LIKE[self.like])
         given = {name: value for name in preset if (value := getattr(self, name)) is not None}
         return RlRules(**{**preset, **given})
@@ -160,7 +160,7 @@ class RlOptions(Declared):
 
 
 def _located(entry: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
-    """A transform with the paths of its placeholder sources located; what is wrong with one is told when it is used."""
+    """A transform with located paths of its placeholder sources; mistakes in it are reported when it is used."""
     if not isinstance(entry, dict) or not isinstance(options := entry.get(RESOLVE), dict):
         return entry
     if not isinstance(sources := options.get("sources"), dict):

@@ -1,8 +1,8 @@
 """Placeholders of RL blends: records that name a row of another dataset, filled in from it.
 
-NVIDIA's RL blends leave out the questions of DAPO-Math-17k and Skywork-OR1 and keep, in `_hf_placeholder`, the row they
-came from and the template around the question. Row numbers mean something at one revision only, so a hub source must
-name its commit. The rules are those of Nemotron's `utils/hf_placeholder.py` (docs/formats/rl-jsonl.md#placeholders).
+NVIDIA's RL blends omit the questions of DAPO-Math-17k and Skywork-OR1 and have, in `_hf_placeholder`, the row that they
+came from and the template around the question. Row numbers are valid for one revision only, so a hub source must name
+its commit. The rules are those of Nemotron's `utils/hf_placeholder.py` (docs/formats/rl-jsonl.md#placeholders).
 """
 
 import json
@@ -57,16 +57,16 @@ KNOWN: Mapping[str, dict[str, str]] = {
     "super_v3_lcsft_step1000_dapo17k": _DAPO,
     "super_v3_lcsft_step1000_skyworks": _SKYWORK,
 }
-"""Names that NVIDIA's blends use (`dataset` of a record), with what is known of them but where they are.
+"""Names that NVIDIA's blends use (`dataset` of a record), with everything known about them except where they are.
 
-The first two are of the blends of Nano (and 3.5 Lightning and Omni, which use them too), the last two of Super's; Ultra
-has published none. Skywork's repository has files of code before those of mathematics: rows count over `math` alone.
+The first two are from the blends of Nano (3.5 Lightning and Omni use them too), the last two from Super's; Ultra has
+published none. Skywork's repository has files of code before those of mathematics: rows count over `math` only.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceholderFiles:
-    """A source whose files are here: `(path, format, compression)` in row order. Picklable."""
+    """A source whose files are local: `(path, format, compression)` in row order. Picklable."""
 
     name: str
     kind: str
@@ -74,7 +74,7 @@ class PlaceholderFiles:
 
 
 def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
-    """The declared sources by the name that records call them; raises ConfigError for what cannot be one."""
+    """The declared sources by the name that records call them; raises ConfigError for an invalid source."""
     if set(options) != {"sources"} or not isinstance(options["sources"], Mapping) or not options["sources"]:
         raise ConfigError(
             "transforms: resolve_hf_placeholders needs `sources`: name of the dataset → path with its commit, for "
@@ -112,7 +112,7 @@ def _discover(
 def identities(
     sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> dict[str, Any]:
-    """What the sources' content is, for keys: the pinned path of a hub's, `digests` of others."""
+    """The identity of the sources' content, for keys: the pinned path for a hub, `digests` for others."""
     found: dict[str, Any] = {}
     for name, source in sorted(sources.items()):
         pinned = source.path.startswith("hf://")
@@ -137,8 +137,8 @@ def fetch_sources(
 
 @lru_cache(maxsize=4)
 def _rows(files: tuple[tuple[Path, str, str | None], ...]) -> Sequence[tuple[Any, Any]]:
-    """Question and answer of every row, in order. A row that has none keeps its number."""
-    keep_for_this_pool_only()  # the files may be others under these names then
+    """Question and answer of every row, in order. Rows without them still count."""
+    keep_for_this_pool_only()  # other files may have these names then
     found: list[tuple[Any, Any]] = []
     for path, kind, compression in files:
         reader = read_rows(
@@ -163,16 +163,17 @@ def _at(value: Any, *path: str | int) -> Any:
 
 
 def names_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
-    """Whether a record has a placeholder to be filled in, as the rules see one that is null."""
+    """Whether a record has a placeholder to be filled in; the rules decide whether null counts."""
     if rules.null_placeholder == "unresolved":
         return "_hf_placeholder" in record
     return record.get("_hf_placeholder") is not None
 
 
 def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFiles]) -> bool:
-    """Whether a record's placeholder has not the form of one. `sources` are by the name that records call them.
+    """Whether a record's placeholder is malformed. `sources` are by the name that records use.
 
-    One of an unknown source, without a row or with a row that is not there, has: it cannot be filled in, that is all.
+    A placeholder with an unknown source, without a row or with a missing row is not malformed: it just cannot be filled
+    in.
     """
     placeholder, source = record.get("_hf_placeholder"), record.get("dataset")
     if placeholder is None:
@@ -189,8 +190,8 @@ def resolve(
 ) -> dict[str, Any] | None:
     """The record with its question, answer and prompt filled in; without a placeholder the record itself.
 
-    `sources` are by the name that records call them. None when it cannot be filled in: an unknown source, a row that is
-    not there, or one without a question.
+    `sources` are by the name that records use. Returns None if it cannot be filled in: an unknown source, a missing
+    row, or a row without a question.
     """
     kept = {key: value for key, value in record.items() if key != "_hf_placeholder"}
     if not names_placeholder(record, rules):
@@ -225,7 +226,7 @@ def _names_question(template: Any) -> bool:
 
 
 def _dapo(question: str, template: Any, rules: RlRules) -> str:
-    """DAPO's rows carry a wrapper of their own in their first and last paragraph; the template brings another."""
+    """Replace the wrapper in the first and last paragraph of DAPO's rows by that of the template."""
     if rules.other_templates == "ignored" and not isinstance(template, dict):
         return question
     paragraphs = question.split("\n\n")

@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/rl_jsonl`, a partition a shard: records for reinforcement learning, one JSON line each."""
+"""The artifact `<dataset>/rl_jsonl`, one partition per shard: records for reinforcement learning, one JSON line each."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -63,18 +63,18 @@ def build_rl_shards(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current, a task each.
+    """Build the shards that are not current, one task each.
 
     Args:
-        shards: What to build.
-        workers: Workers at most.
-        engine: Who works.
-        verification: How thoroughly a finished shard is read before it is reused.
-        fetches: Partition → what fetches its sources to a worker of another machine.
-        progress: Counts and shows; None counts for nobody.
+        shards: The shards to build.
+        workers: Number of workers.
+        engine: Who does the work.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        fetches: Partition → a function that fetches its sources to a worker on another machine.
+        progress: Counts and shows the work; None: nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    worker that dies does (WorkerDiedError), and what is finished is kept.
+    worker that dies does (WorkerDiedError); finished shards are kept.
     """
     known = fetches or {}
     jobs = [TaskJob(shard, build_rl_shard, verification, known.get(shard.partition)) for shard in shards]

@@ -1,4 +1,4 @@
-"""Proofs on a shard of RL data: every line is a record, and is what the transforms make of its row.
+"""Proofs on a shard of RL data: every line is a record, and equals its transformed row.
 
 Entry points: `RL_JSONL_PROOFS`, `prove_rl_jsonl`, and the proofs one by one.
 """
@@ -90,7 +90,7 @@ def _lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
 def lines_are_records(directory: Path, receipt: Receipt, shard: RlShard) -> Finding:
     """Every line is one JSON object, written compactly; none holds a placeholder that should be resolved.
 
-    Where the transforms or `prompt` tell the place of the prompt, every record has one. `directory` and `receipt` are
+    If the transforms or `prompt` determine where the prompt is, every record has one. `directory` and `receipt` are
     the shard's, `shard` says how it was made.
     """
     steps = compose(shard.transforms, shard.placeholders, shard.rules)

@@ -1,4 +1,4 @@
-"""One shard of RL records: each record of its source files through the declared transforms, written as JSON lines.
+"""One shard of RL records: applies the declared transforms to each record of its source files, and writes JSON lines.
 
 Lines are compact JSON in UTF-8, one record each, in source order; `records.jsonl`, or `records.jsonl.zst` as one zstd
 frame with its checksum. The receipt's digest is of the file as written. Every row is a record, or is dropped under
@@ -41,9 +41,9 @@ _LEVEL = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RlShard:
-    """One shard to build: its source files, and how its records are made of them. Picklable.
+    """One shard to build: its source files, and how its records are made from them. Picklable.
 
-    `budget` is the largest share of rows that may be dropped for being bad. Another `salt` is another key: it forces a
+    `budget` is the largest share of rows that may be dropped as bad. Changing `salt` changes the key, which forces a
     new build.
     """
 
@@ -114,7 +114,7 @@ class RlShard:
 
 
 class RlSourceFacts(Facts):
-    """One source file, with the range of its rows where only a part of them is read, and its rows and records."""
+    """One source file, with its range of rows if only a part is read, and its numbers of rows and records."""
 
     file: str
     ordinal: int
@@ -156,7 +156,7 @@ def build_rl_shard(
 
 @dataclass
 class _Tally:
-    """What became of the rows of a shard."""
+    """Counts of the outcomes of a shard's rows."""
 
     rows: int = 0
     records: int = 0
@@ -258,9 +258,9 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
 
 
 def compact_line(record: Record) -> bytes:
-    """The line of a record; raises TypeError or ValueError for one that JSON cannot hold.
+    """The line of a record; raises TypeError or ValueError if it cannot be written as JSON.
 
-    orjson writes an infinity as `null`, without a word. A source has one where it says `1e400`.
+    orjson silently writes an infinity as `null`. A source with `1e400` gives one.
     """
     line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
     if b"null" in line and _holds_infinity(record):

@@ -1,4 +1,4 @@
-"""A record through the transforms: what comes of it, or why nothing does.
+"""Applies the transforms to a record: gives the result, or why there is none.
 
 Entry points: `through`; `lacks_prompt` for a finished record.
 """
@@ -16,33 +16,33 @@ __all__ = ["BAD_PLACEHOLDER", "NO_PROMPT", "LeftOut", "Refused", "lacks_prompt",
 NO_PROMPT = "no_prompt"
 """The reason under which a bad record without a prompt is counted."""
 BAD_PLACEHOLDER = "bad_placeholder"
-"""The reason under which a record is counted whose placeholder has not the form of one."""
+"""The reason under which a record with a malformed placeholder is counted."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A record that is skipped and counted, by the name of what left it out."""
+    """A record that is skipped and counted, with the name of the transform that left it out."""
 
     by: str
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A bad record, by its reason."""
+    """A bad record, with its reason."""
 
     reason: str
 
 
 def through(record: Record, steps: Sequence[Step], rules: RlRules, where: str) -> Record | LeftOut | Refused:
-    """What the steps make of a record.
+    """Apply the steps to a record.
 
     Args:
         record: A row of the source; it is not changed.
-        steps: What `compose` made of the declared transforms.
-        rules: By which it is treated.
+        steps: The declared transforms, from `compose`.
+        rules: The rules for records.
         where: The row, for messages.
 
-    Raises BadRecordError for a function of the user's that raises or does not return a record.
+    Raises BadRecordError if a user's function raises or does not return a record.
     """
     made = record
     for step in steps:
@@ -83,7 +83,7 @@ def _failed(where: str, name: str, error: Exception) -> BadRecordError:
 
 
 def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) -> LeftOut | Refused | None:
-    """What becomes of a record for want of a prompt at any of these places; None where it has one."""
+    """The outcome for a record without a prompt at any of these places; None if it has one."""
     states = {_state(record, place) for place in places}
     if "there" in states or not rules.asks_for_prompts:
         return None
@@ -93,7 +93,7 @@ def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) 
 
 
 def lacks_prompt(record: Record, steps: Sequence[Step], rules: RlRules) -> bool:
-    """Whether a finished record has no prompt although the rules refuse one without; False where no place is known."""
+    """Whether a finished record lacks a prompt that the rules require; False if no place is known."""
     places = steps[-1].gives if rules.prompt_keys is None else (rules.prompt_keys,)
     return bool(places) and isinstance(_lacking(record, places, rules), Refused)
 

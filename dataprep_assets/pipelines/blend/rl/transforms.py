@@ -1,4 +1,4 @@
-"""Transforms of RL records, composed in YAML: from a record to a record, or to None for one to leave out.
+"""Transforms of RL records, composed in YAML: each maps a record to a record, or to None to leave it out.
 
 The vocabulary is that of Nemotron's `formats/transforms.py`::
 
@@ -47,7 +47,7 @@ Declared = Sequence[str | dict[str, Any]]
 
 
 def sft(*, input: str = "input", output: str = "output", system: str | None = None) -> Transform:
-    """`{input, output[, system]}` from these fields; a system prompt only where the record has one."""
+    """`{input, output[, system]}` from these fields; a system prompt only if the record has one."""
 
     def transform(record: Record) -> Record:
         found = {"input": record[input], "output": record[output]}
@@ -85,12 +85,12 @@ def passthrough() -> Transform:
 
 
 def select(*fields: str) -> Transform:
-    """These fields alone."""
+    """Only these fields."""
     return lambda record: {name: record[name] for name in fields}
 
 
 def rename(**fields: str) -> Transform:
-    """These fields alone, under new names (`new=old`)."""
+    """Only these fields, under new names (`new=old`)."""
     return lambda record: {new: record[old] for new, old in fields.items()}
 
 
@@ -161,11 +161,10 @@ class Step:
     Attributes:
         name: As declared.
         transform: The function.
-        prompts: Places where a record may have its prompt before it, as keys, outermost first; empty where that is not
-            known of the transform.
-        gives: The same of the records that it gives.
+        prompts: Places where an input record may have its prompt, as keys, outermost first; empty if not known.
+        gives: The same for its output records.
         brings_prompt: Whether it makes the prompt of a record itself.
-        malformed: Whether a record has not the form that it reads, and so is a bad record.
+        malformed: Tells whether a record does not have the form that it reads, and so is a bad record.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Sft"""
+"""The stage `sft` of a blend: packed conversations with a loss mask."""

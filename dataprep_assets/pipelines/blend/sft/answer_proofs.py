@@ -1,10 +1,10 @@
-"""The loss mask compared with the source rows by a way of its own: by what the assistant says, without any template.
+"""Compares the loss mask with the source rows independently: by the text of the answers, without any template.
 
-`round_trip` makes a mask again as it was made, so what is wrong in that way is wrong in both. Here the trained labels
-of sampled sequences are decoded, and each run of them must begin with the text of an answer of its row, behind nothing
-but an opening that `chat_plan` proved (`plan.openings`), hold that answer to its end, and hold one stop token. An
-answer whose text a template may take apart or leave out (a thought in it, none beside a call, a template that rewrites
-what it is given) is not compared; how many are is said.
+`round_trip` makes a mask again in the same way, so an error in that way would be in both. Here the trained labels of
+sampled sequences are decoded, and each run of them must begin with the text of an answer of its row, preceded by
+nothing except an opening that `chat_plan` proved (`plan.openings`), contain that answer to its end, and contain one
+stop token. An answer whose text a template may change or leave out (reasoning within it, no text beside a call, a
+template that rewrites its input) is not compared; the finding says how many are.
 
 Entry point: `answers_trained`.
 """
@@ -35,7 +35,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 __all__ = ["answers_trained"]
 
 _BEGINNING = 40
-"""Characters by which the beginning of an answer is told."""
+"""Characters by which the beginning of an answer is recognized."""
 _TAGS = ("<think>", "</think>", "<tool_call>")
 
 
@@ -49,7 +49,7 @@ def answers_trained(
     *,
     count: int = 64,
 ) -> Finding:
-    """What is trained of sampled sequences are answers of their source rows, found by their text alone.
+    """The trained parts of sampled sequences are answers of their source rows, found only by their text.
 
     `directory` and `receipt` are the shard's, `sources` its source files, `plan` says how they were encoded, `bundle`
     is the tokenizer, `count` the number of sequences compared. Messages name files and rows, never text.
@@ -59,7 +59,7 @@ def answers_trained(
     origins, comparison = origins_of(directory), _Comparison(plan, bundle)
     samples: dict[int, dict[int, list[SampledSequence]]] = {}
     for sample in sampled_sequences(directory, receipt, count):
-        if sample.number < len(origins):  # what is missing of them is told by `round_trip`
+        if sample.number < len(origins):  # missing origins are reported by `round_trip`
             ordinal, row, _ = origins[sample.number].tolist()
             samples.setdefault(ordinal, {}).setdefault(row, []).append(sample)
     defects: list[str] = []
@@ -80,7 +80,7 @@ def answers_trained(
 
 @dataclass(frozen=True)
 class _Said:
-    """What one answer says, as the tokenizer gives it back. `first` are texts that it may begin with."""
+    """The text of one answer, as decoded by the tokenizer. `first` are texts with which it may begin."""
 
     first: tuple[str, ...]
     whole: str
@@ -96,10 +96,10 @@ class _Comparison:
         self.compared = self.others = 0
 
     def wrong(self, values: dict[str, Any], sample: SampledSequence) -> Iterator[str]:
-        """Where what is trained is no answer of the row."""
+        """A sentence for each trained run that is not an answer of the row."""
         conversation = read_conversation(values, self._plan.fields, self._plan.choices)
         if isinstance(conversation, Refusal):
-            return  # told by `round_trip`
+            return  # reported by `round_trip`
         answers = [message for message in conversation.messages if message["role"] == "assistant"]
         said = [self._said(message) for message in answers]
         for start, stop in _runs(sample.mask):
@@ -115,7 +115,7 @@ class _Comparison:
                 yield f"what is trained from token {start} of sequence {sample.number} on is none of its answers"
 
     def _said(self, message: dict[str, Any]) -> _Said | None:
-        """What a message says; None where a template may take its text apart."""
+        """The text of a message; None if a template may change it."""
         texts = [message.get(key) for key in ("reasoning_content", "content")]
         if not all(text is None or isinstance(text, str) for text in texts):
             return None
@@ -126,7 +126,7 @@ class _Comparison:
         return _Said(first, content, bool(message.get("tool_calls")))
 
     def _given_back(self, text: str) -> str:
-        """A text as it is once it was encoded: some tokenizers normalise."""
+        """A text after encoding and decoding, because some tokenizers normalize."""
         return self._bundle.decode(self._engine.encode([text.strip()])[0]).strip() if text.strip() else ""
 
     def _is_answer(self, text: str, said: _Said, is_cut: bool) -> bool:
@@ -149,7 +149,7 @@ class _Comparison:
 
 
 def _runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
-    """The trained labels of a sequence, run by run: first token and the one behind the last."""
+    """The runs of trained labels of a sequence: first token and the one after the last."""
     trained = np.zeros(len(mask) + 1, np.int8)
     trained[1:-1] = mask[:-1]
     cuts = np.flatnonzero(np.diff(trained, prepend=np.int8(0)))

@@ -31,9 +31,9 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 __all__ = ["VERSION", "ChatPlan", "ChatSource", "chat_plan", "chosen_parts", "conversation_renderer"]
 
 VERSION = 1
-"""Raise when a change in `spool.py` or in `tokenization/chat` can change a byte: it is part of every key downstream."""
+"""Increase it when a change in `spool.py` or `tokenization/chat` can change a byte: it is part of every key downstream."""
 ALLOWED_LITERALS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
-"""Literals that people may write as tokens even where a tokenizer calls them special: they end no turn."""
+"""Literals in messages that become tokens even if the tokenizer calls them special, because they end no turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,8 @@ class ChatPlan:
     """Everything that decides the sequences of a source file, and how they are proven. Picklable. Made by `chat_plan`,
     which explains the fields.
 
-    Three follow from others: `stop`, the token that ends an answer; `turn_end`, the ids of what is trained behind it;
-    `openings`, what the template may write between the beginning of a trained answer and the answer's own text.
+    Three follow from others: `stop`, the token that ends an answer; `turn_end`, the trained ids after it; `openings`,
+    the texts that the template may write between the beginning of a trained answer and the answer's own text.
     """
 
     tokenizer: Path
@@ -105,9 +105,9 @@ class ChatPlan:
 
 
 def chosen_parts(template: ChatTemplate, kwargs: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]:
-    """The parts of a key that a declaration without any of these choices does not have.
+    """The parts of a key that exist only if some of these choices are declared.
 
-    `template` is one that reads variables which it was once not given: then what it was given is a part.
+    If `template` reads variables that earlier versions did not pass, their values are a part too.
     """
     given = {"choices": choices.key_parts(), "template_kwargs": dict(kwargs), "template_reads": template.newly_given}
     return {name: value for name, value in given.items() if value}
@@ -131,7 +131,7 @@ def chat_plan(
     too_long: Literal["truncate", "drop"] = "truncate",
     sample_rate: float = 0.0005,
 ) -> ChatPlan:
-    """A plan that was tried: template and tokenizer are put together once, on invented conversations.
+    """Make a plan, and try its template and tokenizer together on invented conversations.
 
     Args:
         bundle: the tokenizer.
@@ -203,7 +203,7 @@ def _proved_openings(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer
 
 
 def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tuple[int, ...]:
-    """Ids of what the template writes behind an answer's stop token, where it is trained."""
+    """Ids of the text that the template writes after an answer's stop token, if it is trained."""
     if not plan.choices.turn_end_newline:
         return ()
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]

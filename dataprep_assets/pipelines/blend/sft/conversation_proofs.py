@@ -1,4 +1,4 @@
-"""Proofs on one shard of packed chat data that need its text: sequences decoded, and compared with their source rows.
+"""Proofs on one shard of packed chat data that need its text: sequences are decoded and compared with their source rows.
 
 Entry points: `decoded_mask`, `round_trip`; `bracketed` shows one sequence. `answer_proofs.py` builds on the samples.
 """
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 OPEN, CLOSE = "⟦", "⟧"
-"""Around the trained tokens of a decoded sequence."""
+"""Brackets around the trained tokens of a decoded sequence."""
 SHOWN_CHARACTERS = 4000
-"""Of one decoded sequence; of a longer one the end is shown, where the last answer is."""
+"""Most characters of a decoded sequence; of a longer one the end is shown, with the last answer."""
 _REBUILD = "Delete the shard's directory and materialize it again"
 
 
@@ -52,7 +52,7 @@ def decoded_mask(
     sensitive: bool = False,
     untrained_allowed: bool = False,
 ) -> Finding:
-    """A few sequences decoded, what is trained between ⟦ and ⟧, spread over the shard; for a person to look at.
+    """Show a few decoded sequences, spread over the shard, with the trained text between ⟦ and ⟧.
 
     `directory` and `receipt` are the shard's, `bundle` is its tokenizer, `count` the number of sequences; `sensitive`
     shows lengths alone. Fails when a decoded sequence has nothing to train, unless that is allowed.

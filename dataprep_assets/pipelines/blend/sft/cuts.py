@@ -1,4 +1,4 @@
-"""What the packing of a blend cut or left out, in a line for the end of a run. Entry point: `cut_lines`."""
+"""Counts of what the packing of a blend cut or left out, for the end of a run. Entry point: `cut_lines`."""
 
 from collections import Counter
 

@@ -14,9 +14,9 @@ _FILE, _KEY = "chat_template.jinja", "chat_template"
 
 
 def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> ChatTemplate:
-    """The template that `options` name, beside `tokenizer` where it is the tokenizer's own.
+    """The template that `options` name, or that of `tokenizer`.
 
-    Raises ConfigError when there is none, or it cannot be read; raises TokenizerError when the hub does not give it.
+    Raises ConfigError if there is none or it cannot be read, TokenizerError if the hub does not provide it.
     """
     declared = options.chat_template
     if isinstance(declared, HubTemplate):
@@ -31,7 +31,7 @@ def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> C
 
 
 def template_at_hand(options: SftOptions, tokenizer: TokenizerDeclaration) -> bool:
-    """Whether the template that `options` name, beside `tokenizer`, can be had without a network."""
+    """Whether the template of `options` and `tokenizer` is available without a network."""
     declared = options.chat_template
     if isinstance(declared, HubTemplate):
         return _is_known(declared.repo, declared.revision, declared.file)

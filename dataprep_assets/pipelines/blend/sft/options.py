@@ -1,7 +1,7 @@
 """The settings of `stage: sft`, as a blend's YAML has them.
 
-`like` chooses a preset (`tokenization/chat/choices.py`); a key of `train_on` or `accept` that is given wins over it.
-What enters keys is what follows from them, so a declaration that names a default is the same as one that does not.
+`like` chooses a preset (`tokenization/chat/choices.py`); a given key of `train_on` or `accept` takes precedence. Keys
+contain the resulting choices, so declaring a default explicitly changes nothing.
 """
 
 from datetime import date
@@ -158,12 +158,12 @@ class SftOptions(Declared):
 
     @property
     def choices(self) -> ChatChoices:
-        """The preset with what is given besides."""
+        """The preset with the given keys applied."""
         given = {**self.train_on.model_dump(exclude_none=True), **self.accept.model_dump(exclude_none=True)}
         return PRESETS[self.like].with_changes(given)
 
     def identity(self) -> dict[str, Any]:
-        """The settings that decide bytes, but for the template and what `choices` and `template_kwargs` say."""
+        """The settings that decide bytes, except the template, `choices` and `template_kwargs`."""
         return self.model_dump(mode="json", exclude=_NOT_IN_KEYS)
 
     def located(self, folder: Path) -> Self:

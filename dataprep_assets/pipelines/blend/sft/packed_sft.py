@@ -1,6 +1,6 @@
-"""The artifact `<dataset>/packed_sft`, a partition a shard: conversations as packed rows with a loss mask.
+"""The artifact `<dataset>/packed_sft`, one partition per shard: conversations as packed rows with a loss mask.
 
-For each shard one Parquet file of packed rows, where its sequences come from, and its receipt.
+Each shard has one Parquet file of packed rows, the origins of its sequences, and its receipt.
 Source files are spooled in parallel (`spool.py`); a shard is packed (`packing.py`) as soon as its last file is spooled.
 The order of the sequences before packing is that of the sources and their rows, so the bytes do not depend on workers.
 A killed run keeps the finished spools, and its rerun redoes only the files that were not finished.
@@ -125,15 +125,15 @@ def build_packed_sft(
     """Build the shards that are not current, on processes of this machine in parallel over files, else over shards.
 
     Args:
-        shards: What to build.
-        workers: Workers at least.
-        engine: Who works.
-        verification: How thoroughly a finished shard is read before it is reused.
-        fetches: Partition → what fetches its sources to a worker of another machine; those of this one have them.
-        progress: Counts and shows; None counts for nobody.
+        shards: The shards to build.
+        workers: Number of workers.
+        engine: Who does the work.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        fetches: Partition → a function that fetches its sources to a worker on another machine.
+        progress: Counts and shows the work; None: nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    worker that dies does (WorkerDiedError), and what is finished is kept.
+    worker that dies does (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
         return run_and_sweep([SftJob(shard, verification) for shard in shards], workers=workers, progress=progress)
@@ -143,7 +143,7 @@ def build_packed_sft(
 
 
 class SftJob:
-    """The work of a shard: verified, else its source files spooled beside each other, then packed."""
+    """The work on a shard: verify it, or else spool its source files in parallel and pack them."""
 
     def __init__(self, shard: SftShard, verification: Verification) -> None:
         self.partition, self.source_bytes = shard.partition, shard.source_bytes
@@ -160,7 +160,7 @@ class SftJob:
 
     def finished(self, end: Finished, pool: Pool) -> Outcome | None:
         if self._settled:
-            return None  # another of its files failed already
+            return None  # another of its files has already failed
         if end.error is not None:
             self._settled = True
             pool.cancel(lambda other: other.partition == self.partition)
@@ -191,7 +191,7 @@ class SftJob:
         return None
 
     def told(self) -> None:
-        """Nothing is held."""
+        """Do nothing: this job holds nothing."""
 
     def _pack(self) -> Task:
         return Task(TaskId(self.partition, "pack"), pack_shard, (self._shard, self._verification))

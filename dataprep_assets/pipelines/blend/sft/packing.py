@@ -98,7 +98,7 @@ class _Packing:
                 raise FormatError(f"{receipt.artifact} {receipt.partition}: made with other settings. Spool it again")
 
     def write(self, staged: Path) -> Written:
-        """Write the files of the artifact; what the receipt says of them."""
+        """Write the files of the artifact, and return what the receipt says about them."""
         shard, plan = self._shard, self._shard.plan
         ledger = Ledger.total(self._ledgers)
         ledger.balance(str(shard.artifact))
@@ -155,7 +155,7 @@ class _Packing:
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
     def _write_rows(self, staged: Path, bins: Bins, lengths: NDArray[np.int64]) -> None:
-        """The packed file. Spools are joined by the kernel and mapped: memory is a row group, whatever the shard."""
+        """Write the packed file. Spools are joined by the kernel and mapped, so memory is that of one row group."""
         ends = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=ends[1:])
         tokens = self._mapped(spool.TOKENS, np.int32, staged, int(ends[-1]))

@@ -3,7 +3,7 @@
 Row groups are read one at a time. A row is a row of the Parquet file, a sequence one of the conversations' sequences in
 it; both are counted from 0. A shard whose receipt says that it is empty has no Parquet file and passes.
 
-From cheap to dear: `ledger_balances`, `counts_match`, `rows_valid`, `ids_in_vocabulary`, `stop_tokens_trained`,
+From cheap to expensive: `ledger_balances`, `counts_match`, `rows_valid`, `ids_in_vocabulary`, `stop_tokens_trained`,
 `specials_not_doubled`. Those that need the text are in `conversation_proofs.py`.
 """
 
@@ -38,7 +38,7 @@ _REBUILD = "Delete the shard's directory and materialize it again"
 
 
 def _groups(directory: Path, receipt: Receipt) -> Iterator[PackedRows]:
-    """The row groups of a shard as they are; none for an empty shard."""
+    """The row groups of a shard, unchecked; none for an empty shard."""
     if PackedSftFacts.of(receipt).empty:
         return
     yield from open_packed(directory / PACKED)
@@ -235,7 +235,7 @@ def specials_not_doubled(
     """No special token is followed by itself in a sequence: a template and a tokenizer that both add BOS or EOS.
 
     `directory` and `receipt` are the shard's, `bundle` is its tokenizer. With `literals_are_special`, what people wrote
-    may be special as well: then doubled tokens may be theirs, and are counted alone.
+    may be special as well: then doubled tokens may be theirs, and are only counted.
     """
     special = np.array(sorted(token.id for token in bundle.special_tokens), np.int64)
     doubled: Counter[int] = Counter()
@@ -243,7 +243,7 @@ def specials_not_doubled(
     for rows in sound_groups(directory, receipt):
         begins, _ = rows.sequence_bounds()
         same = np.append(rows.tokens[1:] == rows.tokens[:-1], False) & np.isin(rows.tokens, special)
-        same[begins[1:] - 1] = False  # the next token is another sequence's
+        same[begins[1:] - 1] = False  # the next token belongs to another sequence
         places = np.flatnonzero(same)
         doubled.update(rows.tokens[places].tolist())
         if len(places) and first is None:

@@ -1,4 +1,4 @@
-"""What a shard of packed chat data is: its sources and settings, its key, its files, and the facts of its receipt.
+"""Describes a shard of packed chat data: its sources and settings, its key, its files, and the facts of its receipt.
 
 `packed_sft.py` builds it; `packing.py` writes its files.
 """
@@ -25,7 +25,7 @@ PACKED = "packed.parquet"
 ORIGINS = "origins.npy"
 QUARANTINE = spool.QUARANTINE
 SCRATCH = ".spool"
-"""Folder below the store's root for spools: scratch of this machine, never published."""
+"""Folder below the store's root for spools: local scratch space, never published."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class PackPlan:
 class SftShard:
     """One shard to build: its artifact, and its sources in order. Picklable.
 
-    `budget` is the largest share of rows that may be dropped for being bad. Another `salt` is another key: it forces a
+    `budget` is the largest share of rows that may be dropped as bad. Changing `salt` changes the key, which forces a
     new build.
     """
 
@@ -102,7 +102,7 @@ class SftShard:
                         **({"force": self.salt} if self.salt else {}),
                     }
                 )
-            ),  # as a receipt holds them: lists, no tuples
+            ),  # as in a receipt: lists instead of tuples
             sources={
                 "tokenizer": tokenizer,
                 "chat_template": template,
@@ -128,7 +128,7 @@ def _name(source: ChatSource) -> str:
 
 
 class PackedSourceFacts(Facts):
-    """One source file: the range of its rows, and what became of them. `dropped` counts rows by reason."""
+    """One source file: the range of its rows, and their outcomes. `dropped` counts rows by reason."""
 
     file: str
     ordinal: int

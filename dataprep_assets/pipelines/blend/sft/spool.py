@@ -92,7 +92,7 @@ def _tools(plan_key: str, directory: Path, plan: "_Hidden") -> tuple[Conversatio
 
 @dataclass(frozen=True)
 class _Hidden:
-    """A plan that the cache does not compare: it compares the digest given beside it."""
+    """Wraps a plan so that the cache does not compare it, but only the digest passed with it."""
 
     value: ChatPlan = field(compare=False)
 
@@ -103,7 +103,7 @@ def spool_artifact(shard: Artifact, ordinal: int) -> Artifact:
 
 
 def spool_key(plan: ChatPlan, source: ChatSource) -> str:
-    """Digest of all that decides the bytes of a spool."""
+    """Digest of everything that decides the bytes of a spool."""
     return digest_value(["sft_spool", VERSION, plan.key_parts(), source.key_parts()])
 
 
@@ -132,7 +132,7 @@ def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact
 
 
 class _Spooling:
-    """Encodes one file and counts what becomes of its rows."""
+    """Encodes one file and counts the outcomes of its rows."""
 
     def __init__(self, plan: ChatPlan, source: ChatSource, staged: Path) -> None:
         self._plan, self._source, self._staged = plan, source, staged
@@ -147,7 +147,7 @@ class _Spooling:
         self._low, self._high = 1 << 31, -1
 
     def run(self) -> Written:
-        """Write the spool's files; what the receipt says of them."""
+        """Write the spool's files, and return what the receipt says about them."""
         source = self._source
         reader = source.read_rows(self._plan.fields.names)
         try:

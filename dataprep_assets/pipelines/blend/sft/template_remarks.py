@@ -1,4 +1,4 @@
-"""What is said of a chat template before anything is built: `dataprep check` tries it on invented conversations.
+"""Remarks on a chat template before anything is built: `dataprep check` tries it on invented conversations.
 
 Entry point: `template_remarks`.
 """
@@ -18,9 +18,9 @@ __all__ = ["template_remarks"]
 
 
 def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
-    """Of the template that `options` name and of `bundle`, the loaded `tokenizer`, put together.
+    """Remarks on the template of `options` together with `bundle`, the loaded `tokenizer`.
 
-    Nothing is said of a template that is on the hub and not in this machine's cache.
+    There are none on a template that is on the hub and not in this machine's cache.
     """
     if not template_at_hand(options, tokenizer):
         return

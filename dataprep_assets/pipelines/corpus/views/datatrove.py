@@ -34,7 +34,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
     for split in splits:
         tokens = directory / _linked(split.split)
         datatrove.validate(tokens, dtype=split.facts.dtype)
-        # any increasing ends fit a stream: they are those of its documents only if they are its combined bins'
+        # any increasing ends fit a stream, so they are compared with those of the combined bins
         if sha256_file(index := datatrove.index_path(tokens)) != split.receipt.file(ENDS).sha256:
             yield f"{index}: its documents do not end where those of combined_bins/{split.split} do"
         said = datatrove.metadata(split.token_count, split.facts.dtype, ViewFacts.of(receipt).tokenizer)

@@ -1,4 +1,4 @@
-"""Hugging Face `datasets`: `data/<split>-*.parquet`, a document a row, and the dataset card."""
+"""Hugging Face `datasets`: `data/<split>-*.parquet`, one row per document, and the dataset card."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""mosaicml-streaming: shards of fixed-length samples, with `index.json`, a folder a split."""
+"""mosaicml-streaming: shards of fixed-length samples, with `index.json`, one folder per split."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, Copied, 
 
 
 class MdsFacts(ViewFacts):
-    """Facts of the view's receipt: tokens a sample, and by split those after its last whole sample."""
+    """Facts of the view's receipt: tokens per sample, and by split the tokens after its last whole sample."""
 
     sequence_length: int
     tokens_left_out: dict[str, int]
