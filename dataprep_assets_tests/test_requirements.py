@@ -2,13 +2,22 @@
 
 import importlib.metadata
 import importlib.util
+import os
 import re
+import shutil
+import subprocess
+import venv
+import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from dataprep_assets.integrity.digest import sha256_file
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "requirements"
@@ -36,12 +45,15 @@ def entries(path: Path) -> Iterator[tuple[str, str]]:
 
 def test_what_is_installed_has_hashes_in_the_versions_of_the_constraints() -> None:
     module = hashes()
-    assert {path.stem for path in FOLDER.glob("*.txt")} == set(module.extras())
+    assert {path.stem for path in FOLDER.glob("*.txt")} == {*module.extras(), module.TORCH, module.GPU}
     pins = module.pins()
     for path in FOLDER.glob("*.txt"):
         found = dict(entries(path))
         assert found, path.name
-        assert found == {name: pins[name] for name in found}, path.name
+        if path.stem == module.GPU:
+            assert not {*found} & {*pins}, "resolved on a machine without GPUs"
+        else:
+            assert found == {name: pins[name] for name in found}, path.name
 
 
 @pytest.mark.parametrize("python", hashes().PYTHONS)
@@ -57,7 +69,7 @@ def test_with_its_extra_s_file_and_the_base_s_nothing_is_lacking(python: str) ->
     for extra, roots in module.extras().items():
         there = base | set(dict(entries(FOLDER / f"{extra}.txt")))
         wanted = set(module.closure(roots, requires, python))
-        assert {name for name in wanted - there if not name.startswith(module.UNHASHED)} == set(), extra
+        assert {name for name in wanted - there if not name.startswith(module.OF_TORCH)} == set(), extra
 
 
 def test_no_file_names_a_host() -> None:
@@ -81,3 +93,138 @@ def test_hashes_of_versions_that_are_pinned_no_more_are_forgotten(
     assert module.known() == {}
     with pytest.raises(LookupError, match=r"r2: no pin in constraints\.txt, or no hash, of botocore"):
         module.written("r2", ["boto3", "botocore"], {"boto3": "1.44.5"}, {"boto3": set(digests)})
+
+
+def test_pytorch_has_its_file_and_no_other_package_of_an_extra_is_without_a_hash() -> None:
+    module = hashes()
+    everything = {name for path in FOLDER.glob("*.txt") for name, _ in entries(path)}
+    assert everything == {*module.pins(), *dict(entries(FOLDER / "torch-gpu.txt"))}
+    assert dict(entries(FOLDER / "torch.txt")) == {"torch": module.pins()["torch"]}
+    # one for each Python, and one for CPUs at least
+    assert (FOLDER / "torch.txt").read_text().count("--hash=") > len(module.PYTHONS)
+    assert all(name.startswith(module.OF_TORCH) for name, _ in entries(FOLDER / "torch-gpu.txt"))
+
+
+def test_a_wheel_that_lies_here_adds_its_hash_and_another_version_s_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = hashes()
+    one = {"filename": "torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl", "hashes": {"sha256": "a" * 64}}
+    monkeypatch.setattr(module, "HERE", tmp_path)
+    monkeypatch.setattr(module, "pins", lambda: {"torch": "2.13.0"})
+    monkeypatch.setattr(module, "listed", lambda name: {Version("2.13.0"): [one]})
+    monkeypatch.setattr(module, "of_gpus", lambda wheel: ({"triton": "3.7.1"}, {"triton": {"c" * 64}}))
+    mine = wheel(tmp_path, "torch", "2.13.0+cpu")
+    module.of_torch([mine])
+    text = (tmp_path / "torch.txt").read_text()
+    assert set(re.findall("sha256:(.*?)(?: |$)", text, re.MULTILINE)) == {"a" * 64, sha256_file(mine)}
+    assert dict(entries(tmp_path / "torch-gpu.txt")) == {"triton": "3.7.1"}
+    with pytest.raises(LookupError, match=r"not a wheel of torch 2\.13\.0"):
+        module.of_torch([wheel(tmp_path, "torch", "2.12.0")])
+
+
+def test_of_wheels_those_for_our_pythons_on_linux_count() -> None:
+    fits = hashes()._fits
+    machine = "manylinux_2_28_x86_64"
+    for python in ("cp311-cp311", "cp313-cp313", "cp39-abi3", "py3-none"):
+        assert fits(f"torch-2.13.0-{python}-{machine}.whl"), python
+    assert fits("sympy-1.14.0-py3-none-any.whl")
+    for name in ("cp310-cp310", "cp313-cp313t", "cp314-cp314"):
+        assert not fits(f"torch-2.13.0-{name}-{machine}.whl"), name
+    for other in ("manylinux_2_28_aarch64", "musllinux_1_2_x86_64", "win_amd64", "macosx_11_0_arm64"):
+        assert not fits(f"torch-2.13.0-cp311-cp311-{other}.whl"), other
+
+
+def wheel(folder: Path, name: str, version: str) -> Path:
+    """A wheel of one module that says which version it is."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    about = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{name}.py", f"VERSION = {version!r}\n")
+        file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{about}/RECORD", "")
+    return path
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A checkout's Makefile with requirements of invented wheels, and what pip knows there."""
+
+    folder: Path
+    index: Path
+    links: Path
+
+    def offer(self, name: str, version: str) -> Path:
+        """A wheel that the index lists with its hash, as every index does."""
+        (page := self.index / name).mkdir(parents=True)
+        path = wheel(page, name, version)
+        (page / "index.html").write_text(f'<a href="{path.name}#sha256={sha256_file(path)}">{path.name}</a>')
+        return path
+
+    def require(self, file: str, *wheels: Path) -> None:
+        """Let these files be what a requirement file accepts."""
+        name, version, *_ = wheels[0].name.split("-")
+        lines = [f"{name}=={version.partition('+')[0]}", *(f"--hash=sha256:{sha256_file(path)}" for path in wheels)]
+        (self.folder / "requirements" / f"{file}.txt").write_text(" \\\n    ".join(lines) + "\n")
+
+    def make(self) -> subprocess.CompletedProcess[str]:
+        """`make torch` in a fresh environment."""
+        venv.create(self.folder / ".venv", with_pip=True)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "MAKE"))}
+        pip = {"CONFIG_FILE": os.devnull, "INDEX_URL": self.index.as_uri(), "FIND_LINKS": str(self.links)}
+        return subprocess.run(
+            ["make", "torch"],
+            cwd=self.folder,
+            env=environment | {f"PIP_{name}": value for name, value in pip.items()},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def has(self, name: str) -> str:
+        """The version that is installed; nothing where there is none."""
+        (site,) = self.folder.glob(".venv/lib/python*/site-packages")
+        found = [d.version for d in importlib.metadata.distributions(path=[str(site)]) if d.metadata["Name"] == name]
+        return "".join(found)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    made = Machine(tmp_path / "checkout", tmp_path / "index", tmp_path / "links")
+    for folder in (made.folder / "requirements", made.index, made.links):
+        folder.mkdir(parents=True)
+    shutil.copy(ROOT / "Makefile", made.folder)
+    (made.folder / "constraints.txt").write_text("torch==2.13.0\n")
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", [False, True])
+def test_make_installs_the_pytorch_of_this_machine_by_its_hash(machine: Machine, cpu: bool) -> None:
+    gpus = machine.offer("torch", "2.13.0")
+    accepted = [gpus, *([wheel(machine.links, "torch", "2.13.0+cpu")] if cpu else [])]
+    machine.require("torch", *accepted)
+    machine.require("torch-gpu", machine.offer("triton", "3.7.1"))
+    done = machine.make()
+    assert done.returncode == 0, done.stderr
+    assert machine.has("torch") == ("2.13.0+cpu" if cpu else "2.13.0")
+    assert machine.has("triton") == ("" if cpu else "3.7.1"), "only what the chosen file wants"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["torch", "torch-gpu"])
+def test_make_refuses_a_pytorch_of_which_no_hash_is_known(machine: Machine, where: str) -> None:
+    files = {"torch": machine.offer("torch", "2.13.0"), "torch-gpu": machine.offer("triton", "3.7.1")}
+    for file, path in files.items():
+        machine.require(file, path)
+    name, version, *_ = files[where].name.split("-")
+    wheel(files[where].parent, name, version).open("ab").write(b"another file of the same name")
+    page = files[where].parent / "index.html"
+    page.write_text(re.sub(r"#sha256=\w+", "", page.read_text()))
+    done = machine.make()
+    assert done.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in done.stderr
+    assert machine.has(name) == ""

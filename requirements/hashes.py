@@ -95,7 +95,7 @@ def index() -> str:
         text=True,
         check=True,
     )
-    found = re.search(r"--index-url .*?\(default (\S+?)/?\)", said.stdout, re.DOTALL)
+    found = re.search(r"index-url <url>.*?\(default (\S+?)/?\)", said.stdout, re.DOTALL)
     if found is None:
         raise LookupError("pip names no index in `pip download --help`")
     return found[1]

@@ -34,6 +34,7 @@ ONCE_MISSED: dict[str, tuple[str, ...]] = {
         "bytes cut, receipt made of it: sealed: drill_release/published_shards",
         "receipt says otherwise: facts: drill_release/published_shards",
         "receipt says otherwise: ledger: drill_release/npy_shards",
+        "bytes doubled, receipt made of it: sealed: drill_release/engine_certificate",
     ),
     "tasks": (
         "receipt says otherwise: facts: drill_tasks/task_folder",
@@ -45,6 +46,9 @@ ONCE_MISSED: dict[str, tuple[str, ...]] = {
         "a number is another: shard_000000.json: drill_rl/blend",
         "weights off: blend.json: drill_sft/blend",
         "receipt says otherwise: facts: drill_pretrain/blend_preview",
+        "bytes doubled, receipt made of it: sealed: drill_rl/rl_manifest",
+        "bytes doubled, receipt made of it: sealed: drill_sft/packed_sft",
+        "bytes flipped, receipt made of it: sealed: drill_sft/blend_snapshot",
     ),
 }
 OTHERS = {"corpus": 5, "notes": 6, "release": 4, "tasks": 4, "blend": 2}

@@ -1,11 +1,17 @@
 """What the clients of stores log at DEBUG holds no key and no signature."""
 
 import logging
+import traceback
+from pathlib import Path
 
 import pytest
 from dagster_aws.s3 import S3Resource
 
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3_api import s3_client
+from dataprep_assets_tests.fakes.gcs_server import GcsServer
+from dataprep_assets_tests.stores.contract import sha256
 
 SECRET, KEY_ID = "s3cret-of-the-store", "AKIDOFTHESTORE"
 
@@ -32,3 +38,29 @@ def test_a_request_and_a_signed_url_leave_nothing_in_the_log(caplog: pytest.LogC
     assert "heard at DEBUG" in caplog.text
     for secret in (SECRET, KEY_ID, "t0ken-of-the-session", signature, "StringToSign", "Authorization"):
         assert secret not in caplog.text, secret
+
+
+def test_a_token_and_an_upload_of_google_s_leave_nothing_in_log_or_chain(
+    server: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = pytest.importorskip("google.cloud.storage", reason="needs the extra `gcs`")
+    from google.oauth2.credentials import Credentials
+
+    from dataprep_assets.stores.gcs import GcsStore
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+    data = b"x" * 700_000
+    (tmp_path / "file").write_bytes(data)
+    with caplog.at_level(logging.DEBUG):
+        client = storage.Client(project="project", credentials=Credentials(token="t0ken-of-google"))
+        store = GcsStore(client, "bucket", retry=RetryPolicy(attempts=1), part_bytes=256 << 10)
+        store.upload(tmp_path / "file", "key", sha256=sha256(data))
+        store.download("key", tmp_path / "again")
+        server.fail("get", "status", times=None)
+        with pytest.raises(DataprepError) as caught:
+            store.head("key")
+        logging.getLogger("dataprep_assets.somebody").debug("heard at DEBUG")
+    assert "heard at DEBUG" in caplog.text
+    for text in (caplog.text, "".join(traceback.format_exception(caught.value))):
+        for secret in ("t0ken-of-google", "Authorization", "upload_id="):
+            assert secret not in text, secret

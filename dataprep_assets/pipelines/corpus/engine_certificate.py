@@ -218,11 +218,15 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
     def write(staged: Path) -> Written:
         with sample.guard():
             certificate = certified(bundle, engine.tokenizer, engine.special_tokens, sample.texts)
-        (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
+        (staged / CERTIFICATE).write_bytes(_written(certificate))
         facts = CertificateFacts.told_by(certificate, sample.months)
         return Written(inputs={"tokenizer": bundle.digest, **sample.inputs}, facts=facts)
 
     return ensure(_recipe(engine, sample), store, write)
+
+
+def _written(certificate: Certificate) -> bytes:
+    return (json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n").encode()
 
 
 def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certificate:
@@ -287,7 +291,7 @@ def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapp
 
 
 _PROOFS = (
-    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones.", version=2),
+    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones.", version=3),
     Proof("fast_engine_accepted", "No class of documents has to go to the slow reference engine.", blocking=False),
     Proof("separator_ends_documents", "The separator is not a token that ends a chat turn.", blocking=False),
 )
@@ -295,8 +299,11 @@ _PROOFS = (
 
 def _examine(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     bundle, certificate = load_bundle(engine.tokenizer), load_certificate(engine.dataset, store)
-    facts = CertificateFacts.of(store.require(engine.dataset.artifact(ENGINE_CERTIFICATE)))
+    artifact = engine.dataset.artifact(ENGINE_CERTIFICATE)
+    facts = CertificateFacts.of(store.require(artifact))
     others = [] if facts == CertificateFacts.told_by(certificate, facts.months or None) else ["what its receipt says"]
+    if (store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _written(certificate):
+        others.append(f"the bytes of {CERTIFICATE}")
     yield "certificate_holds", certificate_holds(certificate, bundle, engine.special_tokens, others)
     yield "fast_engine_accepted", fast_engine_accepted(certificate)
     if engine.separator is not None:

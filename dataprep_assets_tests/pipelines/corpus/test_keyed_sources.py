@@ -1,20 +1,30 @@
 """Whoever has a copy of a file cannot tell from what is made of a sensitive dataset whether it is among the sources."""
 
+import contextlib
+import gzip
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+import zstandard
 
+from dataprep_assets import components
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.lock import lock_dataset
 from dataprep_assets.graph.lock_file import lock_bytes
+from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.sources.digests import SourceDigests
 from dataprep_assets.stores.private import private_files
-from dataprep_assets_tests.drill.datasets import Bench, bench
+from dataprep_assets_tests.drill.datasets import Bench, bench, corpus_attributes
 from dataprep_assets_tests.drill.judge import failed_proofs
+from dataprep_assets_tests.plain_digests import PlainDigests
 
 KEY = "a key of thirty-two characters.."
 SOURCES = ("source", "old", "original")
@@ -39,6 +49,24 @@ class Built:
             for receipt in self.made.store.receipts(spec.artifacts(self.made.store)):
                 assert receipt is not None
                 yield f"metadata of {spec.name}", repr(spec.metadata(self.made.store, receipt)).encode()
+
+    def contents(self) -> Iterator[bytes]:
+        """Each source file as it is and decompressed, each of its rows, and each text."""
+        for path in (p for name in SOURCES for p in (self.made.folder / name).rglob("*") if p.is_file()):
+            data = path.read_bytes()
+            yield data
+            if path.suffix == ".parquet":
+                yield from (str(row["text"]).encode() for row in pq.read_table(path).to_pylist() if "text" in row)
+                continue
+            if path.suffix == ".zst":
+                data = zstandard.ZstdDecompressor().stream_reader(data).read()
+            elif path.suffix == ".gz":
+                data = gzip.decompress(data)
+            yield data
+            for line in data.splitlines():
+                yield line
+                if b'"text"' in line and isinstance(text := json.loads(line).get("text"), str):
+                    yield text.encode()
 
     def failed(self) -> list[tuple[str, str]]:
         """Name and words of each check that fails."""
@@ -72,40 +100,97 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCES_KEY", KEY)
 
 
-@pytest.mark.parametrize("pipeline", ["corpus", "release"])
-def test_of_a_sensitive_dataset_no_digest_of_a_source_is_told(pipeline: str, tmp_path: Path) -> None:
-    one = built(pipeline, tmp_path / "b", sensitive=True, document={"id_key": {"env": "SOURCES_KEY"}})
-    told = dict(one.told())
-    assert len(one.plain) == 5
-    assert [(p, where) for p in one.plain for where, data in told.items() if p.encode() in data] == []
-    keyed = {SourceDigests(KEY.encode()).of(p).encode() for p in one.plain}
-    assert all(any(k in data for data in told.values()) for k in keyed), "they are told apart all the same"
-    assert one.failed() == []
-    damaged = next((tmp_path / "b" / "source" / "train").iterdir())
-    damaged.write_bytes(damaged.read_bytes() + b"\n")
-    failed = one.failed()
-    assert "digests_match" in {name for name, _ in failed}
-    assert not [words for _, words in failed for p in {*one.plain, sha256_file(damaged)} if p in words]
+def changes(pipeline: str) -> dict[str, Any]:
+    """What makes a dataset of a pipeline sensitive."""
+    if pipeline in ("corpus", "release"):
+        return {"sensitive": True, "document": {"id_key": {"env": "SOURCES_KEY"}}}
+    return {"sensitive": True, "source_key": {"env": "SOURCES_KEY"}}
 
 
-@pytest.mark.parametrize("pipeline", ["blend", "tasks"])
-def test_of_a_sensitive_blend_or_task_no_digest_of_a_source_is_told(pipeline: str, tmp_path: Path) -> None:
-    one = built(pipeline, tmp_path / "b", sensitive=True, source_key={"env": "SOURCES_KEY"})
+# of blends every file; of tasks three versions of Copa with two inherited splits, three splits of RTE and of ArcC_Cloze
+@pytest.mark.parametrize(
+    ("pipeline", "told_apart", "damaged", "check"),
+    [
+        ("corpus", 5, "source/train/part-0.jsonl.zst", "digests_match"),
+        ("release", 5, "source/train/part-0.jsonl.zst", "digests_match"),
+        ("blend", None, "source/knots/validation.jsonl", "digests_match"),
+        ("tasks", 3 + 2 + 3 + 3, "new/**/*validation*.jsonl", "as_migrated"),
+    ],
+)
+def test_of_a_sensitive_dataset_no_digest_of_a_source_or_document_is_told(
+    pipeline: str, told_apart: int | None, damaged: str, check: str, tmp_path: Path
+) -> None:
+    one = built(pipeline, tmp_path / "b", **changes(pipeline))
     told = dict(one.told())
-    assert len(one.plain) >= 7
-    # messages show the first twelve digits
-    assert [(p, where) for p in one.plain for where, data in told.items() if p[:12].encode() in data] == []
+    assert len(one.plain) >= 5
+    digests = PlainDigests(one.contents())
+    assert {where: found for where, data in told.items() if (found := digests.found(data))} == {}
     keyed = [SourceDigests(KEY.encode()).of(p).encode() for p in one.plain]
     found = [k for k in keyed if any(k in data for data in told.values())]
-    # three versions of Copa with two inherited splits, and three splits each of RTE and ArcC_Cloze
-    assert len(found) == (len(keyed) if pipeline == "blend" else 3 + 2 + 3 + 3), "they are told apart all the same"
+    assert len(found) == (told_apart or len(keyed)), "they are told apart all the same"
     assert one.failed() == []
-    folder = "source" if pipeline == "blend" else "new"
-    damaged = next(p for p in sorted((tmp_path / "b" / folder).rglob("*.jsonl*")) if "validation" in p.name)
-    damaged.write_bytes(damaged.read_bytes() + b"\n")
+    path = next(iter(sorted((tmp_path / "b").glob(damaged))))
+    path.write_bytes(path.read_bytes() + b"\n")
     failed = one.failed()
-    assert {"blend": "digests_match", "tasks": "as_migrated"}[pipeline] in {name for name, _ in failed}
-    assert not [words for _, words in failed for p in {*one.plain, sha256_file(damaged)} if p[:12] in words]
+    assert check in {name for name, _ in failed}
+    # messages show the first twelve digits
+    assert not [words for _, words in failed for p in {*one.plain, sha256_file(path)} if p[:12] in words]
+
+
+@pytest.mark.parametrize("pipeline", ["corpus", "release", "blend", "tasks"])
+def test_a_sensitive_dataset_of_local_files_needs_the_key(pipeline: str, tmp_path: Path) -> None:
+    key = (
+        "document.id_key: {env: DOCUMENT_KEY}" if pipeline in ("corpus", "release") else "source_key: {env: SOURCE_KEY}"
+    )
+    with pytest.raises(ConfigError) as raised:
+        built(pipeline, tmp_path / "b", sensitive=True)
+    assert f"`sensitive: true` and files of this machine: add `{key}`" in str(raised.value)
+    assert len(str(raised.value).splitlines()) <= 6
+
+
+def test_every_kind_of_dataset_that_reads_files_is_here() -> None:
+    """Notes need a patient key, and combinations of notes read no source: `pipelines/notes/test_notes_privacy.py`."""
+    keyed = {kind for kind in components.__all__ if issubclass(getattr(components, kind).model, KeyedSources)}
+    corpora = {kind for kind in components.__all__ if issubclass(getattr(components, kind).model, CorpusDeclaration)}
+    assert keyed == {"TrainingBlend", "TaskMigration"}
+    assert corpora == {"TokenizedCorpus", "ShardRelease"}
+    assert {*components.__all__} - keyed - corpora == {"PackedCohorts", "CombinedCohorts"}
+
+
+REMOTE, LOCAL = "hf://org/data@main", "./here.jsonl"
+
+
+def rl(path: str, *transforms: Any) -> dict[str, Any]:
+    return {"blend": {"datasets": [{"name": "a", "path": path}]}, "rl": {"transforms": [*transforms, "passthrough"]}}
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        (rl(REMOTE), False),
+        (rl(LOCAL), True),
+        (rl(REMOTE, {"resolve_hf_placeholders": {"sources": {"b": REMOTE}}}), False),
+        (rl(REMOTE, {"resolve_hf_placeholders": {"sources": {"b": LOCAL}}}), True),
+        (rl(REMOTE, {"resolve_hf_placeholders": {"sources": {"b": {"path": LOCAL}}}}), True),
+        ({"blend": "blend.json"}, True),
+    ],
+)
+def test_a_blend_needs_the_key_where_it_may_read_files_of_this_machine(given: dict[str, Any], needed: bool) -> None:
+    declared = {"dataset": "d", "stage": "rl", "sensitive": True, **given}
+    with pytest.raises(ValueError, match="add `source_key") if needed else contextlib.nullcontext():
+        BlendDeclaration.model_validate(declared)
+    BlendDeclaration.model_validate({**declared, "source_key": {"env": "SOME_KEY"}})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"kind": "object_store", "url": "s3://bucket/prefix", "cache_dir": "./cache"},
+        {"kind": "hub", "repo": "org/data", "revision": "main"},
+    ],
+)
+def test_what_a_bucket_or_hub_digests_itself_needs_no_key(source: dict[str, Any], tmp_path: Path) -> None:
+    CorpusDeclaration.model_validate({**corpus_attributes(tmp_path, tmp_path, sensitive=True), "source": source})
 
 
 def test_a_key_of_ids_alone_changes_no_digest(tmp_path: Path) -> None:

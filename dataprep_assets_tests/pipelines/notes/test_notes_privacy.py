@@ -5,7 +5,6 @@ cell, logs, receipts, metadata, what it printed. Stored rows are ids, so even da
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -36,8 +35,9 @@ from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_project, plain_attributes
+from dataprep_assets_tests.plain_digests import PlainDigests
 
-Left = tuple[Path, str, set[str]]
+Left = tuple[Path, str, PlainDigests]
 CANARY = "CANARY"
 PEOPLE = re.compile(r"(?<![\w.,-])(?:[1-9]|10) (?:of \S+ )?(?:\w+ )?(?:patients?|notes?|records?|documents?|rows?)\b")
 SAFE_NAMES = {"damaged_sources", "files", "months", "shards"}
@@ -211,7 +211,7 @@ SOURCES = ("failing", "drops", "budget", "twice", "template", "killed", "several
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
-    """The folder of the run, without its sources; all that it printed; the SHA-256 of each source file."""
+    """The folder of the run, without its sources; all that it printed; the digests of source files, notes and ids."""
     folder = tmp_path_factory.mktemp("hospital")
     (folder / "spec.json").write_text(json.dumps(specification(folder), default=str))
     site = folder / "site"
@@ -234,7 +234,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
     sources = [path for source in SOURCES for path in (folder / source).iterdir()]
     # an empty list of patients has the digest of any empty list
     contents = [content for path in sources if (content := path.read_bytes()) != b"[]"]
-    digests = {hashlib.sha256(content).hexdigest() for content in contents}
+    digests = PlainDigests([*contents, *texts_of(contents)])
     for source in (*SOURCES, "site"):
         shutil.rmtree(folder / source)
     (folder / "spec.json").unlink()
@@ -254,6 +254,13 @@ def cells(database: Path) -> Iterator[tuple[str, bytes]]:
                         yield table, zlib.decompress(raw)
                     except zlib.error:
                         continue
+
+
+def texts_of(contents: Sequence[bytes]) -> Iterator[bytes]:
+    """Each text in a record: of notes, and of what identifies a patient."""
+    for content in contents:
+        with contextlib.suppress(ValueError):
+            yield from (text.encode() for text in descriptions(json.loads(content)) if CANARY in text)
 
 
 @pytest.mark.slow
@@ -325,14 +332,14 @@ def test_what_it_left_is_its_owners_alone(left: Left) -> None:
 
 
 @pytest.mark.slow
-def test_no_digest_tells_that_a_file_is_among_the_sources(left: Left) -> None:
-    digests = [digest.encode() for digest in left[2]]
-    assert len(digests) > 20
+def test_no_digest_tells_that_a_file_a_note_or_a_patient_is_among_the_sources(left: Left) -> None:
+    digests = left[2]
+    assert len(digests.contents) > 40
+    assert digests.found(left[1].encode()) is None
     for path in left[0].rglob("*"):
-        content = path.read_bytes() if path.is_file() else b""
-        assert not any(digest in content for digest in digests), path
+        assert not path.is_file() or digests.found(path.read_bytes()) is None, path
     for database in left[0].rglob("*.db"):
-        assert not any(digest in value for _, value in cells(database) for digest in digests), database
+        assert digests.found(b"\n".join(value for _, value in cells(database))) is None, database
 
 
 @pytest.mark.slow
