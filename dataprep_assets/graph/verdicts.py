@@ -196,7 +196,7 @@ def remember(
         for proof in proofs
     }
     value = {"content": receipt.content, "receipt": _identity(receipt), "findings": kept}
-    write_atomically(path, canonical_json(value))
+    write_atomically(path, canonical_json(value), durably=False)
 
 
 def _identity(receipt: Receipt) -> str:

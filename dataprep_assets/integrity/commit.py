@@ -15,7 +15,9 @@ import fcntl
 import os
 import shutil
 from collections.abc import Container, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from glob import escape
 from pathlib import Path
 
@@ -29,22 +31,39 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 # Seconds. Writing a small file takes milliseconds; a draft of this age no longer has a writer.
 _DRAFT_SECONDS = 600.0
+_SYNCED_AT_ONCE = 8
 
 
 def fsync_tree(path: Path) -> None:
-    """Make every regular file and directory below `path` durable, children first."""
-    for folder, _, names in os.walk(path, topdown=False):
-        for name in names:
-            handle = os.open(Path(folder, name), os.O_RDONLY | os.O_NOFOLLOW)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        fsync_directory(Path(folder))
+    """Make every regular file and directory below `path` durable.
+
+    They are asked for at once: a journal commits together what waits for it together, one after another each waits
+    for a commit of its own.
+    """
+    every = [Path(folder, name) for folder, _, names in os.walk(path) for name in ("", *names)]
+    for _ in _threads(os.getpid()).map(_fsync, every):
+        pass
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+@lru_cache(maxsize=1)
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Those of this process, which wait for the disk: a fork has none of its parent's."""
+    return ThreadPoolExecutor(_SYNCED_AT_ONCE)
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
     """Replace a small file by one rename; its old content stays until the new one is durable.
+
+    Unless `durably`, a crash of the machine may leave the new file empty or cut short; nothing then waits for the disk.
+    That is for files which their readers check and can do without. A killed process harms the file in neither case.
 
     Drafts that killed writers of this file left behind are removed by age: a process number says nothing about a writer
     on another machine.
@@ -54,12 +73,14 @@ def write_atomically(path: Path, data: bytes) -> None:
         with open(temporary, "wb", opener=own_file) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durably:
+                os.fsync(file.fileno())
             _discard_old_drafts(path, os.fstat(file.fileno()).st_mtime)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    fsync_directory(path.parent)
+    if durably:
+        fsync_directory(path.parent)
 
 
 def _discard_old_drafts(path: Path, now: float) -> None:

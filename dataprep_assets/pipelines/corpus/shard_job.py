@@ -1,6 +1,7 @@
 """Distributes the work on a shard of token bins over workers.
 
-`ShardJob` distributes a shard's files over the workers of one machine, which share its staging directory.
+`ShardJob` distributes a shard's files over the workers of one machine, which share its staging directory. A shard of
+one file or of few bytes is one task (`WholeShardJob`): tasks that wait for each other would cost more than its work.
 `ensure_shard` does a whole shard in one task, for workers that share no disk with the run. The bytes and the receipts
 are the same.
 """
@@ -11,14 +12,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, together
-from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.jobs import DirectoryJob, Outcome, TaskJob
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into, finished_part, seal
 from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, Fetch, fetch_missing
 
-__all__ = ["ShardJob", "ensure_shard"]
+__all__ = ["SMALL_SHARD_BYTES", "ShardJob", "WholeShardJob", "ensure_shard", "shard_job"]
+
+SMALL_SHARD_BYTES = 16 << 10
+"""Encoded in less time than it takes to hand a second task to a worker: 2 ms of a core."""
 
 _OF_ONE_FILE = (CorruptSourceError, BadRecordError)
 """Errors that concern one file of a shard, and not the others."""
@@ -125,8 +129,23 @@ class ShardJob:
         return Task(TaskId(self.partition, "seal"), seal, (self._shard, self._staged, self._parts))
 
 
+class WholeShardJob(TaskJob):
+    """The work of a shard in one task; the worker that does it holds the shard's lock."""
+
+    def __init__(self, shard: TokenShard, verification: Verification) -> None:
+        super().__init__(shard, _whole_shard, verification)
+        self.directory = shard.directory
+
+
+def shard_job(shard: TokenShard, verification: Verification, locks: ExitStack) -> DirectoryJob:
+    """The work of a shard for workers of this machine, by its planned files; arguments as for `ShardJob`."""
+    if len(shard.files) == 1 or shard.source_bytes <= SMALL_SHARD_BYTES:
+        return WholeShardJob(shard, verification)
+    return ShardJob(shard, verification, locks)
+
+
 def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
-    """A worker's task: a whole shard, on whichever machine it runs.
+    """A worker's task: a whole shard, on whichever machine it runs; then what killed runs left beside it is removed.
 
     Two runs that need the same shard on one machine or one shared disk wait for each other and make it once; on two
     machines with a bucket both may make it, identically, and the receipt is written once.
@@ -139,8 +158,14 @@ def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
     Returns:
         The receipt, and whether the shard was reused.
     """
-    if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+    receipt, reused = _whole_shard(shard, verification, fetch)
+    if reused:
         sweep([shard.directory])
+    return receipt, reused
+
+
+def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None = None) -> tuple[Receipt, bool]:
+    if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
         return receipt, True
     fetch_missing(shard.files, fetch)
     with staging(shard.directory, shard.staging_key) as staged:

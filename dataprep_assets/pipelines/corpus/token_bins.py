@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
 from dataprep_assets.pipelines.corpus.retractions import retracted_here
-from dataprep_assets.pipelines.corpus.shard_job import ShardJob, ensure_shard
+from dataprep_assets.pipelines.corpus.shard_job import ensure_shard, shard_job
 from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
@@ -185,7 +185,7 @@ def build_token_bins(
         return
     # the locks of shards are released when no worker writes below them any more
     with ExitStack() as locks:
-        jobs = [ShardJob(shard, verification, locks) for shard in shards]
+        jobs = [shard_job(shard, verification, locks) for shard in shards]
         yield from run_and_sweep(jobs, workers=workers, progress=progress)
 
 

@@ -1,19 +1,25 @@
 """Two runs that want the same shards at the same time make each of them once, and never write into one place."""
 
 import fcntl
+import random
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 
 import pytest
 
-from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.jobs import Outcome, run_jobs
+from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.execution.tasks import Task
+from dataprep_assets.pipelines.corpus.shard_job import SMALL_SHARD_BYTES, ShardJob, WholeShardJob, shard_job
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
-from dataprep_assets_tests.pipelines.corpus.pipeline import debris
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import shard_work, source, stream_plan, write_lines
 
 SHARDS = 8
@@ -21,17 +27,27 @@ SHARDS = 8
 
 def shard(folder: Path, number: int, files: Sequence[Sequence[str | bytes]]) -> TokenShard:
     """A shard of files of lines."""
+    folder.mkdir(exist_ok=True)
     paths = [write_lines(folder / f"{number}-{i}.jsonl.zst", lines) for i, lines in enumerate(files)]
     work = shard_work(folder / "out", stream_plan(), [source(path, i) for i, path in enumerate(paths)])
     return replace(work, artifact=replace(work.artifact, partition=f"train-{number:05d}"))
 
 
+def documents(number: int) -> list[str]:
+    """Documents of a file of more than half of what is a small shard's, compressed as it is."""
+    chance = random.Random(number)
+    return [f"document {chance.randrange(10**9)}" for _ in range(3_000)]
+
+
 def works_below(folder: Path) -> list[TokenShard]:
-    return [shard(folder, n, [[f"document {i} of {n}" for i in range(200)]]) for n in range(SHARDS)]
+    """Shards by turns of one file, which are one task, and of two."""
+    return [shard(folder, n, [documents(n)] * (1 + n % 2)) for n in range(SHARDS)]
 
 
 def test_two_runs_at_once_make_every_shard_once(tmp_path: Path) -> None:
     works = works_below(tmp_path)
+    with ExitStack() as locks:
+        assert [type(shard_job(work, "full", locks)) for work in works] == [WholeShardJob, ShardJob] * (SHARDS // 2)
     start = Barrier(2)
 
     def run(_: int) -> list[Outcome]:
@@ -45,6 +61,35 @@ def test_two_runs_at_once_make_every_shard_once(tmp_path: Path) -> None:
     assert made == {work.partition: 1 for work in works}
     assert Counter(result.partition for result in results) == {work.partition: 2 for work in works}
     assert debris(tmp_path / "out") == []
+
+
+def test_a_shard_of_few_bytes_is_one_task_with_the_bytes_and_receipt_of_many(tmp_path: Path) -> None:
+    files = [[f"document {i} of {n}" for i in range(9)] for n in range(4)]
+    whole, spread = shard(tmp_path / "whole", 0, files), shard(tmp_path / "spread", 0, files)
+    assert len(whole.files) == 4
+    ends: dict[str, list[str]] = {}
+    for work, kind in ((whole, shard_job), (spread, ShardJob)):
+        with ExitStack() as locks, Watched(2) as pool:
+            (outcome,) = run_jobs(pool, [kind(work, "full", locks)], Progress())
+            assert outcome.receipt is not None
+            ends[kind.__name__] = sorted(pool.submitted)
+    assert ends["shard_job"] == ["train-00000"]
+    steps = ["encode 0", "encode 1", "encode 2", "encode 3", "seal", "verify"]
+    assert ends["ShardJob"] == [f"train-00000 ({step})" for step in steps]
+    assert data_files(tmp_path / "whole" / "out") == data_files(tmp_path / "spread" / "out")
+    assert receipts(tmp_path / "whole" / "out") == receipts(tmp_path / "spread" / "out")
+
+
+class Watched(WorkerPool):
+    """A pool that keeps the names of its tasks."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count, ONE_THREAD)
+        self.submitted: list[str] = []
+
+    def submit(self, task: Task, *, first: bool = False) -> None:
+        self.submitted.append(str(task.id))
+        super().submit(task, first=first)
 
 
 def is_locked(work: TokenShard) -> bool:
@@ -62,8 +107,9 @@ def is_locked(work: TokenShard) -> bool:
 def test_a_failed_shard_is_free_for_others_when_none_of_its_files_is_written_any_more(
     tmp_path: Path, workers: int
 ) -> None:
-    files = [[b"{"], *[[f"document {i} of {n}" for i in range(2000)] for n in range(3)]]
-    bad, good = shard(tmp_path, 0, files), shard(tmp_path, 1, [["a document"]])
+    files = [[b"{"], *map(documents, range(3))]
+    bad, good = shard(tmp_path, 0, files), shard(tmp_path, 1, [documents(3), documents(4)])
+    assert bad.source_bytes > SMALL_SHARD_BYTES, "its files are tasks of their own"
     held: dict[str, bool] = {}
     for result in build_token_bins([bad, good], workers=workers):
         assert (result.error is not None) == (result.partition == bad.partition)
