@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dataprep_assets_tests.forked import run
 
-_DG = "from dagster_dg_cli.cli import main; main()"
+DG = "from dagster_dg_cli.cli import main; main()"
 """What the script `dg` is."""
 
 
@@ -23,4 +23,4 @@ def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
     }
     environment.pop("DAGSTER_HOME")
-    return run(["-c", _DG, *arguments], cwd=folder, env=environment, timeout=600)
+    return run(["-c", DG, *arguments], cwd=folder, env=environment, timeout=600)

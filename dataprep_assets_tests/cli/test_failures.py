@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import zstandard
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep
 
 pytestmark = pytest.mark.slow
@@ -92,19 +92,19 @@ def test_a_full_disk_is_named_with_what_is_needed_and_what_is_free(project: Path
 
 def test_an_interruption_ends_a_run_and_its_workers_and_the_next_completes(project: Path, tmp_path: Path) -> None:
     variables = {"DAGSTER_HOME": str(project / "home"), "DATAPREP_ROOT": str(tmp_path / "artifacts")}
-    command = [sys.executable, "-m", "dataprep_assets.cli", "--project", str(project), "run", "sample_corpus"]
-    running = subprocess.Popen(
-        command, env={**os.environ, **variables}, cwd=PROJECT_ROOT, stdout=-1, stderr=-1, text=True
-    )
+    command = ["-m", "dataprep_assets.cli", "--project", project, "run", "sample_corpus"]
+    with open(tmp_path / "told", "wb") as told:
+        running = forked.start(command, env={**os.environ, **variables}, cwd=PROJECT_ROOT, stderr=told.fileno())
     manifest = tmp_path / "artifacts" / "sample_corpus" / "manifest" / "receipt.json"
     limit = time.monotonic() + 120
     while not (manifest.exists() and children(running.pid)) and time.monotonic() < limit:
         time.sleep(0.05)
     workers = children(running.pid)
     running.send_signal(signal.SIGINT)  # once: Dagster forgets an interruption that falls between two of its steps
-    _, told = running.communicate(timeout=120)
-    assert running.returncode == 130
-    assert told.strip() == "dataprep: interrupted; what was finished is kept, run the same command again"
+    assert running.wait(120) == 130
+    assert (
+        tmp_path / "told"
+    ).read_text().strip() == "dataprep: interrupted; what was finished is kept, run the same command again"
     assert workers
     assert [pid for pid in workers if Path(f"/proc/{pid}").exists()] == []
     assert run(project, DATAPREP_ROOT=str(tmp_path / "artifacts")).returncode == 0

@@ -178,6 +178,7 @@ def _wait_until_it_answers(url: str, processes: list[subprocess.Popen[bytes]], f
 
 def _build_rings(folder: Path, ports: dict[str, int]) -> None:
     """One device, one replica, for each of the three kinds; in a process of its own, because Swift loads eventlet."""
+    program = ["from swift.common.ring import RingBuilder"]
     for role in _ROLES[:3]:
         device = {
             "region": 1,
@@ -187,11 +188,10 @@ def _build_rings(folder: Path, ports: dict[str, int]) -> None:
             "device": "disk",
             "weight": 1.0,
         }
-        program = (
-            "from swift.common.ring import RingBuilder\n"
-            "builder = RingBuilder(2, 1, 1)\n"
-            f"builder.add_dev({device!r})\n"
-            "builder.rebalance(seed='0')\n"
-            f"builder.get_ring().save({str(folder / f'{role}.ring.gz')!r})\n"
-        )
-        subprocess.run([sys.executable, "-c", program], check=True)
+        program += [
+            "builder = RingBuilder(2, 1, 1)",
+            f"builder.add_dev({device!r})",
+            "builder.rebalance(seed='0')",
+            f"builder.get_ring().save({str(folder / f'{role}.ring.gz')!r})",
+        ]
+    subprocess.run([sys.executable, "-c", "\n".join(program)], check=True)

@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.orchestration.partitions import register_in_order
+from dataprep_assets_tests.session.migrations import read_migrations_once
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,7 @@ KEYS = [f"train_{i}" for i in range(40)]
 
 
 def register(folder: str) -> None:
+    read_migrations_once()
     with dg.DagsterInstance.local_temp(folder) as instance:
         register_in_order(instance, "shards", KEYS)
 
@@ -51,6 +53,8 @@ def register(folder: str) -> None:
 def test_several_runs_that_register_the_same_at_once_all_end_well(tmp_path: Path) -> None:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         instance.add_dynamic_partitions("shards", ["val_0", *KEYS[:3]])
-        with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as pool:
+        processes = multiprocessing.get_context("forkserver")
+        processes.set_forkserver_preload([__name__])
+        with ProcessPoolExecutor(4, processes) as pool:
             list(pool.map(register, [str(tmp_path)] * 12))
         assert list(instance.get_dynamic_partitions("shards")) == KEYS

@@ -3,10 +3,7 @@
 import io
 import json
 import os
-import pty
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,19 +16,20 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.orchestration import progress
 from dataprep_assets.orchestration.progress import LogSink, ObservationSink
 from dataprep_assets.orchestration.terminal import TerminalSink, watched, watching
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.orchestration.notice_board import notice_board
 
 REPOSITORY = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "dataprep_assets_tests.orchestration.watched_run"]
+COMMAND = ["-m", "dataprep_assets_tests.orchestration.watched_run"]
 OF_DAGSTER = ["LogSink", "ObservationSink"]
 
 
 def on_a_terminal(*arguments: str, **variables: str) -> tuple[str, dict[str, Any]]:
     """What a person sees who runs `watched_run` on a terminal of its own, and what it printed at its end."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(REPOSITORY)
-        os.execve(sys.executable, [*COMMAND, *arguments], {**os.environ, "TERM": "xterm", **variables})
+    terminal, its_end = os.openpty()
+    environment = {**os.environ, "TERM": "xterm", **variables}
+    started = forked.start([*COMMAND, *arguments], env=environment, cwd=REPOSITORY, stdout=its_end, stderr=its_end)
+    os.close(its_end)
     seen = b""
     try:
         while data := os.read(terminal, 65_536):
@@ -40,7 +38,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> tuple[str, dict[str, Any
         pass
     finally:
         os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, seen
+    assert started.wait() == 0, seen
     text = seen.decode()
     return text, json.loads(text[text.rindex('{"sinks"') :].strip())
 
@@ -88,23 +86,27 @@ def test_a_step_that_nobody_watches_draws_nothing() -> None:
 
 
 def test_a_pipe_gets_a_line_now_and_then_and_no_escape_code() -> None:
-    done = subprocess.run(
-        [*COMMAND, "yes"],
-        cwd=REPOSITORY,
-        env={**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    told = json.loads(done.stdout.splitlines()[-1])
+    pipes = [os.pipe(), os.pipe()]
+    environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"}
+    writers = [writer for _, writer in pipes]
+    started = forked.start([*COMMAND, "yes"], env=environment, cwd=REPOSITORY, stdout=writers[0], stderr=writers[1])
+    for writer in writers:
+        os.close(writer)
+    texts = []
+    for reader, _ in pipes:  # each holds far more than is written
+        with open(reader) as stream:
+            texts.append(stream.read())
+    stdout, stderr = texts
+    assert started.wait() == 0, stderr
+    told = json.loads(stdout.splitlines()[-1])
     assert told["sinks"][0][-1] == "LineSink"
-    lines = done.stderr.splitlines()
+    lines = stderr.splitlines()
     assert 2 <= len(lines) <= 4, "every 0.2 s of half a second, and the last"
     for line in lines:
         assert re.fullmatch(
             r"    corpus/token_bins: \d+\.\d%  \d\.\d of 1\.0 MB  \d\.\d MB/s  ETA [\d.,]+ (s|min)", line
         )
-    assert "\x1b" not in done.stdout + done.stderr
+    assert "\x1b" not in stdout + stderr
     first, *_ = told["observed"]
     assert first.keys() == {"progress", "done", "rate", "time_left"}
     assert re.fullmatch(r"\d\.\d of 1\.0 MB", first["done"])

@@ -1,6 +1,8 @@
 """The YAML that users write: what loads, and what a mistake is told."""
 
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from dataprep_assets.orchestration.component import declared
 from dataprep_assets.orchestration.timeline import LOCATION
 from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.dg_command import dg
 from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts
@@ -145,7 +148,7 @@ def test_dg_names_the_line_of_a_wrong_key(cloned: Path) -> None:
 def test_dg_launch_materializes_a_declared_corpus(cloned: Path) -> None:
     home = cloned / "home"
     home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    shutil.copy(TEMPLATE / "dagster.yaml", home)
     (cloned / ".env").write_text(f"DAGSTER_HOME={home}\n")
     for assets, partition in (
         ('key:"sample_corpus/manifest" or key:"sample_corpus/engine_certificate"', None),
@@ -161,7 +164,7 @@ def test_dg_launch_materializes_a_declared_corpus(cloned: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.shared
 def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_passes_every_check(
-    cloned: Path, shared: Path
+    cloned: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import dagster as dagster_api
     import numpy as np
@@ -169,8 +172,6 @@ def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_
     from tokenizers import Tokenizer
 
     home = cloned / "home"
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     folder = cloned / "dataprep_assets" / "defs" / "real_text"
     folder.mkdir()
     declaration = sample_attributes(
@@ -179,6 +180,7 @@ def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_
         splits={"train": ["train/chunk10/**"], "val": ["validation/**"], "test": ["test/**"]},
         tokenizer={"path": str(shared / "tokenizers" / "qwen3"), "name": "qwen3"},
         shards={"count": 1},
+        workers=1,  # each loads the tokenizer, which takes longer than so little text
     )
     text = yaml.safe_dump({"type": "dataprep_assets.components.TokenizedCorpus", "attributes": declaration})
     (folder / "defs.yaml").write_text(text)
@@ -191,7 +193,8 @@ def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_
     forked.run(["-m", "dataprep_assets.cli", "run", "real_text"], cwd=cloned, env=environment, check=True)
     specs = corpus_specs(declared(CorpusDeclaration, declaration, folder / "defs.yaml"))
     keys = [key for spec in specs if spec.proofs is not None for key in checks_of(spec).check_keys]
-    with dagster_api.DagsterInstance.from_config(str(home)) as instance:
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with dagster_api.DagsterInstance.get() as instance:
         records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
     passed = [k for k, record in records.items() if record.status == AssetCheckExecutionRecordStatus.SUCCEEDED]
     assert set(passed) == set(keys)
@@ -205,3 +208,12 @@ def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_
             expected += [*encoding.ids, 151643]
         written = np.fromfile(cloned / "artifacts" / "real_text" / "nanogpt_bins" / f"{split}.bin", "<u4")
         assert np.array_equal(written, expected)
+    meta = json.loads((cloned / "artifacts" / "real_text" / "nanogpt_bins" / "meta.json").read_bytes())
+    assert meta | {"tokenizer_sha256": ""} == {
+        "tokenizer": "qwen3",
+        "vocab_size": 151669,
+        "eos_token_id": 151643,
+        "eos_token": "<|endoftext|>",
+        "dtype": "uint32",  # `dtype: auto`: ids do not fit uint16
+        "tokenizer_sha256": "",
+    }

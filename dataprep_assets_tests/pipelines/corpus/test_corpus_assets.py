@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import zstandard
 from tokenizers import Tokenizer
@@ -228,35 +227,6 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
 def skippable(size: int) -> bytes:
     """A zstd skippable frame of exactly `size` bytes, where that is possible; else nothing."""
     return b"" if size < 8 else b"\x50\x2a\x4d\x18" + (size - 8).to_bytes(4, "little") + bytes(size - 8)
-
-
-def test_dtype_auto_is_uint32_when_ids_do_not_fit_uint16(shared: Path, tmp_path: Path) -> None:
-    attributes = sample_attributes(
-        source={"kind": "local", "path": str(shared / "data" / "corpus")},
-        splits={"val": ["validation/**"]},
-        shards={},
-        views=["nanogpt"],
-        tokenizer={"path": str(shared / "tokenizers" / "qwen3"), "name": "qwen3"},
-    )
-    with project(attributes, tmp_path) as made:
-        made.run_all()
-        meta = json.loads((made.directory("nanogpt_bins") / "meta.json").read_bytes())
-        assert meta | {"tokenizer_sha256": ""} == {
-            "tokenizer": "qwen3",
-            "vocab_size": 151669,
-            "eos_token_id": 151643,
-            "eos_token": "<|endoftext|>",
-            "dtype": "uint32",
-            "tokenizer_sha256": "",
-        }
-        reference = Tokenizer.from_file(str(shared / "tokenizers" / "qwen3" / "tokenizer.json"))
-        reference.encode_special_tokens = True
-        expected: list[int] = []
-        for encoding in reference.encode_batch(
-            source_texts(shared / "data" / "corpus" / "validation"), add_special_tokens=False
-        ):
-            expected += [*encoding.ids, 151643]
-        assert np.array_equal(np.fromfile(made.directory("nanogpt_bins") / "val.bin", "<u4"), expected)
 
 
 def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: Project) -> None:

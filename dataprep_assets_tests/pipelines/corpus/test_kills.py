@@ -173,9 +173,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 
 def one_of_each_kind(points: Iterable[Point]) -> list[Point]:
-    """The middle point of every kind: not always the first shard's."""
+    """The middle point of every kind: not always the first shard's.
+
+    None of an fsync: it changes nothing that a killed process leaves, so that this is what the next point finds.
+    """
     by_kind: dict[tuple[str, str, str], list[Point]] = {}
     for point in points:
+        if point.what == "fsync":
+            continue
         by_kind.setdefault(point.kind, []).append(point)
     return [members[len(members) // 2] for members in by_kind.values()]
 
@@ -235,7 +240,7 @@ def test_a_parent_killed_before_the_token_bins_leaves_a_run_that_ends_the_same(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     points = one_of_each_kind(p for p in undisturbed.points if p.role == "parent" and is_preparation(p))
-    assert len(points) > 8
+    assert len(points) > 6
     assert defects_of(undisturbed, tmp_path, points, None) == []
 
 

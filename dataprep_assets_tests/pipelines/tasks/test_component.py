@@ -23,7 +23,9 @@ from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS
+from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets_tests import forked
+from dataprep_assets_tests.dg_command import DG
 from dataprep_assets_tests.pipelines.tasks.migrations import evaluations, failed, migration
 from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, project, put
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT, jsonl
@@ -210,18 +212,14 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
         "COLUMNS": "200",
     }
-    if arguments[0] != "dg":
-        return forked.run(["-m", "dataprep_assets.cli", *arguments[1:]], cwd=folder, env=environment)
-    program = str(Path(sys.executable).parent / "dg")
-    return subprocess.run(
-        [program, *arguments[1:]], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    program = ["-c", DG] if arguments[0] == "dg" else ["-m", "dataprep_assets.cli"]
+    return forked.run([*program, *arguments[1:]], cwd=folder, env=environment, timeout=300)
 
 
 @pytest.mark.slow
 def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -> None:
     (cloned / "home").mkdir()
-    (cloned / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    shutil.copy(TEMPLATE / "dagster.yaml", cloned / "home")
     made = command(cloned, "dg", "scaffold", "defs", "dataprep_assets.components.TaskMigration", "my_tasks")
     assert made.returncode == 0, made.stdout + made.stderr
     path = cloned / "dataprep_assets" / "defs" / "my_tasks" / "defs.yaml"
