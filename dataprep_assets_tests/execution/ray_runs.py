@@ -103,23 +103,39 @@ class Node:
         self.process.wait()
 
 
+class RayCluster:
+    """A head and a second node, of a CPU each; `variables` are those of a run that is on neither."""
+
+    def __init__(self, folder: Path, sessions: str) -> None:
+        self._folder, self._gcs, client = folder, *free_ports(2)
+        self.variables = {**CLUSTER_TOKEN, "RAY_ADDRESS": f"ray://127.0.0.1:{client}"}
+        ports = [f"--port={self._gcs}", f"--ray-client-server-port={client}", "--include-dashboard=false"]
+        self.head = Node(folder / "head.log", "--head", f"--temp-dir={sessions}", *ports)
+        wait_until(lambda: answers(self._gcs) and answers(client), 120)
+        self.second = self.new_node()
+
+    def new_node(self) -> Node:
+        """Start a further node and wait for it."""
+        node = Node(self._folder / "node.log", f"--address=127.0.0.1:{self._gcs}")
+        wait_until(lambda: any("raylet" in title for _, title in descendants(node.process.pid)), 120)
+        return node
+
+    def stop(self) -> None:
+        """End both."""
+        self.second.lose()
+        self.head.lose()
+
+
 @contextmanager
-def two_nodes(folder: Path) -> Iterator[tuple[dict[str, str], Node]]:
-    """A cluster of two nodes with a CPU each: the variables of a run that is on neither, and the second node."""
-    gcs, client = free_ports(2)
-    nodes = []
+def ray_cluster(folder: Path) -> Iterator[RayCluster]:
+    """A cluster whose logs lie in a folder; it ends with the block."""
     # a socket's path has 107 bytes at most
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as sessions:
+        cluster = RayCluster(folder, sessions)
         try:
-            ports = [f"--port={gcs}", f"--ray-client-server-port={client}", "--include-dashboard=false"]
-            nodes.append(Node(folder / "head.log", "--head", f"--temp-dir={sessions}", *ports))
-            wait_until(lambda: answers(gcs) and answers(client), 120)
-            nodes.append(Node(folder / "node.log", f"--address=127.0.0.1:{gcs}"))
-            wait_until(lambda: any("raylet" in title for _, title in descendants(nodes[1].process.pid)), 120)
-            yield {**CLUSTER_TOKEN, "RAY_ADDRESS": f"ray://127.0.0.1:{client}"}, nodes[1]
+            yield cluster
         finally:
-            for node in reversed(nodes):
-                node.lose()
+            cluster.stop()
 
 
 def answers(port: int) -> bool:

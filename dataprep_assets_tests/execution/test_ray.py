@@ -29,8 +29,8 @@ from dataprep_assets_tests.execution.ray_runs import (
     Run,
     descendants,
     outcomes,
+    ray_cluster,
     token_bins,
-    two_nodes,
 )
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, run_pipeline
 from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines
@@ -122,11 +122,12 @@ def test_a_lost_node_is_made_up_for_by_the_other_and_runs_that_connect_at_once_a
 ) -> None:
     """Over Ray's client protocol, whose server gives up a connection that starts slowly on a busy machine."""
     folders = [tmp_path / name for name in ("one", "two")]
-    with two_nodes(tmp_path) as (variables, node):
+    with ray_cluster(tmp_path) as cluster:
         for folder in folders:
             folder.mkdir()
-        runs = [Run(corpus, folder, "ray", **variables) for folder in folders]
+        runs = [Run(corpus, folder, "ray", **cluster.variables) for folder in folders]
         wait_until(lambda: any(run.committed() for run in runs), GUARD_SECONDS, every=0.05)
+        node = cluster.second
         assert any("ray::train-" in title for _, title in descendants(node.process.pid))
         node.lose()
         ends = [run.finish() for run in runs]
