@@ -25,7 +25,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 # hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast torch ui bench check lint docs docs-reference clean
+.PHONY: demo test test-fast torch ui bench check lint types style definitions docs docs-reference clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
@@ -43,13 +43,19 @@ WING ?= corpus
 test-fast: $(VENV)/.installed-tests lint
 	$(PYTEST) -m "not slow" dataprep_assets_tests/pipelines/$(WING) dataprep_assets_tests/session/test_imports.py
 
-lint: $(VENV)/.installed-tests
+# mypy alone takes as long as the others together, on one core; what each says stays together
+lint check: $(VENV)/.installed-tests
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types style $(if $(filter check,$@),definitions)
+
+types:
+	$(BIN)/mypy
+
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint
+definitions:
 	$(BIN)/dg check yaml
 	$(BIN)/dg check defs
 

@@ -1,4 +1,4 @@
-"""Fixtures for every test: where the shared data lies, and the S3 servers that tests share."""
+"""Fixtures for every test: where the shared data lies, the S3 servers that all tests share, and places on them."""
 
 import os
 import signal
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.places import Places, places
 from dataprep_assets_tests.fakes.swift_server import SwiftServer, swift_server
 from dataprep_assets_tests.session.migrations import read_migrations_once
 
@@ -62,3 +63,15 @@ def moto() -> Iterator[str]:
     """The URL of a running moto server, for what Swift lacks."""
     with moto_server() as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    """A folder, S3 servers and a fake Google Cloud Storage, in which places are made. S3 servers are started once."""
+
+    def s3(kind: str) -> str:
+        server: str | SwiftServer = request.getfixturevalue(kind)
+        return server.url if isinstance(server, SwiftServer) else server
+
+    with places(tmp_path_factory.mktemp("servers"), s3) as found:
+        yield found

@@ -1,5 +1,6 @@
 """A Dagster project over a corpus, as a user has it: declarations in, runs on a real instance, results out."""
 
+import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, checks_of, findings
 from dataprep_assets.orchestration.component import DatasetComponent, declared
+from dataprep_assets.orchestration.sqlite_storage import SqliteStorage
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
@@ -42,8 +44,8 @@ def sample_attributes(**changes: Any) -> dict[str, Any]:
 
 def cloned_project(target: Path) -> Path:
     """A copy of this project, whose `defs/` a test may write to."""
-    # not what other tests are writing at this moment
-    ignored = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__")
+    # not what other tests are writing at this moment, nor what was built or fetched, which may be large
+    ignored = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build")
     return Path(shutil.copytree(PROJECT_ROOT, target, ignore=ignored))
 
 
@@ -177,16 +179,17 @@ def differing_versions(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> d
 
 @contextmanager
 def new_instance(home: Path | None = None) -> Iterator[dg.DagsterInstance]:
-    """An instance in memory, or on disk in `home`, where a test looks at what it left.
+    """An instance in memory, or on disk in `home`, in the storage that `dataprep init` names, where a test looks at it.
 
-    On disk Dagster opens a new SQLite engine for every event, which is half of the time of a test of tiny data.
+    Dagster's own opens a new SQLite engine for every event, which is half of the time of a test of tiny data.
     """
     if home is None:
         with dg.DagsterInstance.ephemeral() as instance:
             yield instance
         return
     home.mkdir(parents=True, exist_ok=True)
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    kept = {"module": SqliteStorage.__module__, "class": SqliteStorage.__name__, "config": {"base_dir": str(home)}}
+    (home / "dagster.yaml").write_text(json.dumps({"storage": {"custom": kept}, "telemetry": {"enabled": False}}))
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield instance
 

@@ -9,7 +9,6 @@ import pytest
 from dataprep_assets.cli import main
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
-from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 
 pytestmark = pytest.mark.slow
@@ -197,14 +196,13 @@ def test_a_reader_tries_a_place_and_writes_nothing(
     assert [path.name for path in there.iterdir()] == ["release.json"]
 
 
-def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(moto: str, tmp_path: Path) -> None:
     secrets = {
         "R2_DATASET_READ_ACCESS_KEY_ID": "CANARYKEYID0123456789",
         "R2_DATASET_READ_SECRET_ACCESS_KEY": "canary-secret-value-0123456789",
     }
     pytest.importorskip("dagster_aws")
-    with moto_server() as url:
-        done = dataprep(tmp_path, "preflight", "s3://no-such-bucket/x", **secrets, DATAPREP_ENDPOINT_URL=url)
+    done = dataprep(tmp_path, "preflight", "s3://no-such-bucket/x", **secrets, DATAPREP_ENDPOINT_URL=moto)
     assert done.returncode == 1
     assert "FAILED  credentials and list" in done.stdout
     assert "there is no bucket no-such-bucket" in done.stdout
@@ -216,30 +214,27 @@ def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(tmp_path:
     assert "R2_DATASET_READ_SECRET_ACCESS_KEY: not set" in half.stderr
 
 
-def test_a_dataset_is_copied_to_a_bucket_and_verified_there(ran: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_dataset_is_copied_to_a_bucket_and_verified_there(ran: tuple[Path, str], moto: str, tmp_path: Path) -> None:
     keys = {"R2_DATASET_WRITE_ACCESS_KEY_ID": KEY_ID, "R2_DATASET_WRITE_SECRET_ACCESS_KEY": SECRET}
     source = str(ran[0] / "artifacts")
-    with moto_server() as url:
-        bucket = new_bucket(url)
-        reached = keys | {"DATAPREP_ENDPOINT_URL": url, "DATAPREP_CACHE": str(tmp_path / "cache")}
-        there = f"s3://{bucket}/copies"
-        tried = dataprep(
-            tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", "--dry-run", **reached
-        )
-        assert tried.returncode == 0, tried.stderr
-        assert "6 objects, 6 to copy" in tried.stdout
-        assert "copy" in tried.stdout
-        assert "train.bin (not there)" in tried.stdout
-        done = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == "DATASET_BINS_PATH=copies"
-        assert SECRET not in done.stdout
-        again = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
-        assert "6 objects, 0 to copy: 0 bytes" in again.stdout
-        verified = dataprep(tmp_path, "verify", there, **reached)
-        assert verified.returncode == 0, verified.stdout
-        assert "1 artifacts" in verified.stdout
-        assert dataprep(tmp_path, "preflight", there, **reached).returncode == 0
+    bucket = new_bucket(moto)
+    reached = keys | {"DATAPREP_ENDPOINT_URL": moto, "DATAPREP_CACHE": str(tmp_path / "cache")}
+    there = f"s3://{bucket}/copies"
+    tried = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", "--dry-run", **reached)
+    assert tried.returncode == 0, tried.stderr
+    assert "6 objects, 6 to copy" in tried.stdout
+    assert "copy" in tried.stdout
+    assert "train.bin (not there)" in tried.stdout
+    done = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "DATASET_BINS_PATH=copies"
+    assert SECRET not in done.stdout
+    again = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
+    assert "6 objects, 0 to copy: 0 bytes" in again.stdout
+    verified = dataprep(tmp_path, "verify", there, **reached)
+    assert verified.returncode == 0, verified.stdout
+    assert "1 artifacts" in verified.stdout
+    assert dataprep(tmp_path, "preflight", there, **reached).returncode == 0
 
 
 def test_a_missing_variable_of_the_storage_is_named(

@@ -17,7 +17,6 @@ from dataprep_assets.stores.connect import place_of
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
-from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.project import cloned_project
@@ -263,26 +262,29 @@ def test_a_killed_lock_leaves_the_old_one_or_the_new_one(place: tuple[Path, Path
 
 
 def test_a_copy_in_a_bucket_is_proven_and_compared(
-    built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    built: tuple[Path, Path],
+    moto: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     clone, work = built
     lock = str(folder_of(clone) / "dataset.lock")
-    with moto_server() as url:
-        there = f"s3://{new_bucket(url)}/copies"
-        monkeypatch.setenv("R2_DATASET_WRITE_ACCESS_KEY_ID", KEY_ID)
-        monkeypatch.setenv("R2_DATASET_WRITE_SECRET_ACCESS_KEY", SECRET)
-        monkeypatch.setenv("DATAPREP_ENDPOINT_URL", url)
-        monkeypatch.setenv("DATAPREP_CACHE", str(tmp_path / "cache"))
-        assert main(["sync", str(work / "artifacts"), there]) == 0
-        store = place_of(there, os.environ)()
-        store.put("another/thing/receipt.json", b"damaged, and none of our business")
-        capsys.readouterr()
-        assert main(["verify", "--lock", lock, there]) == 0
-        assert main(["diff", lock, there, "--dataset", NAME]) == 0
-        assert main(["diff", lock, f"{there}/{NAME}"]) == 0
-        store.delete(f"{NAME}/token_bins/train-00001/receipt.json")
-        assert main(["verify", "--lock", lock, there]) == 1
-        assert main(["diff", lock, there, "--dataset", NAME]) == 1
+    there = f"s3://{new_bucket(moto)}/copies"
+    monkeypatch.setenv("R2_DATASET_WRITE_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("R2_DATASET_WRITE_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("DATAPREP_ENDPOINT_URL", moto)
+    monkeypatch.setenv("DATAPREP_CACHE", str(tmp_path / "cache"))
+    assert main(["sync", str(work / "artifacts"), there]) == 0
+    store = place_of(there, os.environ)()
+    store.put("another/thing/receipt.json", b"damaged, and none of our business")
+    capsys.readouterr()
+    assert main(["verify", "--lock", lock, there]) == 0
+    assert main(["diff", lock, there, "--dataset", NAME]) == 0
+    assert main(["diff", lock, f"{there}/{NAME}"]) == 0
+    store.delete(f"{NAME}/token_bins/train-00001/receipt.json")
+    assert main(["verify", "--lock", lock, there]) == 1
+    assert main(["diff", lock, there, "--dataset", NAME]) == 1
     out = capsys.readouterr().out
     assert "DIFFERS token_bins/train-00001: missing: in the lock, and not there" in out
     assert "artifacts in a alone: 1\n  token_bins/train-00001" in out

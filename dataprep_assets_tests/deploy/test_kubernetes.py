@@ -31,7 +31,7 @@ from dataprep_assets_tests.deploy.chart import (
     run_job,
 )
 from dataprep_assets_tests.deploy.network import Pod, arrives
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 
 pytest.importorskip("dagster_k8s", reason="the extra `k8s` is not installed")
 validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
@@ -53,12 +53,6 @@ def deployment(request: pytest.FixtureRequest) -> Rendered:
 def job(deployment: Rendered, tmp_path: Path) -> dict[str, Any]:
     """The Job of one of its runs."""
     return run_job(deployment, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("buckets")) as found:
-        yield found
 
 
 def ray() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -409,13 +403,13 @@ def test_the_webserver_is_behind_a_login(deployment: Rendered) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_what_a_run_printed_is_kept_in_the_bucket_and_read_by_the_webserver(
-    place: str, tmp_path: Path, buckets: Places
+    place: str, tmp_path: Path, servers: Places
 ) -> None:
     pytest.importorskip("dagster_gcp" if place == "gke-gcs" else "dagster_aws")
     rendered = render(place)
     logs = yaml.safe_load(rendered.instance)["compute_logs"]
     of_runs = rendered.get("ConfigMap", "dataprep-environment")["data"]
-    found, config = buckets.new("gcs" if place == "gke-gcs" else "moto"), logs["config"]
+    found, config = servers.new("gcs" if place == "gke-gcs" else "moto"), logs["config"]
     assert config["bucket"] == of_runs["DATAPREP_BUCKET"]
     assert config["prefix"] != of_runs["DATAPREP_ROOT"]
     assert config["upload_interval"] <= 60, "without it nothing is seen before the step ends"

@@ -1,7 +1,7 @@
 """What is not as a lock says: known before it is built where that can be, and told with its reason."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.verify import verify, verify_store
 from dataprep_assets.pipelines.blend.component import blend_specs
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
@@ -232,12 +232,6 @@ def test_a_copy_of_another_build_is_not_the_locked_one(corpus: ChangedCorpus, lo
     ((name, reason),) = copy_of(corpus.root, lock).items()
     assert name == "olmo_bins"
     assert "the lock says" in reason
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import zstandard
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline, sample_declaration
@@ -180,12 +180,6 @@ def test_nothing_is_written_while_it_is_told(corpus: ChangedCorpus, tmp_path: Pa
     assert names(corpus) >= {"snapshot/train-00000", "manifest", "snapshot/val-00000"}
     assert data_files(tmp_path) == before
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == stamps
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 @pytest.mark.slow

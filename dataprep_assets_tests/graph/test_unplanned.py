@@ -1,6 +1,5 @@
 """Partitions that a plan no longer has are told, and stay: in a folder and in a bucket."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,19 +8,13 @@ from dataprep_assets.graph.status import stale, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 
 def cut(count: int) -> dict[str, object]:
     """The changes of a sample whose train split is in so many shards."""
     return {"splits": {"train": ["train/**"]}, "shards": {"count": count}, "views": []}
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 def test_shards_that_are_in_no_plan_any_more_are_told_and_left(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from dataprep_assets.stores.connect import Place
 from dataprep_assets.stores.store import Store
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_bucket, new_store
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 
 pytestmark = pytest.mark.slow
 
@@ -120,11 +120,9 @@ def stepping(place: Place, cache: Path, artifact: Artifact, step: Step) -> Itera
         here.close()
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+@pytest.fixture(scope="module", autouse=True)
+def preloaded() -> None:
     PROCESSES.set_forkserver_preload([__name__, "dataprep_assets_tests.fakes.warm_clients", "google.cloud.storage"])
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 @dataclass(frozen=True)

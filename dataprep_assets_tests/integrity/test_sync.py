@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from dataprep_assets.integrity.verify import verify_store
 from dataprep_assets.stores.connect import LocalPlace, Place, server_between
 from dataprep_assets.stores.store import ObjectInfo, Store
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 SHARDS = {
@@ -29,12 +28,6 @@ SHARDS = {
     "tokenized/val_000000.npy": bytes(128 + 4 * 2048),
     "README": b"",
 }
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import build_storage
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.project import Project, project, sample_attributes
 
 pytestmark = pytest.mark.slow
@@ -20,12 +20,6 @@ pytestmark = pytest.mark.slow
 BINS = dg.AssetKey(["corpus", "nanogpt_bins"])
 KEY_ID, SECRET = "CANARYKEYID0123456789", "canary-secret-value-0123456789"
 SHARDS = dg.AssetKey(["corpus", "token_bins_train"])
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 def storage_at(place: Any, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> StorageResource:

@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from dataprep_assets.serving.release import Release
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
-from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.serving.rank import RANGE_BYTES, Plan, place_of
 from dataprep_assets_tests.serving.releases import data_files, debris, leases, make_release, publish, tokens_of
 
@@ -33,19 +31,12 @@ SAMPLES = 1024
 GUARD_SECONDS = 120
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A moto server of this module's own."""
-    with moto_server() as url:
-        yield url
-
-
 @pytest.fixture
-def bucket(server: str, tmp_path: Path) -> tuple[str, Release]:
+def bucket(moto: str, tmp_path: Path) -> tuple[str, Release]:
     """A bucket with a release of three shards."""
-    name = new_bucket(server)
+    name = new_bucket(moto)
     release = make_release(tmp_path / "built", (SAMPLES, SAMPLES - 3, SAMPLES), length=LENGTH)
-    publish(release, tmp_path / "built", place_of(server, name))
+    publish(release, tmp_path / "built", place_of(moto, name))
     return name, release
 
 
@@ -110,7 +101,7 @@ def expected(steps: int, steps_per_shard: int) -> list[list[Any]]:
 
 @pytest.mark.parametrize("keep", [2, "all"])
 def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
-    server: str, bucket: tuple[str, Release], tmp_path: Path, keep: Any
+    moto: str, bucket: tuple[str, Release], tmp_path: Path, keep: Any
 ) -> None:
     """In the original, ranks wait in a barrier for the download, and a killed one loses its place.
 
@@ -120,7 +111,7 @@ def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
     cache = tmp_path / "cache"
     ranks = Ranks(
         tmp_path,
-        {"url": server, "bucket": bucket[0], "cache": str(cache), "steps": steps, "steps_per_shard": 2, "keep": keep},
+        {"url": moto, "bucket": bucket[0], "cache": str(cache), "steps": steps, "steps_per_shard": 2, "keep": keep},
     )
     for rank in range(4):
         ranks.start(rank, "range:9", "range:30", "swap:6" if rank % 2 else "step:9")
@@ -138,10 +129,10 @@ def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
 
 
 def test_when_the_downloader_is_killed_the_next_rank_takes_over_its_finished_ranges(
-    server: str, bucket: tuple[str, Release], tmp_path: Path
+    moto: str, bucket: tuple[str, Release], tmp_path: Path
 ) -> None:
     """docs/formats/shard-window.md#resume: it is unreachable in the original, whose temporary name is a fresh UUID."""
-    with FaultProxy(server) as proxy:
+    with FaultProxy(moto) as proxy:
         url = proxy.url
         plan = {
             "url": url,
@@ -178,8 +169,8 @@ def _ranges(proxy: FaultProxy, name: str) -> Counter[str]:
     return Counter(found)
 
 
-def test_one_process_downloads_for_all(server: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
-    with FaultProxy(server) as proxy:
+def test_one_process_downloads_for_all(moto: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
+    with FaultProxy(moto) as proxy:
         plan = {
             "url": proxy.url,
             "bucket": bucket[0],
@@ -201,13 +192,13 @@ def test_one_process_downloads_for_all(server: str, bucket: tuple[str, Release],
 
 
 def test_a_server_that_fails_during_a_prefetch_is_survived(
-    server: str, bucket: tuple[str, Release], tmp_path: Path
+    moto: str, bucket: tuple[str, Release], tmp_path: Path
 ) -> None:
     """In the original the first exhausted chunk fails the file, and nothing is tried again.
 
     See docs/formats/shard-window.md#retries.
     """
-    with FaultProxy(server) as proxy:
+    with FaultProxy(moto) as proxy:
         place = place_of(proxy.url, bucket[0])
         events: list[WindowEvent] = []
         with ShardWindow(
@@ -225,12 +216,12 @@ def test_a_server_that_fails_during_a_prefetch_is_survived(
             assert any(event.error for event in events)
 
 
-def test_a_refused_request_is_said_as_what_it_is(server: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
+def test_a_refused_request_is_said_as_what_it_is(moto: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
     """In the original a non-404 client error ends as a generic error and `None`.
 
     See docs/formats/shard-window.md#client-errors.
     """
-    with FaultProxy(server) as proxy:
+    with FaultProxy(moto) as proxy:
         events: list[WindowEvent] = []
         with ShardWindow(
             place_of(proxy.url, bucket[0]),
@@ -247,7 +238,7 @@ def test_a_refused_request_is_said_as_what_it_is(server: str, bucket: tuple[str,
 
 
 def test_nothing_is_written_outside_the_cache(
-    server: str, bucket: tuple[str, Release], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moto: str, bucket: tuple[str, Release], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The original downloads to the system's temporary folder, and its move across file systems is cut.
 
@@ -256,7 +247,7 @@ def test_nothing_is_written_outside_the_cache(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
     monkeypatch.chdir(tmp_path / "built")
     before = data_files(tmp_path)
-    with ShardWindow(place_of(server, bucket[0]), tmp_path / "cache", 1) as window:
+    with ShardWindow(place_of(moto, bucket[0]), tmp_path / "cache", 1) as window:
         window.swap(0)
         shard = window.swap(1)
     assert shard.token_path.parent == tmp_path / "cache"
@@ -264,11 +255,11 @@ def test_nothing_is_written_outside_the_cache(
 
 
 def test_a_dead_ranks_hold_is_released_and_its_file_removed(
-    server: str, bucket: tuple[str, Release], tmp_path: Path
+    moto: str, bucket: tuple[str, Release], tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
     plan = {
-        "url": server,
+        "url": moto,
         "bucket": bucket[0],
         "cache": str(cache),
         "steps": 2,
@@ -280,7 +271,7 @@ def test_a_dead_ranks_hold_is_released_and_its_file_removed(
     ranks.processes[0].wait(GUARD_SECONDS)
     assert ranks.processes.pop(0).returncode == -signal.SIGKILL
     assert len(os.listdir(cache / ".window" / "train" / "ranks")) == 1
-    with ShardWindow(place_of(server, bucket[0]), cache, 1, keep=2) as window:
+    with ShardWindow(place_of(moto, bucket[0]), cache, 1, keep=2) as window:
         assert window.swap(1).index == 1
         assert list(leases(window).values()) == [[1, 2]]
     assert debris(cache) == [] or all("train_000002" in name for name in debris(cache))

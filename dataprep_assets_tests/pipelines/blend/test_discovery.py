@@ -13,7 +13,6 @@ from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.discovery import Discovered, discover, discover_splits, matching, open_place
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.hub_server import HubServer
-from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.pipelines.blend.pipeline import texts, write_rows
 
 NOWHERE = SourceAccessDeclaration()
@@ -205,23 +204,24 @@ def _is_fetched(found: Discovered, sources: SourceAccessDeclaration, tree: Path)
         assert sha256_file(access.path(entry)) == sha256_file(original)
 
 
-def test_a_bucket_is_listed_and_fetched(tree: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> None:
+def test_a_bucket_is_listed_and_fetched(
+    moto: str, tree: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any
+) -> None:
     boto3 = pytest.importorskip("boto3")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with moto_server() as url:
-        client = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
-        client.create_bucket(Bucket="data")
-        for path in (p for p in tree.rglob("*") if p.is_file()):
-            client.upload_file(str(path), "data", f"d/{path.relative_to(tree).as_posix()}")
-        sources = SourceAccessDeclaration(
-            object_cache=tmp_path_factory.mktemp("cache"), s3_endpoint=url, s3_region="us-east-1"
-        )
-        assert _names(_found("s3://data/d", sources, split="test")) == ["test/c.json"]
-        assert _names(_found("s3://data/d/train/*.zst", sources)) == ["part-2.jsonl.zst"]
-        _is_fetched(_found("s3://data/d", sources, subset="train"), sources, tree)
-        (single,) = _found("s3://data/d/test/c.json", sources).entries
-        assert (single.relpath, single.etag is not None, single.path) == ("c.json", True, "s3://data/d/test/c.json")
+    client = boto3.client("s3", endpoint_url=moto, region_name="us-east-1")
+    client.create_bucket(Bucket="data")
+    for path in (p for p in tree.rglob("*") if p.is_file()):
+        client.upload_file(str(path), "data", f"d/{path.relative_to(tree).as_posix()}")
+    sources = SourceAccessDeclaration(
+        object_cache=tmp_path_factory.mktemp("cache"), s3_endpoint=moto, s3_region="us-east-1"
+    )
+    assert _names(_found("s3://data/d", sources, split="test")) == ["test/c.json"]
+    assert _names(_found("s3://data/d/train/*.zst", sources)) == ["part-2.jsonl.zst"]
+    _is_fetched(_found("s3://data/d", sources, subset="train"), sources, tree)
+    (single,) = _found("s3://data/d/test/c.json", sources).entries
+    assert (single.relpath, single.etag is not None, single.path) == ("c.json", True, "s3://data/d/test/c.json")
 
 
 @pytest.mark.parametrize("scheme", ["gs", "gcs"])

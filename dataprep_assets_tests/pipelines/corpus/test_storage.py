@@ -1,6 +1,5 @@
 """The pipeline of the sample corpus on a folder, S3 and GCS: the same bytes, and nothing done twice."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,16 +8,10 @@ from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.verify import verify, verify_store
 from dataprep_assets.stores.connect import Place
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline, sample_declaration
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +58,7 @@ def test_bytes_are_those_of_the_folder_and_a_second_machine_rebuilds_nothing(
 def test_a_changed_setting_replaces_what_follows_from_it(kind: str, servers: Places, tmp_path: Path) -> None:
     place = servers.new(kind)
     store = opened(place, tmp_path / "cache")
-    run_pipeline(sample_declaration(), store, 2)
+    run_pipeline(sample_declaration(views=["nanogpt"]), store, 2)
     changed = sample_declaration(shards={"count": 2}, views=["nanogpt"])
     outcome = run_pipeline(changed, store, 2)
     assert not outcome.failed

@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_index import search
 from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer, corpus_tracer
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, reference_ids
 
@@ -386,12 +386,6 @@ def test_a_bucket_gives_the_same_answers_and_token_files_are_not_downloaded(
         both(file=found.file, row=found.row)
     both(id="doc-7")
     assert not [path for path in (tmp_path / "fresh").rglob("*") if path.name in ("tokens.bin", "train.bin")]
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 class Remote:

@@ -18,7 +18,6 @@ from dataprep_assets.pipelines.notes.component import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
@@ -41,22 +40,21 @@ def test_artifacts_in_a_bucket_are_those_of_a_folder(tmp_path: Path) -> None:
     assert list(stale(notes_specs(notes), store)) == []
 
 
-def test_cohorts_of_a_bucket_are_fetched_and_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cohorts_of_a_bucket_are_fetched_and_packed(moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     run_notes(declaration(), tmp_path / "folder")
-    with moto_server() as url:
-        client = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
-        client.create_bucket(Bucket="clinic")
-        for path in SAMPLE.iterdir():
-            client.put_object(Bucket="clinic", Key=f"cohorts/{path.name}", Body=path.read_bytes())
-        source = {"kind": "object_store", "url": "s3://clinic/cohorts", "cache_dir": tmp_path / "mirror"}
-        notes = declaration().model_dump() | {"source": source | {"endpoint_url": url, "region": "us-east-1"}}
-        run_notes(type(declaration()).model_validate(notes), tmp_path / "fetched")
-        broken: dict[str, Any] = source | {"endpoint_url": url, "cache_dir": tmp_path / "other", "url": "s3://CANARY"}
-        with pytest.raises(SourceError, match="withheld") as raised:
-            run_notes(type(declaration()).model_validate(notes | {"source": broken}), tmp_path / "broken")
+    client = boto3.client("s3", endpoint_url=moto, region_name="us-east-1")
+    client.create_bucket(Bucket="clinic")
+    for path in SAMPLE.iterdir():
+        client.put_object(Bucket="clinic", Key=f"cohorts/{path.name}", Body=path.read_bytes())
+    source = {"kind": "object_store", "url": "s3://clinic/cohorts", "cache_dir": tmp_path / "mirror"}
+    notes = declaration().model_dump() | {"source": source | {"endpoint_url": moto, "region": "us-east-1"}}
+    run_notes(type(declaration()).model_validate(notes), tmp_path / "fetched")
+    broken: dict[str, Any] = source | {"endpoint_url": moto, "cache_dir": tmp_path / "other", "url": "s3://CANARY"}
+    with pytest.raises(SourceError, match="withheld") as raised:
+        run_notes(type(declaration()).model_validate(notes | {"source": broken}), tmp_path / "broken")
     assert "CANARY" not in str(raised.value)
     assert data_files(tmp_path / "fetched") == data_files(tmp_path / "folder")
 

@@ -1,7 +1,6 @@
 """The sample corpus as token bins, built once a session; releases of it are made by each test."""
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
 from dataprep_assets.pipelines.release.npy_shard import build_npy_shard
-from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.samples import SAMPLE
 
@@ -78,10 +76,3 @@ def bins(tmp_path_factory: pytest.TempPathFactory) -> Bins:
     outcome = run_pipeline(sample_declaration(SAMPLE / "data", views=[]), root)
     assert not outcome.failed
     return Bins(root)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The URL of a server of buckets."""
-    with moto_server() as url:
-        yield url

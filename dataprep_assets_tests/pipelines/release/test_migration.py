@@ -16,9 +16,9 @@ from dataprep_assets_tests.pipelines.release.counted_store import CountedStore
 from dataprep_assets_tests.serving.releases import make_release, publish, published
 
 
-def test_a_release_is_copied_between_buckets_with_a_dry_run_and_resume(server: str, tmp_path: Path) -> None:
+def test_a_release_is_copied_between_buckets_with_a_dry_run_and_resume(moto: str, tmp_path: Path) -> None:
     release = make_release(tmp_path / "built", val=1)
-    source = publish(release, tmp_path / "built", Place(new_store(server, new_bucket(server)), "tokenized/"))
+    source = publish(release, tmp_path / "built", Place(new_store(moto, new_bucket(moto)), "tokenized/"))
     store = CountedStore(tmp_path / "own")
     target = Place(store, "mine/")
     plan = plan_migration(source, target)

@@ -25,10 +25,10 @@ def own(bins: Bins, tmp_path: Path) -> Bins:
     return copied
 
 
-def test_a_published_release_is_trained_on_through_the_window(own: Bins, server: str, tmp_path: Path) -> None:
+def test_a_published_release_is_trained_on_through_the_window(own: Bins, moto: str, tmp_path: Path) -> None:
     declared = own.declare(tokens_per_shard=512 * 64)
     layout = own.layout(declared)
-    place = Place(new_store(server, new_bucket(server)), "remote/tokenized/")
+    place = Place(new_store(moto, new_bucket(moto)), "remote/tokenized/")
     receipt, current = publish_release(declared, own.store, layout, place)
     assert not current
     assert receipt.facts["shards"] == {name: len(split.cuts) for name, split in layout.splits.items()}

@@ -22,7 +22,7 @@ from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.release import MANIFEST, read_release
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import ObjectInfo, Progress
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.release.release_project import (
     LENGTH,
     ReleaseProject,
@@ -33,12 +33,6 @@ from dataprep_assets_tests.pipelines.release.release_project import (
 from dataprep_assets_tests.project import differing_versions, failure_of
 
 KINDS = ("folder", "swift")
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
