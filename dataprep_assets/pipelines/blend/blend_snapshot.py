@@ -75,7 +75,7 @@ def blend_snapshot_spec(
 def readings(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[Reading]:
-    """What building the snapshots of these shards reads, or (`tokenized`) the shards themselves, which fetch nothing."""
+    """What building the snapshots of these shards reads, or (`tokenized`) the shards, which fetch nothing."""
     plan = load_blend_plan(blend, store)
     mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
     for partition in partitions:
@@ -107,7 +107,7 @@ def build_blend_snapshot(
 
     `blend` is the declaration, `store` gets the snapshot, `partition` names a shard of `plan`; `progress` is called
     with the bytes of each piece that was fetched. Returns the receipt and whether it was reused. Raises SourceError,
-    Raises TransferError or CorruptSourceError, naming the file.
+    TransferError or CorruptSourceError, naming the file.
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access

@@ -34,7 +34,7 @@ MAX_SHARDS = 4000
 
 
 def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """What decides the bytes of every shard, besides its source: options, tokenizer bytes, template text, transforms."""
+    """What decides the bytes of shards, besides the source: options, tokenizer bytes, template text, transforms."""
     identity: dict[str, Any] = {
         "stage": blend.stage,
         "bad_records": blend.bad_records.model_dump(),

@@ -47,8 +47,8 @@ def cut_stream(
 ) -> tuple[ShardCut, ...]:
     """The shards of a stream of `tokens` tokens; none when it has no whole sequence and the tail is dropped.
 
-    Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what becomes of
-    the tokens after the last whole sequence: no shard has them, or separators complete it.
+    Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what to do with
+    the tokens after the last whole sequence: drop them, or complete the sequence with separators.
     """
     rest = tokens % sequence_length
     padding = sequence_length - rest if rest and tail == "pad" else 0
@@ -73,7 +73,7 @@ class SplitLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseLayout:
-    """The shards of a release, by split. `meta` is what `meta_of` says of the tokenizer."""
+    """The shards of a release, by split. `meta` is the tokenizer's description from `meta_of`."""
 
     splits: Mapping[str, SplitLayout]
     separator_id: int

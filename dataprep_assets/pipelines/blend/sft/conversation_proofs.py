@@ -1,4 +1,4 @@
-"""Proofs on one shard of packed chat data that need its text: sequences are decoded and compared with their source rows.
+"""Proofs on one shard of packed chat data that need its text: decoded sequences, and comparison with source rows.
 
 Entry points: `decoded_mask`, `round_trip`; `bracketed` shows one sequence. `answer_proofs.py` builds on the samples.
 """
