@@ -71,7 +71,7 @@ def find(named: str | None = None) -> Project:
     Args:
         named: The folder of the project, from `--project`.
 
-    Raises ConfigError where there is none.
+    Raises ConfigError if there is none.
     """
     where = named or os.environ.get(VARIABLE)
     if where is not None:
@@ -89,7 +89,7 @@ def find(named: str | None = None) -> Project:
 
 
 def at(folder: Path) -> Project | None:
-    """The project whose folder this is; None where it is no project."""
+    """The project whose folder this is; None if it is not a project."""
     table = _table(folder / "dg.toml", "project") or _table(folder / "pyproject.toml", "tool", "dg", "project")
     if table is None:
         return None

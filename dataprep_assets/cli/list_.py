@@ -31,7 +31,7 @@ class Listed:
         component: The component that declares it, for example `TokenizedCorpus`.
         state: `never run`, `up to date`, `N to make`, `broken declaration`; `unknown` where its store cannot be read or
             its component is not one of this project's.
-        to_make: How many artifacts a run would make; None where that is not known.
+        to_make: How many artifacts a run would make; None if that is not known.
         why: The reason of the first of them, or what is wrong.
     """
 

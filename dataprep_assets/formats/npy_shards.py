@@ -173,7 +173,7 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
 def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
     """The ids of a shard: shape `(tokens,)`, `<u2` or `<u4`, read-only, memory-mapped.
 
-    Raises FormatError when the file is no shard, or its length is no multiple of the sequence length.
+    Raises FormatError when the file is not a shard, or its length is not a multiple of the sequence length.
     """
     found = read_header(path)
     _check_sequences(path, found.tokens, sequence_length)

@@ -108,7 +108,7 @@ class ArtifactHandle:
         return np.memmap(path, dtype=element, mode="r") if record.bytes else np.empty(0, element)
 
     def _remote(self, name: str) -> Ranges | None:
-        """Ranged reads of the file; None where it is on this machine, at `path`."""
+        """Ranged reads of the file; None if it is on this machine, at `path`."""
         return self.store.ranges(self.artifact, self.receipt, name)
 
 

@@ -43,7 +43,7 @@ MAX_REPEATS = 100
 
 
 def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[int]]:
-    """Indexes of the files of each shard; `files` are `(path, bytes)`, at least as many as `shards`.
+    """Indices of the files of each shard; `files` are `(path, bytes)`, at least as many as `shards`.
 
     By size descending, then path ascending, each to the shard with the fewest bytes (the lowest number among equals);
     round robin when no file has a size. Within a shard files are in the natural order of their paths.

@@ -102,7 +102,7 @@ def _decoded(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
 def install() -> None:
     """Make MaxText's `create_data_iterator` read prepacked rows for `dataset_type=tfds` and `dataset_type=grain`.
 
-    Call it once before training starts, in every process. Raises ImportError where MaxText is not installed.
+    Call it once before training starts, in every process. Raises ImportError if MaxText is not installed.
     """
     interface = importlib.import_module(f"{_PIPELINES}.input_pipeline_interface")
     interface.make_grain_train_iterator = partial(_grain_iterator, train=True)  # type: ignore[attr-defined]

@@ -169,7 +169,7 @@ class _Transfer:
     outer_stopped: Callable[[], bool]
     # Permissions of the `.part`, which its sidecar gets.
     mode: int
-    # Indexes of the parts whose bytes are written, and of those that are synced too; guarded by `lock`, as is the
+    # Indices of the parts whose bytes are written, and of those that are synced too; guarded by `lock`, as is the
     # sidecar that repeats them.
     finished: set[int]
     synced: set[int] = field(default_factory=set)

@@ -46,7 +46,7 @@ def put_whole(
 ) -> ObjectInfo:
     """Write `view` as the object `key` with PutObject, verified by MD5.
 
-    `metadata` is kept with the object. `condition` holds parameters such as IfMatch; where it is not met, RefusedError
+    `metadata` is kept with the object. `condition` holds parameters such as IfMatch; if it is not met, RefusedError
     is left to the caller.
     """
     name, label = bucket.key_of(key), bucket.label(key)

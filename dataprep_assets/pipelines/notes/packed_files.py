@@ -11,7 +11,7 @@ folder:
 ``origins.bin``             which record, note and patient each segment of the rows is of (`row_origins`)
 ==========================  =====================================================================================
 
-``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, where there are any, the
+``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, if there are any, the
 digests of the patients whose notes are left out because they are on the retraction list. The digests of patients prove
 that no patient is in two splits or two cohorts; without the secret key they cannot be traced back, but they are still
 data about patients: they stay in this artifact, beside the notes, and are in no receipt, event or shard.

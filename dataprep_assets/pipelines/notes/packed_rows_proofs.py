@@ -110,7 +110,7 @@ def _invalid(packed: OpenedCohort, scan: RowScan, columns: Mapping[str, NDArray[
 def _lines(path: Path, rows: int) -> tuple[int, Mapping[int, Mapping[str, NDArray[Any]]]]:
     """How many complete lines a file has, and the columns of sampled ones: the first, the last, and some between.
 
-    Raises FormatError for a last line that was cut and for one that is no row.
+    Raises FormatError for a last line that was cut and for one that is not a row.
     """
     wanted = set(np.linspace(0, max(rows - 1, 0), min(rows, SAMPLED_ROWS)).astype(int).tolist())
     count, found = 0, {}

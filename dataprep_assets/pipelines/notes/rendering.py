@@ -1,6 +1,6 @@
 """The header before a note, rendered from a patient's and a note's fields.
 
-A template is text in which declared fields are named: `{name}` as in `str.format`, without attributes, indexes or
+A template is text in which declared fields are named: `{name}` as in `str.format`, without attributes, indices or
 format specifications; or Jinja, in its sandbox. Values are strings. Errors of a template may quote them, so they are
 replaced by `CannotRenderError`, which has no details.
 

@@ -135,13 +135,13 @@ class IntegerAnswer(Declared):
 
 
 class ChoiceTextAnswer(Declared):
-    """The text beside the label that the answer names; an answer that is no label stops the load."""
+    """The text beside the label that the answer names; an answer that is not a label stops the load."""
 
     rule: Literal["choice_text"]
 
 
 class ChoiceLabelAnswer(Declared):
-    """The answer as it is; one that is no label is accepted."""
+    """The answer as it is; one that is not a label is accepted."""
 
     rule: Literal["choice_label"]
 

@@ -1,6 +1,6 @@
 """Puts one file where a trainer looks for it: a copy or a link, staged beside its target and renamed to it.
 
-The target is in the user's project, not in the artifact storage, so existing files there are not ours: a file that
+The target is in the user's project, not in the artifact storage, so existing files there are no ours: a file that
 differs is reported, never replaced here without being asked, and a kill at any moment leaves the old file or the new
 one. Staged names are fixed (`.<name>.staged`), so that the next run removes what a killed run left; callers hold a
 lock.

@@ -126,7 +126,7 @@ def task_value(route: TaskRoute) -> str:
 
 
 def task_line(target: Path) -> str:
-    """The line of a training script for a task folder, quoted for a shell where that is needed."""
+    """The line of a training script for a task folder, quoted for a shell if that is needed."""
     return f"TASK={shlex.quote(str(target))}"
 
 
