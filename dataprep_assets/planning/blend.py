@@ -215,7 +215,8 @@ def drift(requested: Mapping[str, float], realised: Mapping[str, float]) -> floa
 def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
     """How often each dataset's records are listed: its weight over the smallest one, to the nearest whole number.
 
-    For consumers that read every listed file once and know no weights (RL). Datasets of weight 0 are left out.
+    For consumers that read every listed file once and know no weights (RL). Datasets of weight 0 are left out. Raises
+    ConfigError if one would be listed more than `MAX_REPEATS` times.
     """
     positive = {name: Fraction(weight) for name, weight in weights.items() if weight > 0}
     least = min(positive.values())

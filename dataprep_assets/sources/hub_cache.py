@@ -98,6 +98,7 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
     """The commit and snapshot folder that ``revision`` names in an existing cache (``.../datasets--org--name``).
 
     The commit comes from ``refs/``: there can be several snapshots side by side, and the order of hashes means nothing.
+    Raises SourceError, saying what there is, for a revision without a ref or a snapshot.
     """
     snapshots = repo_dir / "snapshots"
     if not is_inside(revision):

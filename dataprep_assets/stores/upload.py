@@ -85,7 +85,8 @@ class Piece:
 def plan_parts(size: int, *, part_bytes: int) -> list[Part]:
     """Cut `size` bytes into equal parts but the last (R2's rule): at least 5 MiB each, at most 10,000.
 
-    Parts are `part_bytes` long, or as many whole MiB as 10,000 of them need. ConfigError beyond 5 TiB.
+    Parts are `part_bytes` long, or as many whole MiB as 10,000 of them need. Raises ConfigError for parts under 5 MiB,
+    and for a size beyond 5 TiB.
     """
     if part_bytes < MIN_PART_BYTES:
         raise ConfigError(f"part_bytes={part_bytes}: object stores refuse parts under {MIN_PART_BYTES} bytes (5 MiB)")

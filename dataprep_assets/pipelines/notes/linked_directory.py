@@ -124,7 +124,7 @@ class Directory:
 
 
 def version_in_metadata(version: str) -> str:
-    """The version inside `dataset_info.json`: TFDS refuses the seed's `1.0` there, under any directory name."""
+    """The version in `dataset_info.json`: TFDS refuses the original scripts' `1.0` there, under any directory name."""
     return "1.0.0" if version == "1.0" else version
 
 

@@ -188,7 +188,8 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: Documents, low: int, high
 def shuffled(seed: int, group: tuple[SourceShard, ...], folders: tuple[Path, ...]) -> Documents:
     """The documents of a `group` in the order of `seed`, read from the `folders` of its shards.
 
-    The last result is kept: the next shard often begins in the same group.
+    The last result is cached: the next shard often begins in the same group. Raises IntegrityError for files that do
+    not match their receipts, FormatError for tokens without documents.
     """
     lengths, firsts, sources = [], [], []
     for number, (shard, folder) in enumerate(zip(group, folders, strict=True)):

@@ -112,8 +112,9 @@ def regular_or_valid_links(task: TaskFolder) -> Finding:
 
 @judged
 def readable_0644(task: TaskFolder) -> Finding:
-    """Blocks where nobody, or not this user, may read a file; the trainer may run as another. Of a link, its target's
-    permissions count. Of a sensitive dataset nobody but the owner may."""
+    """Blocks if nobody, or not this user, may read a file; the trainer may run as another user.
+
+    For a link, its target's permissions count. In a sensitive dataset only the owner may read a file."""
     files = [f for f in task.files.values() if f.present and f.problem is None]
     if task.sensitive:
         return _closed_0600(task, files)

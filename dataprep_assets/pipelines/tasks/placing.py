@@ -93,7 +93,7 @@ def _digest(path: Path) -> str | None:
 def place(placement: Placement) -> None:
     """Put the file at its target, replacing an existing one by one rename; durable on return.
 
-    Raises SourceError when the source is no longer what was planned.
+    Raises SourceError if the source is no longer what was planned, ConfigError if a file is where a folder has to be.
     """
     target = placement.target
     try:

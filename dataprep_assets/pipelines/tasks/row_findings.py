@@ -127,6 +127,7 @@ def over_rows(
 
 
 def nothing_to_compare(task: TaskFolder, why: str) -> Finding:
+    """A warning for a proof that needs the rows of an original; `why` says in words what is missing."""
     return Finding(
         passed=False,
         warning=True,

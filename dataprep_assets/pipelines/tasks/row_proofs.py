@@ -85,6 +85,7 @@ def _takes(row: Mapping[str, Any], contract: TaskContract, path: str) -> bool:
 
 
 def fits(value: Any, spec: KeySpec) -> bool:
+    """Whether a JSON value has the type that the contract declares for its key."""
     if spec.type == "strings":
         return isinstance(value, list) and all(isinstance(v, str) for v in value)
     # exact types: in Python a boolean is an integer
