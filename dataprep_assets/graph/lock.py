@@ -120,7 +120,7 @@ class Locked:
         )
 
     def at_any_place(self, places: Container[str]) -> "Locked":
-        """A copy without what depends on its location: key, content, size, and the sources named `places`.
+        """A copy without what depends on its location: key, content, size, and the sources whose names are in `places`.
 
         The size depends on it because the files contain paths.
         """

@@ -130,7 +130,7 @@ def _line(entry: ManifestEntry, digest: str) -> dict[str, Any]:
 
 
 def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str, Any]]) -> Recipe:
-    """That of a snapshot with these lines."""
+    """The recipe of a snapshot with these lines."""
     return Recipe(
         artifact=blend.artifact(BLEND_SNAPSHOT, partition),
         key=digest_value(["blend_snapshot", VERSION, lines]),

@@ -63,7 +63,7 @@ class Documents:
         return b"" if self.ids is None else self.ids.astype("<u8", copy=False).tobytes()
 
     def only(self, kept: Sequence[int]) -> "Documents":
-        """Those with the given indices, which increase."""
+        """The documents with the given, increasing indices."""
         if len(kept) == len(self.texts):
             return self
         at = np.array(kept, np.intp)

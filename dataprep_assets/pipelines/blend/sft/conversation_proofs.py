@@ -155,7 +155,7 @@ def round_trip(
 
 
 def origins_of(directory: Path) -> NDArray[np.int64]:
-    """Of each packed sequence: the ordinal of its source, its row there, and which sequence of the row it is."""
+    """For each packed sequence: the ordinal of its source, its row there, its number within the row; int64, `(n, 3)`."""
     try:
         origins: NDArray[Any] = np.load(directory / ORIGINS, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
