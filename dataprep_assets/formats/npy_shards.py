@@ -99,7 +99,10 @@ def parse_key(key: str) -> ShardKey | None:
 
 
 def header(tokens: int, dtype: str) -> bytes:
-    """The 128 bytes that NumPy itself writes before an array of `tokens` ids of `dtype` (`uint16` or `uint32`)."""
+    """The 128 bytes that NumPy itself writes before an array of `tokens` ids of `dtype` (`uint16` or `uint32`).
+
+    Raises FormatError for a negative number of tokens, or an unknown dtype.
+    """
     if tokens < 0:
         raise FormatError(f"an array cannot have {tokens} tokens")
     text = f"{{'descr': '{token_dtype(dtype).str}', 'fortran_order': False, 'shape': ({tokens},), }}"

@@ -257,6 +257,7 @@ def lock_dataset(
         failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
 
     Raises IntegrityError if an artifact is missing, damaged or out of date, or if `failed_checks` has any.
+    Raises MissingArtifactError if an artifact is removed meanwhile.
     """
     declaration = specs[0].declaration
     if (late := next(stale(specs, store, failed_checks), None)) is not None:

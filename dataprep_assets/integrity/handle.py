@@ -86,7 +86,10 @@ class ArtifactHandle:
             return file.read(stop - start)
 
     def tokens(self, name: str) -> "npt.NDArray[Any] | RemoteTokens":
-        """The token ids of a flat file, 1-D, of the dtype in the receipt: a memory map, or ranges of the bucket."""
+        """The token ids of a flat file, 1-D, of the dtype in the receipt: a memory map, or ranges of the bucket.
+
+        Raises ConfigError if the receipt names no token dtype.
+        """
         dtype = self.receipt.facts.get("dtype")
         if dtype not in _DTYPES:
             raise ConfigError(f"{self.location}: its receipt names no token dtype; open {name} as a file")

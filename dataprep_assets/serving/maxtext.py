@@ -58,6 +58,8 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
         batch_size: Rows of a batch; an incomplete last batch is dropped, as in MaxText.
         epochs: How many times to repeat all rows; None: forever.
         seed: Seed of the shuffle; None keeps the order of `rows`.
+
+    Raises ConfigError naming stored columns that the rows lack.
     """
     import tensorflow as tf
 

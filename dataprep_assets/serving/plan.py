@@ -101,6 +101,8 @@ def plan_sizes(
 
     `disk_bytes`, `bandwidth`, `step_seconds`, `steps_per_shard`, `keep` and `verify_bandwidth` are those of
     `plan_window`.
+
+    Raises ConfigError for values that are not positive, for no shards, and for a `keep` that is too small.
     """
     if min(bandwidth, verify_bandwidth) <= 0 or step_seconds < 0 or steps_per_shard < 1 or not sizes:
         raise ConfigError(

@@ -170,7 +170,10 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
 
 
 def link(snapshot: Path, file: HubFile) -> Path:
-    """Make or correct the snapshot's relative link to the file's blob; returns the link's path."""
+    """Make or correct the snapshot's relative link to the file's blob; returns the link's path.
+
+    Raises SourceError if another process keeps replacing the link.
+    """
     path = snapshot / file.relpath
     up = "../" * (2 + file.relpath.count("/"))
     wanted = f"{up}blobs/{file.etag}"

@@ -104,6 +104,7 @@ def download(
 
     Raises TransferError (budget spent, disk full, stopped) and CorruptSourceError (wrong digest twice). After an error
     or an interrupt the finished parts stay for the next run; if there are none, nothing stays.
+    Raises ConfigError for a negative size, or parts or workers below 1.
     """
     if size < 0 or part_bytes < 1 or workers < 1:
         raise ConfigError(f"{label}: size={size}, part_bytes={part_bytes}, workers={workers} cannot be downloaded")

@@ -48,6 +48,8 @@ def put_whole(
 
     `metadata` is kept with the object. `condition` holds parameters such as IfMatch; if it is not met, RefusedError
     is left to the caller.
+
+    Raises RetryableError if the store acknowledged the write and does not have the object.
     """
     name, label = bucket.key_of(key), bucket.label(key)
     digest = hashlib.md5(view, usedforsecurity=False)

@@ -103,6 +103,8 @@ def plan_concatenation(sizes: Sequence[int], *, equal_parts: bool) -> list[tuple
     `equal_parts` all parts but the last are equal, as small as 10,000 parts of at least 5 MiB allow, so that at most
     one small part per boundary between sources goes through the client. Without it parts end at the boundaries
     wherever both sides stay at 5 MiB or more, and only sources under 5 MiB are put together with what follows them.
+
+    Raises ConfigError beyond 5 TiB.
     """
     total = sum(sizes)
     if total > MAX_OBJECT_BYTES:

@@ -176,7 +176,10 @@ class BlendDeclaration(KeyedSources):
 
     @property
     def required_tokenizer(self) -> TokenizerDeclaration:
-        """The tokenizer of a stage that has one."""
+        """The tokenizer of a stage that has one.
+
+        Raises ConfigError if the stage has none.
+        """
         if self.tokenizer is None:
             raise ConfigError(f"{self.dataset}: stage {self.stage} has no tokenizer")
         return self.tokenizer

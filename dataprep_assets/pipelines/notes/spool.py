@@ -138,6 +138,8 @@ class Spool:
         """The tokens of these ranges of the file, one range after another.
 
         Read, not mapped: every touched page of a map would count as memory of the process.
+
+        Raises IntegrityError if the file is shorter than its lengths add up to.
         """
         joined = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
         firsts = np.concatenate([np.zeros(min(1, starts.size), np.int64), joined])

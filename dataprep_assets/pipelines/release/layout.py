@@ -103,6 +103,8 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
 
     `release` has the options, `store` the manifest and the token bins. Raises MissingArtifactError naming what of these
     is missing, ConfigError for a split that is shorter than one sequence.
+
+    Raises IntegrityError if the token bins do not agree on the separator.
     """
     options, splits, manifest = release.release, {}, load_manifest(release, store)
     separators = set()

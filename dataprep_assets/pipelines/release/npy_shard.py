@@ -239,7 +239,10 @@ class _ShardWriter:
     ledger: Ledger = field(default_factory=Ledger)
 
     def write(self, blocks: Iterable[NDArray[Any]]) -> dict[str, str]:
-        """Write both files from the blocks of the stream, and return the SHA-256 of each by name."""
+        """Write both files from the blocks of the stream, and return the SHA-256 of each by name.
+
+        Raises IntegrityError if the stream gives another number of tokens than planned.
+        """
         digest = hashlib.sha256()
         ids = []
         reported_ms = _cpu_ms()

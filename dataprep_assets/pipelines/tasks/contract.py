@@ -261,7 +261,10 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
 
 @lru_cache(maxsize=1)
 def shipped_contracts() -> Mapping[str, TaskContract]:
-    """The contracts that come with the package, by folder name, in name order."""
+    """The contracts that come with the package, by folder name, in name order.
+
+    Raises ConfigError if a contract does not have the name of its file.
+    """
     found = {path.stem: contract_from(yaml.safe_load(path.read_bytes()), str(path.name)) for path in _shipped()}
     for name, contract in found.items():
         if contract.folder != name:

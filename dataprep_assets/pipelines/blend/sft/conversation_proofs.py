@@ -155,7 +155,10 @@ def round_trip(
 
 
 def origins_of(directory: Path) -> NDArray[np.int64]:
-    """For each packed sequence: the ordinal of its source, its row there, its number within the row; int64, `(n, 3)`."""
+    """For each packed sequence: ordinal of its source, row there, number within the row; int64, `(sequences, 3)`.
+
+    Raises FormatError if the file is damaged or has another shape or dtype.
+    """
     try:
         origins: NDArray[Any] = np.load(directory / ORIGINS, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
