@@ -29,6 +29,8 @@ def definitions_of(root: Path) -> dg.Definitions:
 
     They are the datasets under `defs/`, except shipped ones that are hidden (`orchestration/shipped.py`), and any other
     Dagster definitions found there.
+
+    Raises ConfigError if the folder is not a project.
     """
     project = at(root)
     if project is None:
@@ -38,7 +40,10 @@ def definitions_of(root: Path) -> dg.Definitions:
 
 @cache
 def declarations_of(project: Project) -> Declarations:
-    """The declared datasets of a project, which can be loaded file by file."""
+    """The declared datasets of a project, which can be loaded file by file.
+
+    Raises ConfigError if the module of its datasets cannot be imported.
+    """
     project.importable()
     try:
         module = importlib.import_module(project.defs_module)

@@ -41,7 +41,10 @@ class Project:
 
     @property
     def defs(self) -> Path:
-        """The folder of the `defs.yaml` files."""
+        """The folder of the `defs.yaml` files.
+
+        Raises ConfigError if it does not exist.
+        """
         below = Path(*self.defs_module.split("."))
         found = [base / below for base in (self.root, self.root / "src") if (base / below).is_dir()]
         if not found:
@@ -71,7 +74,7 @@ def find(named: str | None = None) -> Project:
     Args:
         named: The folder of the project, from `--project`.
 
-    Raises ConfigError where there is none.
+    Raises ConfigError if there is none.
     """
     where = named or os.environ.get(VARIABLE)
     if where is not None:
@@ -89,7 +92,10 @@ def find(named: str | None = None) -> Project:
 
 
 def at(folder: Path) -> Project | None:
-    """The project whose folder this is; None where it is no project."""
+    """The project whose folder this is; None if it is not a project.
+
+    Raises ConfigError if its configuration names no package.
+    """
     table = _table(folder / "dg.toml", "project") or _table(folder / "pyproject.toml", "tool", "dg", "project")
     if table is None:
         return None

@@ -31,7 +31,7 @@ class Listed:
         component: The component that declares it, for example `TokenizedCorpus`.
         state: `never run`, `up to date`, `N to make`, `broken declaration`; `unknown` where its store cannot be read or
             its component is not one of this project's.
-        to_make: How many artifacts a run would make; None where that is not known.
+        to_make: How many artifacts a run would make; None if that is not known.
         why: The reason of the first of them, or what is wrong.
     """
 
@@ -51,8 +51,8 @@ def command(
 ) -> int:
     """List the datasets with their state: never run, up to date, how many artifacts to make, or a broken declaration.
 
-    A dataset that was run is examined as by `dataprep status`, but for the bytes of its artifacts, of which the sizes
-    are compared. Local sources are read: name the datasets that you want, where these are large.
+    A dataset that was run is examined as by `dataprep status`, except that only the sizes of its artifacts are
+    compared, not their bytes. Local sources are read: name the datasets that you want, where these are large.
     """
     components = project.components()
     for name in datasets or ():

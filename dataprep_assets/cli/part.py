@@ -49,7 +49,7 @@ class Part:
     def runs(self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> "Iterator[PlannedRun]":
         """The runs of the chosen partitions, in order.
 
-        Raises ConfigError where there are none of that name.
+        Raises ConfigError if there are none of that name.
         """
         from dataprep_assets.graph.runs import PlannedRun
 

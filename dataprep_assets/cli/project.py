@@ -244,7 +244,10 @@ def _loaded(names: Iterable[str]) -> "list[DatasetComponent]":
 
 
 def instance_home() -> Path:
-    """The folder of the Dagster instance: DAGSTER_HOME, by default one inside the project."""
+    """The folder of the Dagster instance: DAGSTER_HOME, by default one inside the project.
+
+    Raises ConfigError if DAGSTER_HOME is not an absolute path.
+    """
     if not os.environ.get("DAGSTER_HOME"):
         os.environ["DAGSTER_HOME"] = str(current().dagster_home)
     home = Path(os.environ["DAGSTER_HOME"])
@@ -299,7 +302,10 @@ def _quiet() -> None:
 
 
 def instance() -> "dg.DagsterInstance":
-    """The Dagster instance, created on first use, with limits on the pools of the assets."""
+    """The Dagster instance, created on first use, with limits on the pools of the assets.
+
+    Raises ConfigError if its folder cannot be created, or if its settings are invalid.
+    """
 
     # the planned materializations of a run with many partitions are then written in one batch
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")

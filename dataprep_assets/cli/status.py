@@ -105,7 +105,7 @@ def _reached(component: "DatasetComponent", rebuild: "Rebuild") -> list[dict[str
 
 
 def _still_held(component: "DatasetComponent", store: "ArtifactStore") -> "Iterator[StillHeld]":
-    """The documents that this dataset still holds although another one retracted them, and the other way round.
+    """Partitions of other datasets that hold documents which this one retracted, and the other way round.
 
     Other datasets are loaded only if needed: all of them if this dataset dropped any document as retracted, else those
     that have a retraction list.

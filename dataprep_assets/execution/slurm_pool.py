@@ -125,7 +125,7 @@ class SlurmPool:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
 
         Tasks may be submitted while iterating. Raises WorkerDiedError for a task that died `DEATHS` + 1 times, was
-        cancelled by somebody, or came back `RETURNS` + 1 times.
+        canceled by somebody, or came back `RETURNS` + 1 times.
         """
         looked_at = time.monotonic()
         while self.outstanding:

@@ -44,10 +44,10 @@ def _package() -> Any:
 def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
     """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
 
-    A payload is a serialised ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
+    A payload is a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
     synced and not moved: staging and commit are the caller's. Raises FormatError when there are more than
     ``most`` payloads; raises FileExistsError when ``path`` exists; raises OSError when the package cannot write (a full
-    disk); Raises ConfigError when the package is not installed. After an error there is no file.
+    disk); raises ConfigError when the package is not installed. After an error there is no file.
     """
     package = _package()
     written = payload_bytes = 0
@@ -83,7 +83,7 @@ def records(path: Path) -> Iterator[bytes]:
 def count(path: Path) -> int:
     """The number of records that the footer lists; payloads are not read.
 
-    Raises FormatError for a file that is cut or is no ArrayRecord file; raises ConfigError as in `write`.
+    Raises FormatError for a file that is cut or is not an ArrayRecord file; raises ConfigError as in `write`.
     """
     with _opened(path) as reader:
         listed: int = reader.num_records()

@@ -1,7 +1,7 @@
 """Document ends: where each document of a token stream stops, the single source of every index.
 
-A headerless little-endian uint64 file with one entry a document: the cumulative number of tokens at its end, separator
-included, exclusive. There is no leading 0. Megatron's ``.idx``, datatrove's ``.ds.index`` (the very same bytes),
+A headerless little-endian uint64 file with one entry per document: the cumulative number of tokens at its end,
+separator included, exclusive. There is no leading 0. Megatron's ``.idx``, datatrove's ``.ds.index`` (the same bytes),
 segment ids and positions all follow from it.
 
 Invariants: non-decreasing (equal neighbours are an empty document without a separator); the last entry is the number
@@ -68,7 +68,8 @@ def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: 
 def write(path: Path, ends: Ends) -> None:
     """Write document ends (integers, shape ``(documents,)``, unit tokens) to the new file ``path``.
 
-    Raises FormatError when they decrease, are negative or are no integers; raises FileExistsError when ``path`` exists.
+    Raises FormatError when they decrease, are negative or are not integers; raises FileExistsError when ``path``
+    exists.
     """
     with flat_bins.create(path) as handle:
         for block in blocks(ends):

@@ -1,6 +1,6 @@
 """The index of a token stream's documents: the id of each, and which row of its source it was.
 
-`document_ids.bin`: headerless little-endian uint64, one a document in stream order (`tokenization/document_ids.py`).
+`document_ids.bin`: headerless little-endian uint64, one per document in stream order (`tokenization/document_ids.py`).
 
 `document_rows.bin`: runs of consecutive rows, two little-endian uint64 each: from document `document` of the stream on,
 documents are rows `row`, `row + 1`, … of their source file, until the next run or the end of the file's documents. The

@@ -204,7 +204,7 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
 
 
 def column_names(payload: bytes) -> frozenset[str]:
-    """The columns of one payload; raises FormatError when it is no Example of integer columns."""
+    """The columns of one payload; raises FormatError when it is not an Example of integer columns."""
     return frozenset(_int64_lists(payload))
 
 

@@ -1,10 +1,10 @@
 """Megatron's ``.idx``: the index that makes a token stream a Megatron-Core ``IndexedDataset``.
 
 The ``.bin`` is the token stream itself, usually a hard link; only the index is written here, from the document ends,
-one sequence a document. Layout, little-endian (Megatron-LM, ``megatron/core/datasets/indexed_dataset.py``,
+one sequence per document. Layout, little-endian (Megatron-LM, ``megatron/core/datasets/indexed_dataset.py``,
 ``_IndexWriter``): 9 bytes ``MMIDIDX\\0\\0``; uint64 version 1; uint8 dtype code; uint64 sequences S; uint64 document
 indices D; S int32 lengths in tokens; S int64 byte offsets into the ``.bin``; D int64 sequence ordinals, 0 to S.
-Files are byte-identical to those of ``IndexedDatasetBuilder`` with one ``add_document`` a document.
+Files are byte-identical to those of ``IndexedDatasetBuilder`` with one ``add_document`` per document.
 
 Megatron has no uint32: such a stream gets the code of int32 (4), which is the same bytes for every id below 2**31. No
 vocabulary reaches that, and this module does not look at ids. uint16 has its own code (8).
@@ -148,7 +148,7 @@ def read_idx(path: Path) -> MegatronIndex:
 
 
 def validate(bin_path: Path, idx_path: Path) -> None:
-    """Raise FormatError unless the index describes the token stream exactly, one sequence a document.
+    """Raise FormatError unless the index describes the token stream exactly, one sequence per document.
 
     Checked besides `read_idx`: no negative length; each pointer is the byte where the lengths before it end (which also
     finds a dtype code of the other width); the last sequence ends where the ``.bin`` does; document indices are 0 to S.

@@ -99,7 +99,10 @@ def parse_key(key: str) -> ShardKey | None:
 
 
 def header(tokens: int, dtype: str) -> bytes:
-    """The 128 bytes that NumPy itself writes before an array of `tokens` ids of `dtype` (`uint16` or `uint32`)."""
+    """The 128 bytes that NumPy itself writes before an array of `tokens` ids of `dtype` (`uint16` or `uint32`).
+
+    Raises FormatError for a negative number of tokens, or an unknown dtype.
+    """
     if tokens < 0:
         raise FormatError(f"an array cannot have {tokens} tokens")
     text = f"{{'descr': '{token_dtype(dtype).str}', 'fortran_order': False, 'shape': ({tokens},), }}"
@@ -173,7 +176,7 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
 def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
     """The ids of a shard: shape `(tokens,)`, `<u2` or `<u4`, read-only, memory-mapped.
 
-    Raises FormatError when the file is no shard, or its length is no multiple of the sequence length.
+    Raises FormatError when the file is not a shard, or its length is not a multiple of the sequence length.
     """
     found = read_header(path)
     _check_sequences(path, found.tokens, sequence_length)

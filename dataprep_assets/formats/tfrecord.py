@@ -74,7 +74,7 @@ def shard_name(cohort: str, index: int, total: int) -> str:
     """The file name of shard ``index`` (from 0; the name counts from 1) of ``total`` shards.
 
     ``cohort`` is its month, ``YYYY-MM``. Numbers have three digits, or as many as ``total`` has, so that names sort in
-    order. Raises FormatError for a cohort that is no month, and for an index below 0 or not below ``total``.
+    order. Raises FormatError for a cohort that is not a month, and for an index below 0 or not below ``total``.
     """
     if not _COHORT.fullmatch(cohort):
         raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
@@ -87,7 +87,7 @@ def shard_name(cohort: str, index: int, total: int) -> str:
 def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
     """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
 
-    A payload is a serialised ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
+    A payload is a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
     synced and not moved: staging and commit are the caller's. Raises FormatError when there are more than
     ``most`` payloads; raises FileExistsError when ``path`` exists. After an error there is no file.
     """

@@ -53,7 +53,7 @@ class EnvironmentVariable(Declared):
     env: str = Field(pattern=_VARIABLE, description="Name of the environment variable that holds it.")
 
     def read(self, setting: str) -> str:
-        """Its value now; raises ConfigError, naming the `setting` of the YAML, when it is not set."""
+        """Read the variable; raises ConfigError, naming the `setting` of the YAML, when it is not set."""
         if value := os.environ.get(self.env):
             return value
         raise ConfigError(f"{setting}: the environment variable {self.env} is not set where the sensors are evaluated")

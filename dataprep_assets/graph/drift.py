@@ -144,7 +144,7 @@ def _difference(recipe: Recipe, lock: Lock, spec: ArtifactSpec) -> str | None:
 def drift_of_contents(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, partitions: Sequence[str] = ()
 ) -> Iterator[Drift]:
-    """Yield the finished artifacts that differ from the lock.
+    """Yield the artifacts that should be finished and are absent, or differ from the lock.
 
     Args:
         specs: The specs to compare.

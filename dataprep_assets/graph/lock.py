@@ -120,7 +120,7 @@ class Locked:
         )
 
     def at_any_place(self, places: Container[str]) -> "Locked":
-        """A copy without what depends on its location: key, content, size, and the sources named `places`.
+        """A copy without what depends on its location: key, content, size, and the sources whose names are in `places`.
 
         The size depends on it because the files contain paths.
         """
@@ -257,6 +257,7 @@ def lock_dataset(
         failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
 
     Raises IntegrityError if an artifact is missing, damaged or out of date, or if `failed_checks` has any.
+    Raises MissingArtifactError if an artifact is removed meanwhile.
     """
     declaration = specs[0].declaration
     if (late := next(stale(specs, store, failed_checks), None)) is not None:

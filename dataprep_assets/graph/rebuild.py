@@ -34,7 +34,7 @@ class ToBuild:
     seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """With the keys that `--json` promises."""
+        """The JSON object with the documented keys of `--json`."""
         one, read = self.stale, self.reading
         return {
             "artifact": "/".join(one.spec.path[1:]) if one.spec is not None else one.name,
@@ -90,7 +90,7 @@ class Rebuild:
         return len(runs) * self.rates.run_seconds + len(self.works) * self.rates.partition_seconds
 
     def to_json(self) -> dict[str, Any]:
-        """With the keys that `--json` promises; sizes in bytes, times in seconds."""
+        """The JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
         return {
             "up_to_date": not self.works,
             "rebuild": [work.to_json() for work in self.works],

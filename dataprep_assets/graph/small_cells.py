@@ -64,7 +64,7 @@ class SmallCells:
         return _NUMBER.sub(lambda m: self._told(sentence, m), sentence) if self.below > 1 else sentence
 
     def entries(self, shown: Mapping[str, Shown]) -> dict[str, Shown]:
-        """Metadata by name without small counts. Dagster's own entries, which must be numbers, are removed instead."""
+        """Metadata by name without small counts; Dagster's own, which must be numbers, are removed if small."""
         found = {}
         for name, value in shown.items():
             hidden = value if self.below <= 1 or name in _SAFE_NAMES else self._value(value)

@@ -1,4 +1,4 @@
-"""From a place in training data to the document and its source row, and back to every place of that document.
+"""Traces a place in training data to its document and source row, and back to every place of that document.
 
 `trace(tracer, token=123, split="train")` answers a `Question` with a `Trace` for each matching document: one for a
 token, several for a training sample, all documents with the same hash for an id. A wing provides the `Tracer`

@@ -107,7 +107,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> Ranges | None:
-        """Ranged reads of the file `name` of this receipt's content; None where it is on this machine."""
+        """Ranged reads of the file `name` of this receipt's content; None if it is on this machine."""
 
     @abstractmethod
     def join(

@@ -251,7 +251,8 @@ class BucketArtifacts(ArtifactStore):
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
         """Publish the artifact in its directory; files that were not made here are joined on the server.
 
-        Raises IntegrityError if another run published something else meanwhile, or if the bucket's bytes are not those
+        Raises MissingArtifactError without a committed artifact, IntegrityError if another run published something else
+        meanwhile, or if the bucket's bytes are not those
         that were sent.
         """
         directory, publication = self.directory(artifact), self._publication(artifact)

@@ -102,7 +102,10 @@ class Copies:
 
     @contextmanager
     def room(self, needed: int, filling: Path | None = None) -> Iterator[None]:
-        """Evict until `needed` bytes fit, and keep other processes from taking them inside the block."""
+        """Evict until `needed` bytes fit, and keep other processes from taking them inside the block.
+
+        Raises ConfigError if the budget is too small for `needed` bytes beside the copies in use.
+        """
         if self.budget_bytes is None:
             yield
             return

@@ -86,7 +86,10 @@ class ArtifactHandle:
             return file.read(stop - start)
 
     def tokens(self, name: str) -> "npt.NDArray[Any] | RemoteTokens":
-        """The token ids of a flat file, 1-D, of the dtype in the receipt: a memory map, or ranges of the bucket."""
+        """The token ids of a flat file, 1-D, of the dtype in the receipt: a memory map, or ranges of the bucket.
+
+        Raises ConfigError if the receipt names no token dtype.
+        """
         dtype = self.receipt.facts.get("dtype")
         if dtype not in _DTYPES:
             raise ConfigError(f"{self.location}: its receipt names no token dtype; open {name} as a file")
@@ -108,7 +111,7 @@ class ArtifactHandle:
         return np.memmap(path, dtype=element, mode="r") if record.bytes else np.empty(0, element)
 
     def _remote(self, name: str) -> Ranges | None:
-        """Ranged reads of the file; None where it is on this machine, at `path`."""
+        """Ranged reads of the file; None if it is on this machine, at `path`."""
         return self.store.ranges(self.artifact, self.receipt, name)
 
 

@@ -180,7 +180,10 @@ class Publication:
                 raise self.lost()
 
     def complete(self, receipt: Receipt, data: bytes) -> None:
-        """Copy the claimed data to their final keys and write the receipt `data`; many processes may do so at once."""
+        """Copy the claimed data to their final keys and write the receipt `data`; many processes may do so at once.
+
+        Raises IntegrityError if the published files are not those of the receipt.
+        """
         self._move(receipt, [info.key for info in self.store.list(self._areas(receipt))])
         defects = map_all(lambda record: differs(record, self.final(record)), receipt.files, AT_ONCE)
         wrong = next(filter(None, defects), "")

@@ -1,4 +1,4 @@
-"""From an artifact's spec to its Dagster asset.
+"""Turns an artifact's spec into its Dagster asset.
 
 A partitioned asset reports each partition when it is finished, with its own metadata and data version. If some failed,
 they are named with their errors, and the step fails without a retry: "re-execute from failure" then runs exactly those.

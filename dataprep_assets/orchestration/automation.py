@@ -1,4 +1,4 @@
-"""From `automation` in a dataset's YAML to Dagster's sensors, schedules, policies and checks.
+"""Turns `automation` in a dataset's YAML into Dagster's sensors, schedules, policies and checks.
 
 Each of them is switched on by being declared; what is not declared does not exist.
 """

@@ -1,4 +1,4 @@
-"""From an artifact's proofs to its asset checks: what a proof says, in the words and tables of the UI."""
+"""Turns an artifact's proofs into its asset checks, and findings into the texts and tables of the UI."""
 
 from collections.abc import Iterable, Iterator
 

@@ -192,11 +192,11 @@ class DatasetComponent(dg.Component):
         )
 
     def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
-        """Put the documents that a list of ids names on the dataset's retraction list.
+        """Put the documents or patients that a list of ids names on the dataset's retraction list.
 
         Args:
             store: Where its artifacts are; they are only read.
-            ids: The list, one a line.
+            ids: The file of the list, with one id on each line.
 
         Raises ConfigError, naming the line, for a list that is empty or malformed; and for a kind of dataset that has
         no documents of its own.

@@ -69,7 +69,7 @@ class Bins:
 
 
 def fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
-    """Share of the capacity that holds tokens, 0 to 1; 1 where there is no bin.
+    """Share of the capacity that holds tokens, 0 to 1; 1 if there is no bin.
 
     ``bins`` have ``capacity`` tokens each; ``lengths`` are tokens of all items, shape ``(all items,)``.
     """

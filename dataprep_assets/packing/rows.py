@@ -40,7 +40,7 @@ Int32 = NDArray[np.int32]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedRows:
-    """Rows of one length: int32 arrays of shape ``(rows, L)``; ``targets`` is None where it is not stored."""
+    """Rows of one length: int32 arrays of shape ``(rows, L)``; ``targets`` is None if it is not stored."""
 
     inputs: Int32
     inputs_segmentation: Int32
@@ -54,7 +54,7 @@ class PackedRows:
         return int(self.inputs.shape[0])
 
     def columns(self) -> dict[str, Int32]:
-        """Name → array, in the order of `COLUMNS`, then `TARGETS` where it is stored."""
+        """Name → array, in the order of `COLUMNS`, then `TARGETS` if it is stored."""
         found: dict[str, Int32] = {name: getattr(self, name) for name in COLUMNS}
         return found if self.targets is None else {**found, TARGETS: self.targets}
 

@@ -105,7 +105,7 @@ def split(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitR
 
 
 def without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Int64:
-    """Indexes of the documents that `split` refuses for the same ``header_lengths``, ``body_lengths`` and ``rule``.
+    """Indices of the documents that `split` refuses for the same ``header_lengths``, ``body_lengths`` and ``rule``.
 
     They are int64 and ascending. These are documents whose header leaves no room for one token of the body, and those
     that need several chunks while the room beside the header is not above the overlap, so that no chunk would get

@@ -43,10 +43,12 @@ MAX_REPEATS = 100
 
 
 def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[int]]:
-    """Indexes of the files of each shard; `files` are `(path, bytes)`, at least as many as `shards`.
+    """Indices of the files of each shard; `files` are `(path, bytes)`, at least as many as `shards`.
 
     By size descending, then path ascending, each to the shard with the fewest bytes (the lowest number among equals);
     round robin when no file has a size. Within a shard files are in the natural order of their paths.
+
+    Raises ConfigError for more shards than files, or fewer than one.
     """
     if not 1 <= shards <= len(files):
         raise ConfigError(f"num_shards: {shards} shards of {len(files)} files: cut the files by rows instead")
@@ -69,6 +71,8 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
 
     Each further shard goes to the file whose shards are largest so far; among equals to the one with fewest shards,
     then to the first path. So files of no known size get as many each.
+
+    Raises ConfigError for more files than shards, or no files.
     """
     if not 1 <= len(files) <= shards:
         raise ConfigError(f"num_shards: {len(files)} files cannot be cut into {shards} shards of at most one file each")
@@ -122,7 +126,10 @@ def _random(seed: int, dataset: str) -> random.Random:
 
 
 def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
-    """Each dataset's share of the blend, summing to 1; datasets of weight 0 have none and are left out."""
+    """Each dataset's share of the blend, summing to 1; datasets of weight 0 have none and are left out.
+
+    Raises ConfigError unless the weights add up to more than 0.
+    """
     total = sum(weights.values())
     if total <= 0:
         raise ConfigError(
@@ -178,7 +185,10 @@ def outlook(
 
 
 def shard_weights(share: float, tokens: Sequence[int]) -> list[float]:
-    """A dataset's share divided among its shards by their tokens: every token of it is drawn equally often."""
+    """A dataset's share divided among its shards by their tokens: every token of it is drawn equally often.
+
+    Raises ConfigError if a shard has no tokens.
+    """
     total = sum(tokens)
     if total <= 0 or min(tokens) <= 0:
         raise ConfigError(
@@ -215,7 +225,8 @@ def drift(requested: Mapping[str, float], realised: Mapping[str, float]) -> floa
 def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
     """How often each dataset's records are listed: its weight over the smallest one, to the nearest whole number.
 
-    For consumers that read every listed file once and know no weights (RL). Datasets of weight 0 are left out.
+    For consumers that read every listed file once and know no weights (RL). Datasets of weight 0 are left out. Raises
+    ConfigError if one would be listed more than `MAX_REPEATS` times.
     """
     positive = {name: Fraction(weight) for name, weight in weights.items() if weight > 0}
     least = min(positive.values())

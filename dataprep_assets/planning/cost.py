@@ -138,17 +138,17 @@ class Cost:
 
     @property
     def shards(self) -> int:
-        """Of all splits."""
+        """Number of shards in all splits."""
         return sum(split.shards for split in self.splits)
 
     @property
     def runs(self) -> int:
-        """Of all splits."""
+        """Number of runs for the shards of all splits."""
         return sum(split.runs for split in self.splits)
 
     @property
     def source_bytes(self) -> int:
-        """Of all splits."""
+        """Bytes of source in all splits."""
         return sum(split.source_bytes for split in self.splits)
 
     @property

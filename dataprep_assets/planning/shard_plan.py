@@ -157,7 +157,10 @@ def write_plan(directory: Path, plan: Mapping[str, Sequence[int]]) -> None:
 
 
 def read_plan(directory: Path) -> dict[str, range]:
-    """Partition key → range of manifest ordinals, in manifest order."""
+    """Partition key → range of manifest ordinals, in manifest order.
+
+    Raises FormatError if the file is missing or not a shard plan.
+    """
     path = directory / SHARD_PLAN
     try:
         return {key: range(*bounds) for key, bounds in json.loads(path.read_bytes()).items()}

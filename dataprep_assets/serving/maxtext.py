@@ -58,6 +58,8 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
         batch_size: Rows of a batch; an incomplete last batch is dropped, as in MaxText.
         epochs: How many times to repeat all rows; None: forever.
         seed: Seed of the shuffle; None keeps the order of `rows`.
+
+    Raises ConfigError naming stored columns that the rows lack.
     """
     import tensorflow as tf
 
@@ -102,7 +104,7 @@ def _decoded(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
 def install() -> None:
     """Make MaxText's `create_data_iterator` read prepacked rows for `dataset_type=tfds` and `dataset_type=grain`.
 
-    Call it once before training starts, in every process. Raises ImportError where MaxText is not installed.
+    Call it once before training starts, in every process. Raises ImportError if MaxText is not installed.
     """
     interface = importlib.import_module(f"{_PIPELINES}.input_pipeline_interface")
     interface.make_grain_train_iterator = partial(_grain_iterator, train=True)  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ class WindowPlan:
     - `turn_seconds`: how long a shard is trained on; `fetch_seconds`: how long fetching the slowest one takes;
     - `stall_seconds`: the longest wait at a swap; `stalled_swaps`: how many of the `swaps` of two epochs wait;
     - `disk_bytes`: the most that shards take at a time; `fetched_bytes`: what two epochs download;
-    - `needed_bandwidth`: bytes a second from which no swap waits (0 when all is on disk after the start);
+    - `needed_bandwidth`: bytes per second from which no swap waits (0 when all is on disk after the start);
     - `advice`: what to change, one sentence each; empty when nothing stalls and all fits.
     """
 
@@ -101,6 +101,8 @@ def plan_sizes(
 
     `disk_bytes`, `bandwidth`, `step_seconds`, `steps_per_shard`, `keep` and `verify_bandwidth` are those of
     `plan_window`.
+
+    Raises ConfigError for values that are not positive, for no shards, and for a `keep` that is too small.
     """
     if min(bandwidth, verify_bandwidth) <= 0 or step_seconds < 0 or steps_per_shard < 1 or not sizes:
         raise ConfigError(

@@ -63,6 +63,8 @@ class Schedule:
             count: Number of samples of the shard, its `len`.
             rank: Rank of this process, from 0.
             world_size: Number of ranks that share a step.
+
+        Raises ConfigError for a rank that is not below `world_size`.
         """
         if not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} of {world_size}: ranks count from 0")

@@ -145,6 +145,7 @@ class ShardWindow:
         """Block until the shard last prepared is verified.
 
         Raises the error of the last attempt once all attempts are used up, TimeoutError after `timeout` seconds.
+        Raises StoppedError if the window was closed, WorkerDiedError if a bug ended its thread.
         """
         with self._changed:
             self._check_open()

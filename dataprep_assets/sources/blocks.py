@@ -33,7 +33,10 @@ class _Decompressor(Protocol):
 
 
 def window_bytes() -> int:
-    """Most bytes of memory for the window of a zstd frame: 128 MiB, or what the environment variable says."""
+    """Most bytes of memory for the window of a zstd frame: 128 MiB, or what the environment variable says.
+
+    Raises ConfigError for a variable that is not a number of bytes from 1 KiB to 2 GiB.
+    """
     text = os.environ.get(WINDOW) or str(WINDOW_BYTES)
     if not text.isascii() or not text.isdigit() or not 1024 <= int(text) <= 1 << 31:
         raise ConfigError(f"{WINDOW}: {text!r} is not a number of bytes from 1024 to {1 << 31}")

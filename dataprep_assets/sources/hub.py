@@ -133,6 +133,8 @@ class HubRepo:
 
         The pages are asked for one by one rather than through ``HfApi.list_repo_tree``, which waits for each page
         without a time limit and knows only the delay-seconds form of Retry-After.
+
+        Raises SourceError if the hub refuses, or continues the listing on another host; TransferError if unreachable.
         """
         from huggingface_hub.hf_api import RepoFile
         from huggingface_hub.utils import build_hf_headers
@@ -194,7 +196,7 @@ class HubRepo:
         ``progress`` gets byte counts (see :func:`dataprep_assets.stores.ranged.download`), reused blobs included.
 
         Raises SourceError (no room, no such file, no access), TransferError and CorruptSourceError, each naming the
-        file. What arrived stays, and the next call goes on from there.
+        file. What arrived stays, and the next call goes on from there. Raises ConfigError for less than one worker.
         """
         if workers < 1:
             raise ConfigError(f"mirror of {self.repo_id}: workers={workers}, at least 1 is needed")

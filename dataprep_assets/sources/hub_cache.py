@@ -98,6 +98,7 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
     """The commit and snapshot folder that ``revision`` names in an existing cache (``.../datasets--org--name``).
 
     The commit comes from ``refs/``: there can be several snapshots side by side, and the order of hashes means nothing.
+    Raises SourceError, saying what there is, for a revision without a ref or a snapshot.
     """
     snapshots = repo_dir / "snapshots"
     if not is_inside(revision):
@@ -169,7 +170,10 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
 
 
 def link(snapshot: Path, file: HubFile) -> Path:
-    """Make or correct the snapshot's relative link to the file's blob; returns the link's path."""
+    """Make or correct the snapshot's relative link to the file's blob; returns the link's path.
+
+    Raises SourceError if another process keeps replacing the link.
+    """
     path = snapshot / file.relpath
     up = "../" * (2 + file.relpath.count("/"))
     wanted = f"{up}blobs/{file.etag}"

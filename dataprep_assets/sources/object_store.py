@@ -113,7 +113,7 @@ class ObjectStorePrefix:
         return replace(place, endpoint_url=endpoint, region=region)
 
     def open(self) -> Store:
-        """A new store of the prefix; raises ConfigError where its extra or its credentials are missing."""
+        """A new store of the prefix; raises ConfigError if its extra or its credentials are missing."""
         return self.place()()
 
     def list(self) -> Listing:

@@ -112,7 +112,7 @@ class _Column:
 
 
 def _pages(file: int, chunk: Any) -> Iterator[_Page]:
-    # pyarrow has None, or 0, where there is no dictionary
+    # pyarrow has None, or 0, if there is no dictionary
     at = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
     end = at + chunk.total_compressed_size
     while at < end:

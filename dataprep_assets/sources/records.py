@@ -45,7 +45,7 @@ ID_REASONS = ("missing_id", "id_not_a_string")
 @dataclass(slots=True)
 class Block:
     """Some consecutive records. `rows[i]` is the 1-based row of `texts[i]`; None when no row was refused or blank,
-    and then the rows are `first_row, first_row + 1, …`. `ids[i]` is its declared id; None where no field holds ids."""
+    and then the rows are `first_row, first_row + 1, …`. `ids[i]` is its declared id; None if no field holds ids."""
 
     texts: list[str]
     first_row: int
@@ -131,7 +131,7 @@ class RecordFields:
 
 
 class JsonLinesReader(ReadThrough[BlockReader]):
-    """JSON lines, one object a line. Rows are physical lines: `sed -n ROWp` shows the record that a message names."""
+    """JSON lines, one object per line. Rows are physical lines: `sed -n ROWp` shows the record that a message names."""
 
     def __init__(
         self, path: Path, compression: str | None, fields: RecordFields, label: str, rows: RowRange | None = None
@@ -218,7 +218,7 @@ def _id_refused(value: Any) -> str | None:
 
 
 class ParquetReader(ParquetBlocks[Block]):
-    """One text column of a Parquet file, and one of ids where it is declared."""
+    """One text column of a Parquet file, and one of ids if it is declared."""
 
     batch_rows = 2048
 

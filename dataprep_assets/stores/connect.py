@@ -192,7 +192,10 @@ def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
 
 
 def s3_endpoint(environment: Mapping[str, str]) -> str | None:
-    """DATAPREP_ENDPOINT_URL, else the endpoint of the Cloudflare account R2_DATASET_ACCOUNT_ID, else None."""
+    """DATAPREP_ENDPOINT_URL, else the endpoint of the Cloudflare account R2_DATASET_ACCOUNT_ID, else None.
+
+    Raises ConfigError if the variable is not an endpoint or an account id.
+    """
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
         if not _ENDPOINT.fullmatch(endpoint):  # not repeated: the part before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port], without credentials in it")

@@ -26,7 +26,7 @@ def allows_http(environment: Mapping[str, str]) -> bool:
 
 
 def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
-    """The URL itself; raises ConfigError for one that is not https://host[:port].
+    """The URL itself; raises ConfigError unless it is https://host[:port], or http:// where that is allowed.
 
     Args:
         url: The URL of a server, with or without a path.

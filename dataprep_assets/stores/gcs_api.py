@@ -295,10 +295,7 @@ class _MultipartBody:
 
 @contextmanager
 def network() -> Iterator[None]:
-    """Translate failures below HTTP.
-
-    Their cause is not chained, because its text may contain a URL or a provider's answer.
-    """
+    """Translate failures below HTTP, without chaining their cause: its text may contain a URL or an answer."""
     from google.auth.exceptions import GoogleAuthError
     from google.auth.exceptions import TransportError as AuthTransportError
     from requests.exceptions import RequestException

@@ -90,7 +90,10 @@ class GcsBucket:
         return found
 
     def resources(self, prefix: str) -> Iterator[Resource]:
-        """All objects whose names begin with `prefix`, page by page."""
+        """All objects whose names begin with `prefix`, page by page.
+
+        Raises SourceError if the server repeats a page.
+        """
         label = f"list of gs://{self.api.bucket}/{prefix}"
         token: str | None = None
         while True:

@@ -25,7 +25,7 @@ _COMPOSE = 32
 
 
 def compose(bucket: GcsBucket, sources: Sequence[Resource], key: str, sha256: str | None) -> ObjectInfo:
-    """Concatenate `sources`, none of them empty, into `key`; `sha256` (hex) of the whole is recorded where it is known.
+    """Concatenate `sources`, none of them empty, into `key`; `sha256` (hex) of the whole is recorded if it is known.
 
     Raises ConflictError when a source was replaced or removed meanwhile.
     """

@@ -124,7 +124,7 @@ def write_sidecar(
     """Replace the sidecar by one rename.
 
     ``size`` (bytes of the object), ``etag`` (its version) and ``part_bytes`` (where it is cut) say which parts are
-    meant; ``finished`` are the indexes of those that are written, ``synced`` of those that are durable as well;
+    meant; ``finished`` are the indices of those that are written, ``synced`` of those that are durable as well;
     ``mode`` is that of a new file, before the umask.
     """
     state = {

@@ -104,6 +104,7 @@ def download(
 
     Raises TransferError (budget spent, disk full, stopped) and CorruptSourceError (wrong digest twice). After an error
     or an interrupt the finished parts stay for the next run; if there are none, nothing stays.
+    Raises ConfigError for a negative size, or parts or workers below 1.
     """
     if size < 0 or part_bytes < 1 or workers < 1:
         raise ConfigError(f"{label}: size={size}, part_bytes={part_bytes}, workers={workers} cannot be downloaded")
@@ -169,7 +170,7 @@ class _Transfer:
     outer_stopped: Callable[[], bool]
     # Permissions of the `.part`, which its sidecar gets.
     mode: int
-    # Indexes of the parts whose bytes are written, and of those that are synced too; guarded by `lock`, as is the
+    # Indices of the parts whose bytes are written, and of those that are synced too; guarded by `lock`, as is the
     # sidecar that repeats them.
     finished: set[int]
     synced: set[int] = field(default_factory=set)

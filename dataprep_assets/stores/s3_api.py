@@ -95,6 +95,8 @@ def s3_client_config(
 
     `connect_seconds` limits each connect, `read_seconds` each wait for bytes, in either direction, never a whole
     request. `connections` is the size of the pool: at least the requests that run at once.
+
+    Raises ConfigError without the extra `r2`.
     """
     try:
         from botocore.config import Config

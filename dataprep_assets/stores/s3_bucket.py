@@ -144,6 +144,8 @@ class S3Bucket:
         """The items of the listing `operation`, page by page.
 
         `field_name` is the answer's field with the items, `label` names the listing in messages.
+
+        Raises TransferError if the store does not say where the listing continues.
         """
 
         def attempt() -> Mapping[str, Any]:

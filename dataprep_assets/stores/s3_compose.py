@@ -44,7 +44,10 @@ class Composer:
         self.client_bytes = 0
 
     def compose(self, keys: Sequence[str], key: str, sha256: str | None) -> ObjectInfo:
-        """Concatenate the objects `keys` into `key`, with `sha256` where it is known; see `Store.compose`."""
+        """Concatenate the objects `keys` into `key`, with `sha256` if it is known; see `Store.compose`.
+
+        Raises IntegrityError if all bytes pass through the client and do not have this SHA-256.
+        """
         found = map_all(self._bucket.existing, keys, self._workers)
         sources = [source for source in found if source.bytes] or found[:1]
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):

@@ -40,7 +40,7 @@ def plain_md5(answer: Mapping[str, Any]) -> str | None:
 
 
 def composite(md5s: Sequence[str | None]) -> str | None:
-    """The ETag of an object of parts with these MD5s (hex); None where one of them is not known."""
+    """The ETag of an object of parts with these MD5s (hex); None if one of them is not known."""
     if None in md5s:
         return None
     digests = b"".join(bytes.fromhex(md5 or "") for md5 in md5s)

@@ -101,7 +101,7 @@ class Stream:
             self._close()
 
     def _next(self) -> bytes:
-        """The next block, b"" at the end; raises RetryableError where the connection broke, which is then given up."""
+        """The next block, b"" at the end; raises RetryableError if the connection broke, which is then given up."""
         try:
             if self.position == self.stop:
                 return b""

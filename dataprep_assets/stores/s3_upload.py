@@ -46,8 +46,10 @@ def put_whole(
 ) -> ObjectInfo:
     """Write `view` as the object `key` with PutObject, verified by MD5.
 
-    `metadata` is kept with the object. `condition` holds parameters such as IfMatch; where it is not met, RefusedError
+    `metadata` is kept with the object. `condition` holds parameters such as IfMatch; if it is not met, RefusedError
     is left to the caller.
+
+    Raises RetryableError if the store acknowledged the write and does not have the object.
     """
     name, label = bucket.key_of(key), bucket.label(key)
     digest = hashlib.md5(view, usedforsecurity=False)

@@ -118,7 +118,8 @@ class Store(ABC):
         """Concatenate the objects `keys` of this store into `key` on the server; no data passes through the client.
 
         The result's size and the store's own digests are compared with those of the parts. `sha256` (hex) of the whole,
-        if known, is recorded in the metadata, as after an upload, but not compared.
+        if known, is recorded in the metadata, as after an upload; it is compared only if all bytes pass through the
+        client.
         """
 
     @abstractmethod

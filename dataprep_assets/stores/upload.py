@@ -85,7 +85,8 @@ class Piece:
 def plan_parts(size: int, *, part_bytes: int) -> list[Part]:
     """Cut `size` bytes into equal parts but the last (R2's rule): at least 5 MiB each, at most 10,000.
 
-    Parts are `part_bytes` long, or as many whole MiB as 10,000 of them need. ConfigError beyond 5 TiB.
+    Parts are `part_bytes` long, or as many whole MiB as 10,000 of them need. Raises ConfigError for parts under 5 MiB,
+    and for a size beyond 5 TiB.
     """
     if part_bytes < MIN_PART_BYTES:
         raise ConfigError(f"part_bytes={part_bytes}: object stores refuse parts under {MIN_PART_BYTES} bytes (5 MiB)")
@@ -102,6 +103,8 @@ def plan_concatenation(sizes: Sequence[int], *, equal_parts: bool) -> list[tuple
     `equal_parts` all parts but the last are equal, as small as 10,000 parts of at least 5 MiB allow, so that at most
     one small part per boundary between sources goes through the client. Without it parts end at the boundaries
     wherever both sides stay at 5 MiB or more, and only sources under 5 MiB are put together with what follows them.
+
+    Raises ConfigError beyond 5 TiB.
     """
     total = sum(sizes)
     if total > MAX_OBJECT_BYTES:

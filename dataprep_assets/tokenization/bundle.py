@@ -152,6 +152,8 @@ class TokenizerBundle:
         """The token before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
 
         `key` is the declaration's key, for messages.
+
+        Raises TokenizerError if `auto` finds no BOS, or if the tokenizer does not have the declared token.
         """
         if declared == "none":
             return None

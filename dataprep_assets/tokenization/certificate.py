@@ -96,7 +96,7 @@ class Certificate:
 
 
 def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
-    """Indexes of the `texts` to which `engine` gives other ids than `reference`.
+    """Indices of the `texts` to which `engine` gives other ids than `reference`.
 
     If the engine raises for all of them together, it is tried document by document, and differs where it raises.
     """

@@ -95,7 +95,7 @@ def _is_graphql(path: str) -> bool:
 def _is_of_this_site(headers: Mapping[str, Sequence[str]]) -> bool:
     """Whether the browser says so; `none` means that somebody typed the address.
 
-    Other programs say nothing, and count.
+    Other programs than browsers say nothing, and pass.
     """
     return _first(headers, "sec-fetch-site").lower() in ("", "same-origin", "none")
 

@@ -74,7 +74,7 @@ def blend_snapshot_spec(
 def readings(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[Reading]:
-    """What building the snapshots of these shards reads, or (`tokenized`) the shards themselves, which fetch nothing."""
+    """What building the snapshots of these shards reads, or (`tokenized`) the shards, which fetch nothing."""
     plan = load_blend_plan(blend, store)
     mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
     for partition in partitions:
@@ -106,7 +106,7 @@ def build_blend_snapshot(
 
     `blend` is the declaration, `store` gets the snapshot, `partition` names a shard of `plan`; `progress` is called
     with the bytes of each piece that was fetched. Returns the receipt and whether it was reused. Raises SourceError,
-    Raises TransferError or CorruptSourceError, naming the file.
+    TransferError or CorruptSourceError, naming the file.
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
@@ -129,7 +129,7 @@ def _line(entry: ManifestEntry, digest: str) -> dict[str, Any]:
 
 
 def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str, Any]]) -> Recipe:
-    """That of a snapshot with these lines."""
+    """The recipe of a snapshot with these lines."""
     return Recipe(
         artifact=blend.artifact(BLEND_SNAPSHOT, partition),
         key=digest_value(["blend_snapshot", VERSION, lines]),

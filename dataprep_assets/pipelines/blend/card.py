@@ -1,4 +1,4 @@
-"""What the data card of a blend says in addition to its receipts: each dataset's license, the shares as rows and tokens."""
+"""What the data card of a blend says in addition to its receipts: licenses, the shares as rows and tokens."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -144,7 +144,7 @@ class DataBlend(_Noted):
         return self.datasets is None
 
     def units(self) -> list[Unit]:
-        """Its datasets in declared order, each with its place; those of weight 0 are left out."""
+        """The datasets of the blend in declared order, each with its place; those of weight 0 are left out."""
         if self.datasets is not None:
             found = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]
         else:

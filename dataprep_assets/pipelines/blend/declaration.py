@@ -185,7 +185,10 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
 
     @property
     def required_tokenizer(self) -> TokenizerDeclaration:
-        """The tokenizer of a stage that has one."""
+        """The tokenizer of a stage that has one.
+
+        Raises ConfigError if the stage has none.
+        """
         if self.tokenizer is None:
             raise ConfigError(f"{self.dataset}: stage {self.stage} has no tokenizer")
         return self.tokenizer

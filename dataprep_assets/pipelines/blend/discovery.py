@@ -127,7 +127,10 @@ def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigest
 def discover_splits(
     unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> dict[str, Discovered]:
-    """The splits of an RL dataset by its paths (`train`, `val`, `test`), or all of it as `train`."""
+    """The splits of an RL dataset by its paths (`train`, `val`, `test`), or all of it as `train`.
+
+    Raises SourceError if a file belongs to two splits, or to none although others do.
+    """
     place = open_place(unit.dataset, sources)
     listing, files = list_meant(place, unit.dataset)
     found = {

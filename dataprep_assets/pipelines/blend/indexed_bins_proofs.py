@@ -120,7 +120,7 @@ def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
 
 @judged
 def index_matches_stream(directory: Path, receipt: Receipt) -> Finding:
-    """`tokens.idx` is that of `tokens.bin`, one sequence a document, and of the counts and dtype of the receipt."""
+    """`tokens.idx` is that of `tokens.bin`, one sequence per document, and of the counts and dtype of the receipt."""
     megatron.validate(directory / TOKENS, directory / MEGATRON_INDEX)
     index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), ledger_of(receipt)
     return verdict(

@@ -173,7 +173,10 @@ def plan_key(plan: BlendPlan) -> str:
 
 
 def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
-    """The committed plan; raises MissingArtifactError when there is none."""
+    """The committed plan; raises MissingArtifactError when there is none.
+
+    Raises IntegrityError if it is not JSON.
+    """
     path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
     try:
         return plan_from_json(json.loads(path.read_bytes()), str(path))

@@ -34,7 +34,7 @@ MAX_SHARDS = 4000
 
 
 def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """What decides the bytes of every shard, besides its source: options, tokenizer bytes, template text, transforms."""
+    """What decides the bytes of shards, besides the source: options, tokenizer bytes, template text, transforms."""
     identity: dict[str, Any] = {
         "stage": blend.stage,
         "bad_records": blend.bad_records.model_dump(),
@@ -61,6 +61,8 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
 
     With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
     declaration has not changed are not listed again either: they stay at the revision that was frozen.
+
+    Raises ConfigError if two datasets would have one name, and SourceError if a source cannot be listed.
     """
     if blend.stage == "pretrain":  # refuse it now, not when the engine is certified
         bundle = load_bundle(blend.required_tokenizer)

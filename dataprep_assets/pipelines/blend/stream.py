@@ -34,7 +34,7 @@ def blend_dtype(blend: BlendDeclaration) -> str:
 def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
     """The token that ends each document of a pretraining blend, if one does.
 
-    Raises TokenizerError where there is none.
+    Raises TokenizerError if there is none.
     """
     options = blend.pretrain_options
     return bundle.separator(options.separator, key="pretrain.separator") if options.add_eos else None
@@ -43,7 +43,7 @@ def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> Special
 def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
     """The token that begins each document of a pretraining blend, if one does.
 
-    Raises TokenizerError where there is none.
+    Raises TokenizerError if there is none.
     """
     return bundle.bos("auto", key="pretrain.add_bos") if blend.pretrain_options.add_bos else None
 

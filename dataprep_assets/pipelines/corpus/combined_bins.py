@@ -72,6 +72,7 @@ def shard_receipts(
     """Every shard of a split with its receipt, in manifest order.
 
     Raises MissingArtifactError naming the missing shards: a combined file is never made of only those that exist.
+    Raises IntegrityError if a shard was made of other files than the manifest has for it.
     """
     shards = [corpus.artifact(TOKEN_BINS, partition) for partition in manifest.partitions(split)]
     receipts = store.receipts(shards)
@@ -145,6 +146,8 @@ def build_combined_bins(
 
     Returns:
         The receipt, and whether the combined bins were reused.
+
+    Raises IntegrityError if a shard is damaged, or if the joined size is not that of the tokens.
     """
     shards = shard_receipts(corpus, store, manifest, split)
     meta_values = meta_of(corpus)

@@ -145,7 +145,10 @@ class CorpusView:
 
 
 def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:
-    """All splits' combined bins; raises MissingArtifactError naming the first that is not there."""
+    """All splits' combined bins; raises MissingArtifactError naming the first that is not there.
+
+    Raises IntegrityError if the splits differ in tokenizer or dtype.
+    """
     artifacts = [corpus.artifact(COMBINED_BINS, split) for split in corpus.splits]
     found = []
     for split, artifact in zip(corpus.splits, artifacts, strict=True):

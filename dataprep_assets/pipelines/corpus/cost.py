@@ -45,7 +45,7 @@ def corpus_cost(
 
 
 def corpus_products(corpus: CorpusDeclaration, *, local: bool) -> Products:
-    """The copies of the stream: in shards, joined (in a bucket by its server), in copying views; `local`: in a folder."""
+    """The copies of the stream: in shards, joined (in a bucket by its server), in copying views; `local`: a folder."""
     made = 1 + sum(view_named(view).linked is None for view in corpus.views)
     return Products(
         copies=made + corpus.combines if local else 0,

@@ -20,7 +20,7 @@ class IndexCheck:
     Attributes:
         rows: The source row of each document.
         ids: How ids are made; None: compare only rows.
-        stored: The ids of `document_ids.bin`, shape `(documents,)`, uint64; None where there is no such file.
+        stored: The ids of `document_ids.bin`, shape `(documents,)`, uint64; None if there is no such file.
     """
 
     rows: DocumentRows

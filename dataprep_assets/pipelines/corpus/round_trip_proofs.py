@@ -177,7 +177,7 @@ def round_trip(
 
 
 def _chosen(rng: np.random.Generator, receipt: Receipt, samples: int) -> dict[int, list[int]]:
-    """Index of a source line → sorted indexes of documents in it; two lines at most, drawn by their documents."""
+    """Index of a source line → sorted indices of documents in it; two lines at most, drawn by their documents."""
     weights = np.array([line["documents"] for line in receipt.sources], np.float64)
     filled = int(np.count_nonzero(weights))
     if not filled:

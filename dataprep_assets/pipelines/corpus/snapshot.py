@@ -63,8 +63,8 @@ def build_snapshot(
 ) -> tuple[Receipt, bool]:
     """Fetch or verify the files of one shard and commit their digests.
 
-    Returns the receipt, and whether the snapshot was reused because it says the same. Raises SourceError,
-    Raises TransferError or CorruptSourceError naming the file.
+    Returns the receipt, and whether the snapshot was reused because it is unchanged. Raises SourceError,
+    TransferError or CorruptSourceError, naming the file.
     """
     access = open_source(corpus.source)
     entries = manifest.shard(partition)

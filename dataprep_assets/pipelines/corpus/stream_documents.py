@@ -52,7 +52,7 @@ class Documents:
 
     @property
     def ids(self) -> NDArray[np.uint64] | None:
-        """The id of each: shape `(documents,)`, uint64; None where ids are left out."""
+        """The id of each: shape `(documents,)`, uint64; None if ids are left out."""
         if self._ids is None and self._scheme is not None:
             self._ids = self._scheme.of(self.texts, self._declared)
         return self._ids
@@ -63,7 +63,7 @@ class Documents:
         return b"" if self.ids is None else self.ids.astype("<u8", copy=False).tobytes()
 
     def only(self, kept: Sequence[int]) -> "Documents":
-        """Those with the given indexes, which increase."""
+        """The documents with the given, increasing indices."""
         if len(kept) == len(self.texts):
             return self
         at = np.array(kept, np.intp)
@@ -83,7 +83,7 @@ def without(documents: Documents, retracted: NDArray[np.uint64]) -> tuple[Docume
 
 
 def sampled(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:
-    """Indexes of the rows that fall in the sample: decided by file digest and row, so always the same.
+    """Indices of the rows that fall in the sample: decided by file digest and row, so always the same.
 
     `rows` are uint64 row numbers, `seed` is hex digits of the file's digest, `rate` the share of rows wanted.
     """

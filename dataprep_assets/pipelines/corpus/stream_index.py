@@ -122,7 +122,7 @@ class IndexedShard:
         return frozenset(str(lines[at]["sha256"]) for at in found.tolist())
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Its token ids `[start, stop)`."""
+        """The shard's token ids `[start, stop)`."""
         return np.asarray(self._tokens[start:stop])
 
 

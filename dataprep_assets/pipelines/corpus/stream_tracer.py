@@ -88,7 +88,10 @@ class StreamTracer(Tracer):
         return self._source_bytes(found.file, found.row, hashed)
 
     def located(self, question: Question) -> Found:
-        """The documents that match a question; subclasses handle their own ways to ask first."""
+        """The documents that match a question; subclasses handle their own ways to ask first.
+
+        Raises ConfigError if the dataset has no such way to ask.
+        """
         split, partition, index = question.split, question.shard, self.index
         if question.token is not None:
             return [index.by_token(split, partition, question.token)]

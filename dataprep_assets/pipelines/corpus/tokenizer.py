@@ -12,7 +12,10 @@ __all__ = ["hub_file", "load_bundle"]
 
 @lru_cache(maxsize=8)
 def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
-    """The declared tokenizer; one in a hub repository is fetched into the cache once, at its pinned revision."""
+    """The declared tokenizer; one in a hub repository is fetched into the cache once, at its pinned revision.
+
+    Raises TokenizerError if it is missing or cannot be loaded.
+    """
     if declared.path is not None:
         return TokenizerBundle.load(declared.path, name=declared.name)
     assert declared.repo is not None

@@ -37,6 +37,7 @@ _REMEDY = "Materialize the view again"
 def examine_view(
     corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]
 ) -> Iterator[tuple[str, Finding]]:
+    """The findings of all proofs of a view, by name; raises MissingArtifactError if the view is not there."""
     artifact = corpus.artifact(artifact_name(view.name))
     receipt, directory, splits = store.require(artifact), store.local(artifact), combined_splits(corpus, store)
     yield "same_stream", same_stream(directory, receipt, view, splits, store)

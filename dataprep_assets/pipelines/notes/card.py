@@ -1,4 +1,4 @@
-"""What the data cards of packed notes, and of combinations of them, say beside their receipts."""
+"""What the data cards of packed notes, and of combinations of them, say in addition to receipts."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,6 +1,6 @@
-"""The artifacts `<dataset>/tfrecord_shards` and `<dataset>/array_record_shards`, a partition a cohort.
+"""The artifacts `<dataset>/tfrecord_shards` and `<dataset>/array_record_shards`, one partition per cohort.
 
-The rows of each cohort as shards that trainers read. What they hold and how they are made: `sharded_cohort`.
+The rows of each cohort as shards that trainers read. `sharded_cohort` makes them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ def cohort_shards_spec(
     Args:
         notes: The dataset.
         format: One of its formats.
-        packed: The packed cohorts; shards have their partitions.
+        packed: The packed cohorts, whose partitions the shards share.
         step: The run in which cohorts are packed and sharded.
     """
     return ArtifactSpec(
@@ -96,13 +96,13 @@ def build_cohort_shards(
     engine: Engine = ON_PROCESSES,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards of the cohorts whose shards are not current; yields each cohort once it is done or failed.
+    """Build the shards of cohorts that are not current; yields each cohort's outcome once it is done or failed.
 
     Args:
-        cohorts: Whose shards to make.
-        workers: Workers at most; the bytes do not depend on their number.
-        engine: Who works.
-        progress: Counts and shows; None counts for nobody.
+        cohorts: The cohorts whose shards to make.
+        workers: Largest number of workers, which does not affect the bytes.
+        engine: Who does the work.
+        progress: Counts and shows the work; None: nothing is shown.
 
     Raises:
         WorkerDiedError: A worker died; the shards of the cohorts that were finished are committed.
@@ -147,7 +147,7 @@ def _examine(
 
 
 def _unchanged(cohort: ShardedCohort) -> bool:
-    """The rows that the shards are compared with are those that they were made from, byte for byte, too."""
+    """Whether shards and packed rows are intact, byte for byte, and the shards were made from these rows."""
     return is_unchanged(
         cohort.artifact, cohort.store, lambda: cohort.recipe(cohort.store.require(cohort.packed))
     ) and is_intact(cohort.packed, cohort.store)

@@ -1,8 +1,8 @@
 """Proofs on the shards of one cohort: TFRecord or ArrayRecord files, the receipt, and the packed rows beside them.
 
-Every record is read once, its checksums verified, its payload decoded without TensorFlow, and its columns held against
-the invariants of packed rows and against the columnar file that the shards were made from. Some rows are in memory at a
-time. Messages name files, records, columns and positions, never a token.
+Every record is read once, its checksums are verified, its payload is decoded without TensorFlow, and its columns are
+checked against the invariants of packed rows and compared with the columnar file that the shards were made from. A few
+rows are in memory at a time. Messages name files, records, columns and positions, never a token.
 
 Entry points: `SHARD_PROOFS`, `prove_cohort_shards`; `CohortShards` for the proofs one by one.
 """
@@ -70,7 +70,7 @@ _REBUILD = "Materialize this partition of the shards again"
 
 @dataclass(kw_only=True)
 class _Counted:
-    """What one reading found in the shards of one split: records and payload bytes of each, and defects by proof."""
+    """The result of reading the shards of one split: records and payload bytes of each, and defects by proof."""
 
     records: list[int] = field(default_factory=list)
     payload_bytes: list[int] = field(default_factory=list)
@@ -108,7 +108,7 @@ class CohortShards:
 
     @cached_property
     def counted(self) -> Mapping[str, _Counted]:
-        """Split → what one reading of all its records found."""
+        """Split → the result of reading all its records."""
         return {split: self._count(split) for split in self.splits}
 
     def _count(self, split: str) -> _Counted:
@@ -201,7 +201,7 @@ def prove_cohort_shards(cohort: ShardedCohort) -> dict[str, Finding]:
                 month=cohort.month,
                 vocab_size=load_bundle(cohort.notes.tokenizer).vocab_size,
             )
-    except DataprepError as error:  # a receipt that cannot be read is the finding
+    except DataprepError as error:  # an unreadable receipt is the finding
         return {proof.name: Finding(passed=False, summary=str(error)) for proof in SHARD_PROOFS}
     with unquoting(cohort.month):
         return {
@@ -234,7 +234,7 @@ def _all(shards: CohortShards, kind: str) -> list[str]:
 
 
 def _unread(shards: CohortShards) -> list[str]:
-    """What was not examined because a shard could not be read: no proof passes on half of the records."""
+    """Shards that could not be read and so were not examined: no proof passes on half of the records."""
     broken = sum(len(of.broken) for of in shards.counted.values())
     return [f"{name_of(shards.receipt)}: {broken} shards cannot be read to their end"] if broken else []
 

@@ -1,4 +1,4 @@
-"""The cohort files of a declared source: which month has which, and where it lies on this machine."""
+"""The cohort files of a declared source: the file of each month, and its path on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ __all__ = ["CohortFile", "list_cohorts", "no_file"]
 
 @dataclass(frozen=True)
 class CohortFile:
-    """The file of one month, as the source lists it; its name is in no message and no `repr`."""
+    """The file of one month, as the source lists it; messages and `repr` never show its name."""
 
     notes: NotesDeclaration
     month: str
@@ -31,7 +31,7 @@ class CohortFile:
         return self.listed.size_bytes
 
     def fetch(self) -> Path:
-        """Where the file lies; fetched first if its source is a bucket. SourceError without the file's name."""
+        """The path of the file, fetched first if its source is a bucket. Raises SourceError without the file's name."""
         access = open_source(self.notes.source)
         file = self.listed
         entry = ManifestEntry(

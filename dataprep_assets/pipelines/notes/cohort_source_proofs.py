@@ -1,4 +1,4 @@
-"""Proofs that compare one packed cohort with its source as it is now.
+"""Proofs that compare one packed cohort with its present source.
 
 The source is read, rendered and encoded again, by the reference engine. Messages name records, notes, chunks and
 counts: no text, no identifier, no name of a source file.
@@ -18,7 +18,7 @@ __all__ = ["notes_recounted", "round_trip"]
 
 @judged
 def notes_recounted(packed: OpenedCohort) -> Finding:
-    """The source as it is now: the same file, with the notes, drops, headers and patients that the receipt has."""
+    """The present source is the same file, with the notes, drops, headers and patients of the receipt."""
     receipt, ledger, source = packed.receipt, ledger_of(packed.receipt), packed.source
     where = name_of(receipt)
     late, retracted = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)

@@ -1,8 +1,8 @@
-"""Traces notes: from a row of packed rows, of a shard or of a directory to the records it is made of, and back.
+"""Traces notes: from a row of packed rows, of a shard or of a directory to the records that it is made of, and back.
 
-A note has no id of its own: it is known by its month, its record there and its number in the record, as messages name
-it. A record's month stands for its file, whose name is told nowhere. Everything is read from finished artifacts, so a
-combination of datasets is traced without their declarations. Patients are found under the patient key alone, and no
+A note has no id of its own: it is identified by its month, its record there and its number in the record, as in
+messages. A record's month stands for its file, whose name is never shown. Everything is read from finished artifacts,
+so a combination of datasets is traced without their declarations. Patients are found only with the patient key, and no
 text of a sensitive dataset is decoded.
 
 Entry points: `CohortTracer`, `notes_tracer`, `replay_tracer`.
@@ -51,16 +51,16 @@ class CohortTracer(Tracer):
         bundle: Callable[[], TokenizerBundle] | None = None,
         key: Callable[[], bytes] | None = None,
     ) -> None:
-        """Open the directories that are there.
+        """Open the present directories.
 
         Args:
             declaration: The dataset or combination.
             store: Where its artifacts are, and those of what it combines.
             splits: Its splits.
-            months: Its own months; none of a combination.
+            months: Its own months; empty for a combination.
             directories: Its directories of shards.
-            bundle: Loads the tokenizer; None where no text can be decoded.
-            key: Loads the patient key; None where patients cannot be found.
+            bundle: Loads the tokenizer; None if no text can be decoded.
+            key: Loads the patient key; None if patients cannot be found.
         """
         self._declaration, self._store, self._splits, self._months = declaration, store, splits, months
         self._bundle, self._key = bundle, key

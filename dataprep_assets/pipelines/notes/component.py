@@ -46,7 +46,7 @@ class PackedCohorts(DatasetComponent):
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        # Dagster resolves each string of the YAML as a Jinja template, which loses the newline that ends it.
+        # Dagster resolves each string of the YAML as a Jinja template, which drops its final newline.
         if isinstance(attributes, NotesDeclaration) and attributes.template.header.endswith("\n"):
             template = attributes.template.model_copy(update={"header": attributes.template.header + "\n"})
             attributes = attributes.model_copy(update={"template": template})
@@ -94,7 +94,7 @@ def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
 
 
 def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
-    """The graph of a dataset of notes: certificate → packed cohorts → in each format shards → directory."""
+    """The graph of a dataset of notes: certificate → packed cohorts → (for each format) shards → directory."""
     months = Partitions.fixed(notes.months.expected, "cohort")
     certificate = engine_certificate_spec(notes_engine(notes), step=RunStep.called("engine certificate"))
     step = RunStep(title=lambda _store, _every, chosen: f"{number_of(len(chosen), 'cohort')} packed and sharded")
@@ -117,7 +117,7 @@ class CombinedCohorts(DatasetComponent):
     declaration: ReplayDeclaration
 
     folder: Path | None = None
-    """Of its `defs.yaml`; beside it lie those of its sources."""
+    """The folder of its `defs.yaml`; those of its sources are beside it."""
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
@@ -126,7 +126,7 @@ class CombinedCohorts(DatasetComponent):
         return component
 
     def tokenizer(self) -> str | None:
-        """The folder of its sources' tokenizer, or its name on the hub; None where it is declared elsewhere."""
+        """The folder of its sources' tokenizer, or its name on the hub; None if it is declared elsewhere."""
         return tokenizer_beside(self.folder, self.declaration.sources[0].dataset)
 
     @cached_property

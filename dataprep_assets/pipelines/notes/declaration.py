@@ -1,6 +1,6 @@
 """The declaration of cohorts of notes, validated once.
 
-It is the schema of the YAML: its field descriptions are its reference. Paths are resolved against the folder of
+This is the schema of the YAML: its field descriptions are the YAML reference. Paths are resolved against the folder of
 the YAML; none of them enters a key. Datasets of notes are sensitive unless declared otherwise.
 """
 
@@ -57,7 +57,7 @@ FileFormat = Literal["tfrecord", "array_record"]
 Layout = Literal["prepacked", "unpacked"]
 Rows = Literal["notes", "stream"]
 OBJECT_KEY = "$key"
-"""Where a patient's id is the key of the JSON object, this stands for its path."""
+"""The path of a patient's id if it is the key in a JSON object of patients."""
 TOKENS = "tokens"
 """The one column of unpacked rows."""
 
@@ -95,7 +95,7 @@ class NoteFields(Declared):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names that the template may use, sorted."""
+        """Names of the fields that the template may use, sorted."""
         return tuple(sorted({*self.patient, *self.note}))
 
 
@@ -171,7 +171,7 @@ class NoteTemplate(Declared):
     )
 
     def key_parts(self) -> dict[str, Any]:
-        """What of it enters keys: all, but for `encode` where it is what it was before there was a choice."""
+        """The parts that enter keys: everything, except `encode` with its default, so that older keys stay the same."""
         return self.model_dump(mode="json", exclude={"encode"} if self.encode == "apart" else set())
 
 
@@ -214,7 +214,7 @@ class PadDeclaration(Declared):
 class NotesDeclaration(MadeByEngine):
     """One dataset of packed notes, from cohort files to directories that trainers read."""
 
-    # A secret that someone wrote into the YAML must not come back in an error.
+    # A secret that somebody wrote into the YAML must not appear in an error.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
@@ -313,7 +313,7 @@ class NotesDeclaration(MadeByEngine):
         return self
 
     def header_template(self) -> HeaderTemplate:
-        """The compiled template; raises ValueError when it does not compile or names what is not declared."""
+        """The compiled template; raises ValueError if it does not compile or uses undeclared names."""
         template = self.template
         try:
             return HeaderTemplate(
@@ -323,12 +323,12 @@ class NotesDeclaration(MadeByEngine):
             raise ValueError(str(error)) from None
 
     def source_digests(self, key: bytes) -> SourceDigests:
-        """What stands for cohort files: of sensitive notes, digests under the patient key `key`."""
+        """The digests of cohort files: keyed with the patient key `key` if the notes are sensitive."""
         return SourceDigests(key if self.sensitive else None)
 
     @property
     def capacity(self) -> int:
-        """Tokens of a stored row at most: one more than `row_length` where the tfds pipeline shifts unpacked rows."""
+        """Most tokens of a stored row: one more than `row_length` if the tfds pipeline shifts unpacked rows."""
         return self.row_length + (self.layout == "unpacked" and self.pipeline == "tfds")
 
     @property
@@ -340,7 +340,7 @@ class NotesDeclaration(MadeByEngine):
 
     @property
     def pad_may_occur(self) -> bool:
-        """Whether a note may hold the id that fills rows; always where nothing fills them."""
+        """Whether a note may contain the id that fills rows; always true if nothing fills them."""
         return self.pad is None or self.pad.may_occur
 
     @property
@@ -350,7 +350,7 @@ class NotesDeclaration(MadeByEngine):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the stored columns, each of `capacity` values; of unpacked rows at most so many."""
+        """Names of the stored columns, each of `capacity` values; in unpacked rows at most that many."""
         if self.layout == "unpacked":
             return (TOKENS,)
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
@@ -370,7 +370,7 @@ class NotesDeclaration(MadeByEngine):
 
 
 def tfds_name(kind: str, name: str) -> str:
-    """The name of a dataset or split, which `kind` says; raises ValueError for one that TFDS does not find."""
+    """Check the name of a dataset or split (`kind`); raises ValueError for a name that TFDS would not find."""
     if not _SNAKE_CASE.fullmatch(name):
         raise ValueError(f"{kind} {name!r}: TFDS finds names of lower-case letters, digits and _ alone")
     return name

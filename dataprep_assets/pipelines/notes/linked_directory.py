@@ -1,4 +1,4 @@
-"""A directory that TFDS reads, whoever its shards come from: the same files under their global names, described.
+"""Makes a directory that TFDS reads, of shards from any dataset: the same files under global names, with metadata.
 
 It is ``<dataset>/<version>/`` with the shards, `dataset_info.json` and `features.json`, so that the artifact's own path
 is a `data_dir` for `tfds.builder("<dataset>:<version>")`; and beside it `provenance.json`, the origin of every shard.
@@ -48,10 +48,10 @@ class DirectorySplit(Facts):
 
 
 class DirectoryFacts(RowFacts):
-    """What the receipt of every directory tells, of one dataset or of several combined.
+    """Facts in the receipt of every directory, of one dataset or of several combined.
 
-    `directory` and `version` are absent in a virtual combination, which has no shards; `mode` in the directory of one
-    dataset.
+    `directory` and `version` are absent in a virtual combination, which has no shards; `mode` is absent in the
+    directory of one dataset.
     """
 
     format: FileFormat
@@ -62,7 +62,7 @@ class DirectoryFacts(RowFacts):
 
 
 def stored_length(facts: RowFacts) -> int | None:
-    """Values of each column in every row that has these facts; None where rows end with their tokens."""
+    """Values of each column in every row with these facts; None if rows end with their tokens."""
     return None if facts.layout == "unpacked" else facts.row_length
 
 
@@ -75,7 +75,7 @@ class SourceShare(Facts):
 
 
 class CombinedFacts(DirectoryFacts):
-    """What the receipt of a combination tells. `shares` is split → source → its share, absent in a virtual one."""
+    """Facts in the receipt of a combination. `shares` is split → source → its share, absent in a virtual one."""
 
     mode: str
     sources: list[str]
@@ -84,7 +84,7 @@ class CombinedFacts(DirectoryFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class Directory:
-    """What a directory is called and holds: format, version directory, columns, and each split's shards in order."""
+    """Describes a directory: name, format, version directory, columns, and each split's shards in order."""
 
     dataset: str
     description: str
@@ -124,7 +124,7 @@ class Directory:
 
 
 def version_in_metadata(version: str) -> str:
-    """The version inside `dataset_info.json`: TFDS refuses the seed's `1.0` there, under any directory name."""
+    """The version in `dataset_info.json`: TFDS refuses the original scripts' `1.0` there, under any directory name."""
     return "1.0.0" if version == "1.0" else version
 
 

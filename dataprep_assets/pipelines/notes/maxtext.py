@@ -1,4 +1,4 @@
-"""The options of MaxText that train on a directory of packed rows, and the words that a person needs beside them."""
+"""The options of MaxText to train on a directory of packed rows, and the explanation beside them."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "
 
 
 def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
-    """How the declared stock pipeline of MaxText pads and masks rows of ``notes`` with ``bundle``, the tokenizer."""
+    """How the declared pipeline of unmodified MaxText pads and masks rows of ``notes``; ``bundle`` is the tokenizer."""
 
     def id_of(name: str) -> int | None:
         content = bundle.configured(name)
@@ -42,16 +42,16 @@ def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
 def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> dict[str, str]:
     """The options of MaxText that train on ``notes`` in ``store``: name → value.
 
-    Of prepacked rows those that the loader of `serving.maxtext` takes, for the directory in ``format``. Of unpacked
-    rows those of the declared stock pipeline; `hf` reads the JSON lines of the packed cohorts.
+    For prepacked rows those of the loader in `serving.maxtext`, for the directory in ``format``. For unpacked rows
+    those of the declared pipeline of unmodified MaxText; `hf` reads the JSON lines of the packed cohorts.
     """
     split = next(iter(notes.splits))
     length = {"max_target_length": str(notes.row_length)}
     if notes.layout == "unpacked" and notes.pipeline == "hf":
         where = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
-        # a month's other file of this ending has no hyphen in its name
+        # the only other file of a month with this suffix has no hyphen in its name
         lines = in_split(tuple(notes.splits), split, "*-*.jsonl")
-        # `datasets` calls the one split of files that it is given train, whatever they hold
+        # `datasets` calls the only split of explicitly given files `train`, whatever they are
         found = {
             "dataset_type": "hf",
             "hf_path": "json",
@@ -103,7 +103,7 @@ def _files(
 
 
 def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
-    """The options of `maxtext_settings` in a line for people, with what prepacked rows need beside them."""
+    """The options of `maxtext_settings` as one line, with what prepacked rows need in addition."""
     options = _joined(maxtext_settings(notes, store, format))
     if notes.layout == "prepacked":
         return f"{_LOADER} {options}"
@@ -113,10 +113,10 @@ def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileForm
 def combined_line(
     replay: ReplayDeclaration, store: ArtifactStore, facts: DirectoryFacts, tokenizer: str | None = None
 ) -> str:
-    """The options that train on a combination in ``store``, in a line for people.
+    """The options to train on a combination in ``store``, as one line.
 
     ``facts`` are those of its receipt. ``tokenizer`` is the folder of its sources' tokenizer, or its name on the hub;
-    None where it is not known here. hf reads no shards, but the JSON lines that a virtual combination lists.
+    None if it is not known here. hf reads no shards, but the JSON lines that a virtual combination lists.
     """
     where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
     if for_hf(replay, facts.pipeline):

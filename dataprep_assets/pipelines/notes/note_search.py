@@ -1,6 +1,6 @@
-"""Looks for notes in packed rows: rendered and encoded again by the reference engine, chunk by chunk.
+"""Searches packed rows for notes, rendered and encoded again by the reference engine, chunk by chunk.
 
-Messages and representations show places, never content.
+Messages and `repr` show places, never content.
 
 Entry points: `NoteSearch`, `SampledNote`.
 """
@@ -25,7 +25,7 @@ __all__ = ["Chunk", "NoteSearch"]
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """A piece of a note as rows must hold it: the index of the note, that of the chunk, and the ids (int32)."""
+    """A piece of a note as it must be in rows: the index of the note, that of the chunk, and the ids (int32)."""
 
     note: int
     chunk: int
@@ -44,7 +44,7 @@ class NoteSearch:
         self._reference = ReferenceEngine(packed.bundle, packed.notes.document.special_tokens)
 
     def chunks(self, notes: Sequence[SampledNote]) -> list[Chunk]:
-        """The chunks of these notes, in order; none of a note whose header leaves no room in a row."""
+        """The chunks of these notes, in order; none for a note whose header leaves no room in a row."""
         packed = self._packed
         separator, bos = packed.facts.separator_id, packed.facts.bos_id
         encode, begin = packed.notes.template.encode, [] if bos is None else [bos]
@@ -76,7 +76,7 @@ class NoteSearch:
         return self._reference.encode([text])[0]
 
     def there(self, chunks: Sequence[Chunk]) -> list[bool]:
-        """Which of these chunks the rows hold: as whole segments, or in the stream where rows are one."""
+        """Which of these chunks are in the rows: as whole segments, or in the stream if rows are one stream."""
         wanted = [chunk.ids for chunk in chunks]
         return _stream_has(self._path, wanted) if self._packed.concatenated else _segments_have(self._path, wanted)
 
@@ -88,7 +88,7 @@ class NoteSearch:
 
 
 def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
-    """Which of these are whole segments of a file of packed rows."""
+    """Which of these byte strings are whole segments of a file of packed rows."""
     file, missing = PackedRowsFile(path), set(wanted)
     lengths = np.unique(np.array([len(piece) // 4 for piece in wanted], np.int64))
     for block in file.blocks(file.shape.batch_rows) if wanted else ():
@@ -100,7 +100,7 @@ def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
 
 
 def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
-    """Which of these are in the tokens of all rows, read as one stream."""
+    """Which of these byte strings are in the tokens of all rows, read as one stream."""
     file, missing, carried = PackedRowsFile(path), set(wanted), b""
     keep = max((len(piece) for piece in wanted), default=4) - 4
     for block in file.blocks(file.shape.batch_rows) if wanted else ():

@@ -1,7 +1,7 @@
-"""The tokens of a note's header and of its text, encoded apart or together.
+"""The tokens of a note's header and text, encoded separately or together.
 
-Together, a token may span the end of the header and the beginning of the text. Then the header is the tokens that both
-encodings begin with, and whatever follows them is the body: a chunk that repeats the header repeats none of the text.
+If they are encoded together, a token may span the end of the header and the beginning of the text. Then the header is
+the common prefix of both encodings, and the rest is the body: a chunk that repeats the header repeats none of the text.
 
 Entry points: `encoded_text`, `header_and_body`.
 """
@@ -18,7 +18,7 @@ Ids = NDArray[np.uint32]
 
 
 def encoded_text(header: str, text: str, encode: Encode) -> str:
-    """What is tokenized beside the header, which is tokenized in either case."""
+    """The text to tokenize in addition to the header, which is always tokenized."""
     return text if encode == "apart" else header + text
 
 

@@ -22,10 +22,10 @@ __all__ = ["NotesPlan", "checked_pad", "notes_plan"]
 
 @dataclass(frozen=True, kw_only=True)
 class NotesPlan:
-    """All that decides the bytes of packed cohorts but their source. Picklable; the same for every worker.
+    """Everything that decides the bytes of packed cohorts except their source. Picklable; the same for every worker.
 
-    `retracted` are the digests of the patients on the retraction list; it enters the key of a cohort as far as it
-    applies there.
+    `retracted` are the digests of the patients on the retraction list; the key of a cohort contains those that apply to
+    it.
     """
 
     notes: NotesDeclaration
@@ -37,7 +37,7 @@ class NotesPlan:
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
     def key_parts(self) -> dict[str, Any]:
-        """What of the plan enters the key of a cohort."""
+        """The parts of the plan that enter the key of a cohort."""
         notes = self.notes
         declared = notes.model_dump(
             mode="json",
@@ -45,7 +45,7 @@ class NotesPlan:
         )
         return declared | {
             "template": notes.template.key_parts(),
-            # a list: shares are dealt out in the declared order
+            # a list, because the declared order decides which share a patient falls into
             "splits": list(notes.splits.items()),
             "format": notes.cohorts.format,
             "fields": notes.cohorts.fields.model_dump(mode="json"),
@@ -60,7 +60,7 @@ class NotesPlan:
 def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
     """The plan.
 
-    Raises ConfigError for a pad id that documents hold, for a patient key that is not there, for a bad list.
+    Raises ConfigError for a pad id that occurs in documents, a missing patient key, or an invalid retraction list.
     """
     bundle = load_bundle(notes.tokenizer)
     bos = bundle.bos(notes.document.bos)
@@ -93,10 +93,10 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
 def checked_pad(
     notes: NotesDeclaration, bundle: TokenizerBundle, *, separator_id: int | None, bos_id: int | None
 ) -> int:
-    """The pad id that ``notes`` declare, looked up in ``bundle``, the tokenizer; `ABSENT` for rows without padding.
+    """The pad id that ``notes`` declare, looked up in the tokenizer ``bundle``; `ABSENT` for rows without padding.
 
-    Raises ConfigError when it is not in the vocabulary; and, unless `may_occur` is declared, when documents can hold
-    it, which end with ``separator_id`` and begin with ``bos_id``.
+    Raises ConfigError if it is not in the vocabulary, and, unless `may_occur` is declared, if it can occur in
+    documents, which end with ``separator_id`` and begin with ``bos_id``.
     """
     pad = notes.pad
     if pad is None:

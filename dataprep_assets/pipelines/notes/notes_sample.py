@@ -1,7 +1,7 @@
-"""The documents of a dataset of notes that its engine is certified on.
+"""The documents of a dataset of notes on which its engine is certified.
 
-The sample is of notes and headers of up to six cohorts, the first and the last among them. The certificate holds
-counts and class names alone.
+The sample has notes and headers from up to six cohorts, including the first and the last. The certificate contains only
+counts and names of classes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ NOTES_PER_COHORT = 100
 
 
 def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
-    """The engine that a dataset of notes wants certified, on notes of its own."""
+    """The engine to certify for a dataset of notes, on its own notes."""
     return CertifiedEngine(
         dataset=notes,
         tokenizer=notes.tokenizer,
@@ -51,8 +51,8 @@ def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     return Sample(
         kind="notes_engine_certificate",
         parts=[[cohorts_read, template], digests],
-        # Digests alone, because the pattern may spell out names of source files; one of all cohorts, which need not be
-        # told apart.
+        # Only digests, because the pattern may contain names of source files; one for all cohorts, which need not be
+        # distinguished.
         sources={
             "sampled cohorts": digest_value(digests),
             "cohorts.pattern": digest_value(cohorts_read["pattern"]),

@@ -39,15 +39,15 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 __all__ = ["REBUILD", "SAMPLED_NOTES", "OpenedCohort", "RowScan", "SampledNote", "SourceScan", "load_tokenizer"]
 
 SAMPLED_NOTES = 16
-"""Notes of a cohort that are rendered and encoded again."""
+"""Number of notes of a cohort that are rendered and encoded again."""
 SAMPLED_RETRACTED = 8
-"""Retracted notes of a cohort that are looked for."""
+"""Number of retracted notes of a cohort that are searched."""
 REBUILD = "Materialize this partition of packed_cohorts again"
 Int64 = NDArray[np.int64]
 
 
 def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
-    """The tokenizer with this digest; raises TokenizerError when its files are others by now."""
+    """The tokenizer with this digest; raises TokenizerError if its files have changed."""
     bundle = loaded_once(directory)
     if bundle.digest != digest:
         raise TokenizerError(f"{directory}: the tokenizer changed while the proofs were going on; start them again")
@@ -56,7 +56,7 @@ def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
 
 @dataclass(frozen=True, kw_only=True)
 class RowScan:
-    """What one split's columnar file holds. ``used``: int64, shape ``(rows,)``, tokens of each row."""
+    """The content of one split's columnar file. ``used``: int64, shape ``(rows,)``, tokens of each row."""
 
     shape: RowShape
     used: Int64
@@ -87,11 +87,11 @@ class SampledNote:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceScan:
-    """What the source of a cohort holds now.
+    """The present content of a cohort's source.
 
-    `digest` stands for its file, as in the receipt. `notes` counts those of retracted patients too; `retracted` counts
-    these alone. `digests` are the other patients with notes, `retracted_digests` the retracted ones. `sampled` are
-    notes that must be in the rows, `sampled_retracted` notes that must not.
+    `digest` is that of its file, as in the receipt. `notes` includes those of retracted patients; `retracted` counts
+    only these. `digests` are the other patients with notes, `retracted_digests` the retracted ones. `sampled` are notes
+    that must be in the rows, `sampled_retracted` notes that must not.
     """
 
     digest: str
@@ -112,7 +112,7 @@ class SourceScan:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCohort:
-    """One packed cohort to prove: where its files lie, what its receipt says, and what was declared.
+    """One packed cohort to prove: its files, its receipt and its declaration.
 
     `retracted` are the digests of the patients on the dataset's retraction list.
     """
@@ -131,7 +131,7 @@ class OpenedCohort:
 
     @cached_property
     def scans(self) -> Mapping[str, RowScan]:
-        """Split → what its columnar file holds.
+        """Split → content of its columnar file.
 
         Raises FormatError for a row that is empty or too long, or a damaged file.
         """
@@ -203,14 +203,14 @@ class OpenedCohort:
 
     @cached_property
     def source(self) -> SourceScan:
-        """The source as it is now, read to its end; raises the errors of the build."""
+        """The present source, read to its end; raises the errors of the build."""
         if self.file is None:
             raise no_file([self.month])
         with unquoting(self.month):
             return self._read(self.file)
 
     def kept_notes(self) -> Iterator[SampledNote]:
-        """The notes of the source as it is now whose patients are not retracted, read again each time."""
+        """The notes of the present source whose patients are not retracted, read again at each call."""
         if self.file is None:
             raise no_file([self.month])
         with unquoting(self.month):

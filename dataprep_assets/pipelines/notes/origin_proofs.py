@@ -17,7 +17,7 @@ __all__ = ["misplaced"]
 
 
 def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[Chunk]) -> Iterator[str]:
-    """What is wrong with the origins of a split's rows, a sentence a defect.
+    """The defects of the origins of a split's rows, one sentence each.
 
     Args:
         packed: The cohort.

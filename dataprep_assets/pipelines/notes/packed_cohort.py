@@ -1,7 +1,7 @@
-"""One packed cohort: what decides its bytes, and how one month's notes are packed into its files.
+"""Packs one month's notes into the files of a cohort, and defines what decides their bytes.
 
-Tokens are conserved: those of the notes, less what was truncated, plus repeated headers and overlaps, are those of the
-rows; a cohort that does not balance is not committed.
+Tokens are conserved: the notes' tokens, minus truncated ones, plus repeated headers and overlaps, equal the rows'
+tokens; a cohort that does not balance is not committed.
 
 Entry points: `PackedCohort`, `ensure_packed_cohort`.
 """
@@ -52,8 +52,8 @@ _SPOOL = "spool.tokens"
 class PackedCohort:
     """One cohort to pack, or to prove.
 
-    `file` is None where the source has none, which fails this cohort alone. `retracted` are the digests (hex) of the
-    patients on the plan's retraction list whose notes are left out here, as far as is known before it is packed.
+    `file` is None if the source has none, which fails only this cohort. `retracted` are the digests (hex) of the
+    patients on the plan's retraction list whose notes are left out here, as far as is known before packing.
     """
 
     artifact: Artifact
@@ -99,12 +99,12 @@ class PackedCohort:
         )
 
     def cohort_digest(self, sha256: str) -> str:
-        """What stands for a file with this SHA-256 in keys and receipts: of sensitive notes a keyed digest."""
+        """The digest, in keys and receipts, of a file with this SHA-256: keyed if the notes are sensitive."""
         return self.plan.notes.source_digests(self.plan.key).of(sha256)
 
     @property
     def recipe_now(self) -> Recipe:
-        """The recipe of the source as it is now: its file is fetched and read whole, unless it has none."""
+        """The recipe for the present source: its file, if there is one, is fetched and read completely."""
         if self.file is None:
             return self.recipe("")
         path = self.file.fetch()
@@ -204,13 +204,13 @@ class _Writer:
         )
 
     def _stored_lengths(self, block: RowBlock) -> NDArray[np.int64]:
-        """Values that each row stores of a column: its tokens alone where rows are not padded."""
+        """Number of values that each row stores per column: only its tokens if rows are not padded."""
         if self._notes.layout == "unpacked":
             return np.diff(block.ends)
         return np.full(len(block), self._plan.shape.row_length, np.int64)
 
     def _require_valid(self, block: RowBlock) -> None:
-        """Raise FormatError for a reserved pad id among the tokens; else widens the range of ids by theirs."""
+        """Raise FormatError for a reserved pad id among the tokens; otherwise extend the range of ids."""
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note holds the pad id {self._plan.shape.pad_id}; choose another, or declare "
@@ -221,7 +221,7 @@ class _Writer:
             self._high = max(self._high, int(block.tokens.max()))
 
     def _tokens(self, spool: Spool, layout: RowLayout, name: str, in_rows: int) -> SplitTokens:
-        """Where the tokens went; raises IntegrityError when the rows do not hold those of the notes."""
+        """The balance of tokens; raises IntegrityError if the rows do not have the tokens of the notes."""
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
         repeated = overlap = 0

@@ -1,6 +1,6 @@
-"""The artifact `<dataset>/packed_cohorts`, a partition a cohort (`YYYY-MM`): each month's notes as packed rows.
+"""The artifact `<dataset>/packed_cohorts`, one partition per cohort (`YYYY-MM`): each month's notes as packed rows.
 
-One cohort that fails holds up no other. What is in it: `packed_files`; how it is made: `packed_cohort`.
+A cohort that fails does not stop the others. `packed_files` describes the files, `packed_cohort` makes them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ def packed_cohorts_spec(
     Args:
         notes: The dataset.
         months: Its cohorts.
-        certificate: Under which a fast engine may encode the notes.
+        certificate: The engine certificate.
         step: The run in which cohorts are packed and sharded.
     """
     return ArtifactSpec(
@@ -99,10 +99,10 @@ def build_packed_cohorts(
     """Build the cohorts that are not current, several at a time; yields each once it is verified, built or failed.
 
     Args:
-        cohorts: What to pack.
-        workers: Workers at most; the bytes do not depend on their number.
-        engine: Who works.
-        progress: Counts and shows; None counts for nobody.
+        cohorts: The cohorts to pack.
+        workers: Largest number of workers, which does not affect the bytes.
+        engine: Who does the work.
+        progress: Counts and shows the work; None: nothing is shown.
 
     Raises:
         WorkerDiedError: A worker died; the cohorts that were finished are committed.
@@ -119,9 +119,10 @@ def _build(notes: NotesDeclaration, request: BuildRequest) -> Iterator[Outcome]:
 
 
 def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str | None]) -> Iterator[Recipe]:
-    """Those of the source as it is now: every cohort file is read whole.
+    """The recipes for the present source: every cohort file is read completely.
 
-    Where there is a retraction list and no cohort yet, packing it tells to whom the list applies, and so the key.
+    If there is a retraction list and the cohort does not exist yet, only packing shows to whom the list applies, and
+    so the key.
     """
     for cohort in packed_cohorts(notes, store, [month or "" for month in months]):
         recipe = cohort.recipe_now

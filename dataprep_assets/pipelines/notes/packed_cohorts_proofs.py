@@ -75,7 +75,7 @@ COHORT_PROOFS = (
         "no_retracted_document",
         "No patient on the retraction list is in the rows, by digest, by the source, and by a sample's tokens.",
     ),
-    # half-empty rows cost time, nothing else
+    # half-empty rows only cost time
     Proof(
         "rows_filled",
         "No two rows would fit into one: padding is what the packing algorithm cannot avoid.",
@@ -86,12 +86,12 @@ COHORT_PROOFS = (
 
 
 def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
-    """Every proof of one packed cohort, by name; one that is missing or unreadable fails them all."""
+    """Every proof of one packed cohort, by name; a missing or unreadable cohort fails them all."""
     try:
         with unquoting(cohort.month):
             receipt, directory = cohort.store.require(cohort.artifact), cohort.store.local(cohort.artifact)
             bundle = load_tokenizer(cohort.plan.stream.tokenizer, cohort.plan.stream.tokenizer_digest)
-    except DataprepError as error:  # a receipt that cannot be read is the finding
+    except DataprepError as error:  # an unreadable receipt is the finding
         return {proof.name: Finding(passed=False, summary=str(error)) for proof in COHORT_PROOFS}
     packed = OpenedCohort(
         directory=directory,
@@ -150,7 +150,7 @@ def ledger_balances(packed: OpenedCohort) -> Finding:
 
 @judged
 def certificate_valid(packed: OpenedCohort) -> Finding:
-    """The proof of token bins, on a cohort: header and text of a note are two documents to an engine."""
+    """The proof of token bins, for a cohort: header and text of a note are two documents for an engine."""
     ledger, special_tokens = ledger_of(packed.receipt), packed.notes.document.special_tokens
     encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0) + ledger.dropped.get(RETRACTED, 0))
     facts = TokenBinsFacts(

@@ -1,6 +1,7 @@
 """The files of a packed cohort, one month's notes as packed rows, and the facts in its receipt.
 
-With the one split `train` the files are at the top, as the seed has them; with several, a folder for each split:
+With the single split `train` the files are at the top, as in the original scripts; with several splits, each has a
+folder:
 
 ==========================  =====================================================================================
 ``<YYYY>-<MM>.jsonl``       one packed row a line, every stored column a list of integers
@@ -10,11 +11,10 @@ With the one split `train` the files are at the top, as the seed has them; with 
 ``origins.bin``             which record, note and patient each segment of the rows is of (`row_origins`)
 ==========================  =====================================================================================
 
-``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, where there are any, the
-digests of the patients whose notes are left out because they are on the retraction list. The digests of patients are
-what proves that no patient is in two splits or two cohorts; without the secret key they cannot be traced back, but
-they are data about patients all the same: they stay in this artifact, beside the notes, and in no receipt, event or
-shard.
+``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, if there are any, the
+digests of the patients whose notes are left out because they are on the retraction list. The digests of patients prove
+that no patient is in two splits or two cohorts; without the secret key they cannot be traced back, but they are still
+data about patients: they stay in this artifact, beside the notes, and are in no receipt, event or shard.
 """
 
 from collections.abc import Sequence
@@ -57,9 +57,9 @@ RETRACTED_PATIENTS = "retracted.bin"
 
 
 class RowFacts(Facts):
-    """What holds for packed rows and for everything made of them.
+    """Facts that hold for packed rows and for everything made of them.
 
-    `pipeline` and `rows` are declared of unpacked rows, and absent of others. `pad_id` is -1 where rows are not padded.
+    `pipeline` and `rows` are declared for unpacked rows, and absent otherwise. `pad_id` is -1 if rows are not padded.
     """
 
     layout: Layout
@@ -75,12 +75,12 @@ class RowFacts(Facts):
     rows: Rows | None = None
 
     def alike(self, other: "RowFacts") -> bool:
-        """Whether both are of the same rows; the tokenizer's name is but a name."""
+        """Whether both describe rows of the same kind; the tokenizer's name does not matter."""
         return self.model_dump(exclude={"tokenizer"}) == other.model_dump(exclude={"tokenizer"})
 
 
 class SplitTokens(Facts):
-    """Where the tokens of a split's notes went: `in_rows` is their sum less `truncated` plus what is repeated."""
+    """The balance of a split's tokens: `in_rows` is the notes' sum minus `truncated` plus what is repeated."""
 
     in_documents: int
     truncated: int
@@ -90,7 +90,7 @@ class SplitTokens(Facts):
 
     @property
     def balance(self) -> int:
-        """Tokens that the rows must hold; `in_rows` where none was lost."""
+        """Tokens that the rows must have; equals `in_rows` if none was lost."""
         return self.in_documents - self.truncated + self.repeated_headers + self.overlap
 
 
@@ -108,7 +108,7 @@ class PackedSplit(Facts):
 
 
 class PackedCohortFacts(RowFacts):
-    """What the receipt of a packed cohort tells."""
+    """Facts in the receipt of a packed cohort."""
 
     certificate: dict[str, Any]
     packing: dict[str, Any]
@@ -129,7 +129,7 @@ class PackedPaths:
 
 
 def in_split(splits: Sequence[str], split: str, name: str) -> str:
-    """The path in an artifact of a split's file called ``name``: at the top where ``splits`` is `train` alone."""
+    """The path in an artifact of a split's file called ``name``: at the top if ``splits`` is only `train`."""
     return name if tuple(splits) == ("train",) else f"{split}/{name}"
 
 

@@ -2,10 +2,10 @@
 
 Everything else that a row stores follows from these two and the row length, so a row of 8,192 tokens takes about 32 kB
 instead of five columns, and the next step parses no JSON. Rows of one column are stored without padding:
-`RowShape.row_length` is then their longest, and `ABSENT` stands in the arrays where a row has no token any more.
+`RowShape.row_length` is then the longest, and `ABSENT` fills the arrays after the end of a row.
 
-An Arrow IPC file, uncompressed, with two columns of lists of int32, ``tokens`` and ``segments``, and what is the same
-for all rows in the metadata of its schema. One record batch has as many rows as fit in about two million positions.
+An Arrow IPC file, uncompressed, with two columns of lists of int32, ``tokens`` and ``segments``; the metadata of its
+schema has what is the same for all rows. One record batch has as many rows as fit in about two million positions.
 
 Entry points: `RowShape`, `RowBlock`; `PackedRowsWriter`, `PackedRowsFile`.
 """
@@ -32,7 +32,7 @@ _KEY = b"dataprep_assets.row_shape"
 
 @dataclass(frozen=True, kw_only=True)
 class RowShape:
-    """What all rows of a file share: stored columns, values of each a row, and the id that fills rows."""
+    """What all rows of a file share: the stored columns, their length, and the id that fills rows."""
 
     columns: tuple[str, ...]
     row_length: int
@@ -68,7 +68,7 @@ class RowBlock:
     def columns(self, shape: RowShape) -> dict[str, NDArray[np.int32]]:
         """The stored columns: name → int32 array of shape ``(rows, row_length)``, in the order of ``shape.columns``.
 
-        In the one column of unpacked rows `ABSENT` stands behind the tokens of a row; it is not stored.
+        In the only column of unpacked rows, `ABSENT` follows the tokens of a row; it is not stored.
         """
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.segments)])
         rows = pack_rows(
@@ -120,9 +120,9 @@ class PackedRowsWriter:
 
 
 class PackedRowsFile:
-    """A file of packed rows, read a batch at a time: a mapped file would count as memory of the process.
+    """A file of packed rows, read one batch at a time: a mapped file would count as memory of the process.
 
-    Raises FormatError when it is not one, or damaged; no message shows a token.
+    Raises FormatError if the file is not one or is damaged; no message shows a token.
     """
 
     def __init__(self, path: Path) -> None:
@@ -162,7 +162,7 @@ class PackedRowsFile:
         return self._rows
 
     def block(self, start: int, stop: int) -> RowBlock:
-        """Rows ``start`` to ``stop``, exclusive; fewer where the file ends."""
+        """Rows ``start`` to ``stop``, exclusive; fewer at the end of the file."""
         import pyarrow as pa
 
         step, stop = self.shape.batch_rows, min(stop, len(self))

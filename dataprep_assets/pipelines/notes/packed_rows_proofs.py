@@ -37,13 +37,13 @@ __all__ = [
 ]
 
 SAMPLED_ROWS = 64
-"""JSON lines that are parsed, spread over the file; the digests of `files_intact` cover the others."""
+"""Number of JSON lines that are parsed, spread over the file; the digests of `files_intact` cover the others."""
 
 
 def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_size: int) -> Iterator[str]:
-    """What is wrong with some unpacked rows, a sentence a defect; rows count from 0.
+    """The defects of some unpacked rows, one sentence each; rows count from 0.
 
-    ``columns`` is name → array of integers, shape ``(rows, width)``, with `ABSENT` behind the tokens of a row;
+    ``columns`` is name → array of integers, shape ``(rows, width)``, with `ABSENT` after the tokens of a row;
     ``shape`` what all rows must share; every id must be below ``vocab_size``.
     """
     if set(columns) != {TOKENS} or columns[TOKENS].shape[1] > shape.row_length:
@@ -110,7 +110,7 @@ def _invalid(packed: OpenedCohort, scan: RowScan, columns: Mapping[str, NDArray[
 def _lines(path: Path, rows: int) -> tuple[int, Mapping[int, Mapping[str, NDArray[Any]]]]:
     """How many complete lines a file has, and the columns of sampled ones: the first, the last, and some between.
 
-    Raises FormatError for a last line that was cut and for one that is no row.
+    Raises FormatError for a last line that was cut and for one that is not a row.
     """
     wanted = set(np.linspace(0, max(rows - 1, 0), min(rows, SAMPLED_ROWS)).astype(int).tolist())
     count, found = 0, {}
@@ -162,10 +162,10 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
 
 @judged
 def labels_within_notes(packed: OpenedCohort) -> Finding:
-    """The loader's batch of sampled JSON lines: how many labels it trains on padding, and how many across notes.
+    """Load sampled JSON lines as the trainer does: no label is trained on padding or across notes.
 
-    The loader is stock MaxText's for unpacked rows, and for prepacked ones that of `serving.maxtext`. Where the notes
-    are in a row is taken from the columnar file.
+    The loader is that of unmodified MaxText for unpacked rows, and that of `serving.maxtext` for prepacked ones. The
+    columnar file says where the notes are in a row.
     """
     labels = padding = across = masked = 0
     for path in packed_paths(packed.notes, packed.month).values():
@@ -202,7 +202,7 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
 
 
 def _trained(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], int]:
-    """Of one row: the positions whose labels the loader trains on, and how many it leaves out for their id."""
+    """For one row: the positions whose labels the loader trains, and how many it leaves out because of their id."""
     if packed.notes.layout == "prepacked":
         batch = six_columns(columns)
         return batch["targets_segmentation"][0] != 0, 0
@@ -277,7 +277,7 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     found, inner = sum(s.separators for s in scans), sum(s.inner_separators for s in scans)
     defects = []
     where = name_of(receipt)
-    # out of text they come only with `special_tokens: match`; then overlaps and headers may repeat them
+    # text gives them only with `special_tokens: match`; then overlaps and headers may repeat them
     if not ledger.literal_separators:
         if found != ledger.separators:
             defects.append(f"{where}: {found} separators in its rows, {ledger.separators} notes have their end there")
@@ -304,7 +304,7 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
 
 @judged
 def rows_filled(packed: OpenedCohort) -> Finding:
-    """What the packing algorithm promises of its rows, whatever the notes."""
+    """Rows are filled as the packing algorithm guarantees for any notes."""
     defects, table = [], list[Row]()
     algorithm = "concat_then_split" if packed.concatenated else packed.notes.packing.algorithm
     for name, scan in packed.scans.items():

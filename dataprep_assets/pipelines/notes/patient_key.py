@@ -1,6 +1,6 @@
-"""The key of a dataset of notes: what of it enters artifact keys.
+"""The patient key of a dataset of notes, and the digest of it that enters artifact keys.
 
-What of a patient's id is stored is a digest of its own (`reading`); what stands for a source file is `SourceDigests`'.
+Digests of patient ids are made by `reading`, those of source files by `SourceDigests`.
 """
 
 import hmac
@@ -29,12 +29,12 @@ class PatientKey(Declared):
         return self
 
     def load(self) -> bytes:
-        """The key; ConfigError, without it, when it is not there or too short."""
+        """Read the key; raises ConfigError, without showing it, if it is not set or too short."""
         if self.env is not None:
             return key_from_environment("patient_key", self.env)
         return checked_key("patient_key", "public", self.public)
 
 
 def key_digest(key: bytes) -> str:
-    """What of a patient key enters artifact keys: 16 hex digits that do not give it away."""
+    """The part of artifact keys that stands for a patient key: 16 hex digits that do not reveal it."""
     return hmac.digest(key, b"dataprep_assets/patient_key", "sha256").hex()[:16]

@@ -1,6 +1,6 @@
 """Refuses a patient in several months before the first month is packed.
 
-The directory of all months refuses it in any case (`tfds_directory`), but only after hours of packing. Here the
+The directory of all months would refuse it (`tfds_directory`), but only after hours of packing. Here the
 patients of months that are not packed yet are read from the source, without a note being rendered or encoded, and those
 of packed months from their `patients.bin`.
 
@@ -31,8 +31,8 @@ Digests = NDArray[np.void]
 def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts: Sequence[PackedCohort]) -> None:
     """Raise IntegrityError naming the months that share patients, unless ``notes`` allow it or nothing is left to pack.
 
-    ``cohorts`` are those of the run; ``store`` has those that were packed before. A file that cannot be read says
-    nothing here: packing it tells what is wrong.
+    ``cohorts`` are those of the run; ``store`` has those that were packed before. An unreadable file is ignored here:
+    packing it reports what is wrong.
     """
     if notes.duplicate_patients != "fail":
         return
@@ -43,7 +43,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     of_month = packed | {month: _of_source(cohort) for month, cohort in todo.items()}
     if not (months := _sharing(of_month)):
         return
-    # A record counted above may have no note that is kept: it is read whole before anybody is refused for it.
+    # A record counted above may have no note that is kept, so it is read completely before anything is refused.
     of_month |= {month: _of_notes(todo[month]) for month in months if month in todo}
     if months := _sharing(of_month):
         every = np.concatenate([of_month[month] for month in months])
@@ -56,7 +56,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
 
 
 def _packed(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]:
-    """Month → the patients of its rows, of the months that are there."""
+    """Month → the patients in its rows, for the packed months."""
     found = {}
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
@@ -66,7 +66,7 @@ def _packed(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]
 
 
 def _of_source(cohort: PackedCohort) -> Digests:
-    """The patients of a month's file who have a note with text, whatever else may be wrong with it."""
+    """The patients of a month's file who have a note with text, even if it has other defects."""
     return _array(_read(cohort, whole=False))
 
 

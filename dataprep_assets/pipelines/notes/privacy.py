@@ -1,8 +1,8 @@
 """Keeps patients' data out of errors.
 
-Every step over patients' data runs inside `unquoting`. Errors of this project pass: their messages are written without
-content. Anything else (a bug, the operating system, a library) may quote what it was given, or name a file that is
-named after a patient, so only its type and the line of this project where it arose come out.
+Every step over patients' data runs inside `unquoting`. This project's own errors pass: their messages contain no data.
+Any other error (a bug, the operating system, a library) may quote its input, or name a file that is named after a
+patient, so only its type and the line of this project where it arose are shown.
 """
 
 import os
@@ -26,7 +26,7 @@ def unquoting(where: str) -> Iterator[None]:
         yield
         return
     except DataprepError as error:
-        # What it was raised from may quote content; its own message does not.
+        # Its cause may quote content; its own message does not.
         error.__cause__ = error.__context__ = None
         raise
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -38,7 +38,7 @@ def unquoting(where: str) -> Iterator[None]:
 
 @contextmanager
 def source_errors_without_names(where: str) -> Iterator[None]:
-    """As `unquoting`, for steps whose errors name source files: those come out without the name."""
+    """As `unquoting`, for steps whose errors name source files: the names are removed."""
     try:
         yield
         return

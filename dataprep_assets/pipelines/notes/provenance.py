@@ -1,7 +1,7 @@
 """Where the shards of a directory come from: `provenance.json`, written beside the directory.
 
-It holds, for each split, one entry a shard in the order of the directory, so that a combination can be taken apart
-again and every shard compared with the bytes it was linked from.
+For each split it has one entry per shard, in the order of the directory, so that a combination can be taken apart again
+and every shard compared with the bytes from which it was linked.
 
 Entry points: `ShardOrigin`, `read_provenance`, `write_provenance`.
 """
@@ -24,8 +24,8 @@ PROVENANCE = "provenance.json"
 class ShardOrigin:
     """Where a shard of a directory comes from: the file of another artifact that has the same bytes.
 
-    `dataset` and `partition` name the cohort that it was packed from, `repeat` counts from 0 how often the same shard
-    stands before it in the directory. `part` is None in a record that was read back.
+    `dataset` and `partition` name its packed cohort, `repeat` counts from 0 how often the same shard precedes it in the
+    directory. `part` is None in a record that was read back.
     """
 
     dataset: str

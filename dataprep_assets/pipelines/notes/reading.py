@@ -1,7 +1,7 @@
-"""From a cohort's records to its notes; what cannot be a note is counted by reason.
+"""Reads the notes from a cohort's records; anything that cannot be a note is counted by reason.
 
-A note is its text, its rendered header, its date and its patient's keyed digest; ids, names and metadata go no further
-than this module. Defects of a patient's record cost all its notes, defects of a note that note alone.
+A note is its text, its rendered header, its date and its patient's keyed digest; ids, names and metadata do not leave
+this module. A defect of a patient's record drops all its notes, a defect of a note only that note.
 
 Entry points: `read_notes`, `patient_digest`, `DEFECTS`.
 """
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 EMPTY = "empty_note"
-"""A note without text, or of white space alone: dropped under every policy, and no defect."""
+"""A note without text, or with only white space: dropped under every policy, and not a defect."""
 MISSING_METADATA = "missing_metadata"
 """A header without one of its fields: `template.missing` says whether it is a defect."""
 DEFECTS = (
@@ -93,12 +93,12 @@ class Opened:
 
 
 def patient_digest(key: bytes, patient_id: str) -> bytes:
-    """The 16 bytes that stand for a patient: the start of HMAC-SHA256 of the id in UTF-8."""
+    """The digest of a patient, 16 bytes: the start of HMAC-SHA256 of the id in UTF-8."""
     return hmac.digest(key, b"patient\0" + patient_id.encode(), "sha256")[:DIGEST_BYTES]
 
 
 class _RefusedError(Exception):
-    """Carries the reason alone."""
+    """Carries only the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -111,7 +111,7 @@ def read_notes(
     """The notes of a cohort in source order; each patient's follow an `Opened`.
 
     ``fields`` says where the parts of a record are, ``template`` renders the header, ``key`` is the secret of
-    `patient_digest`; a birth date, where declared, must lie in ``month`` (`YYYY-MM`). A record or note that cannot be
+    `patient_digest`; a declared birth date must be in ``month`` (`YYYY-MM`). A record or note that cannot be
     used is yielded as `Dropped`. Raises what the reader raises.
     """
     seen: set[bytes] = set()
@@ -144,7 +144,7 @@ def read_notes(
 def patients_with_text(
     reader: CohortReader, fields: NoteFields, template: HeaderTemplate, *, key: bytes, month: str
 ) -> Iterator[bytes]:
-    """The digest of each record's patient that has a note with text; nothing is rendered.
+    """The digests of the patients whose record has a note with text; nothing is rendered.
 
     The arguments are those of `read_notes`. Records that cannot be used are passed over.
     """

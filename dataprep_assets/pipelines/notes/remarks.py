@@ -1,7 +1,7 @@
-"""What is said of notes before they are packed: by `dataprep check`, and by `dataprep run` when it begins.
+"""Remarks on notes before they are packed, for `dataprep check` and the beginning of `dataprep run`.
 
-Only what costs little is looked at: a tokenizer that is on this machine, the patient key, the retraction list, and the
-listing of a folder. No sentence names a file of the source, a patient or a key.
+Only cheap checks are made: of a local tokenizer, the patient key, the retraction list, and the listing of a folder. No
+sentence names a source file, a patient or a key.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ __all__ = ["notes_remarks"]
 
 
 def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
-    """Of the tokenizer and its tokens, of the patient key with the list that was made under it, and of the months."""
+    """Remarks on the tokenizer and its tokens, the patient key and the retraction list made with it, and the months."""
     try:
         bundle = bundle_at_hand(notes.tokenizer)
     except TokenizerError as error:
@@ -59,7 +59,7 @@ def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator
 
 
 def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
-    """Of a folder's cohort files: that it can be listed, and that each declared month has one."""
+    """Remarks on a folder that cannot be listed, and on declared months without a cohort file."""
     assert isinstance(notes.source, LocalSource)
     if not notes.source.path.is_dir():
         sentence = f"source.path: {notes.source.path}: no such folder"

@@ -1,8 +1,8 @@
 """The header before a note, rendered from a patient's and a note's fields.
 
-A template is text in which declared fields are named: `{name}` as in `str.format`, without attributes, indexes or
-format specifications; or Jinja, in its sandbox. Values are strings. What a template raises may quote them, so it is
-replaced by `CannotRenderError`, which says nothing.
+A template is text in which declared fields are named: `{name}` as in `str.format`, without attributes, indices or
+format specifications; or Jinja, in its sandbox. Values are strings. Errors of a template may quote them, so they are
+replaced by `CannotRenderError`, which has no details.
 
 Entry points: `HeaderTemplate`, `as_text`.
 """
@@ -18,15 +18,15 @@ __all__ = ["CannotRenderError", "HeaderTemplate", "MissingFieldError", "as_text"
 
 
 class MissingFieldError(Exception):
-    """A field without a value and without a default; says neither which nor whose."""
+    """A field without a value and without a default; names neither the field nor the patient."""
 
 
 class CannotRenderError(Exception):
-    """A value that no header can have, or a template that failed on one; says nothing of it."""
+    """A value that a header cannot have, or a template that failed; gives no details."""
 
 
 class HeaderTemplate:
-    """A compiled template. Raises ConfigError when it does not compile or names what is not declared."""
+    """A compiled template. Raises ConfigError if it does not compile or uses undeclared names."""
 
     def __init__(
         self, text: str, *, engine: Literal["format", "jinja"], fields: Collection[str], defaults: Mapping[str, str]
@@ -54,7 +54,7 @@ class HeaderTemplate:
             found[name] = value
         try:
             return self._render(found)
-        except Exception:  # a template can raise anything, and quotes what it was given
+        except Exception:  # a template can raise anything, and may quote its input
             failed = True
         assert failed
         raise CannotRenderError
@@ -91,7 +91,7 @@ def _jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
 
 
 def as_text(value: Any) -> str | None:
-    """A JSON value as a template has it: None for null.
+    """A JSON value as text for a template; None for null.
 
     Raises CannotRenderError for a list, an object and an infinity.
     """

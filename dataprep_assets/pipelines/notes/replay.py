@@ -1,11 +1,11 @@
-"""The artifact of a combination of datasets, as `notes_replay_combined`: their shards under one count.
+"""The artifact of a combination of datasets, such as `notes_replay_combined`: their shards, numbered together.
 
-Not another byte is written: shards are linked in the order of the declared mode (`shard_mixing`); mode `virtual` writes
-only the file that tells a loader how to mix (`virtual_mixture`).
+No data are copied: shards are linked in the order of the declared mode (`shard_mixing`); mode `virtual` writes only the
+file that tells a loader how to mix (`virtual_mixture`).
 
 Every source must have the same columns, row length, tokenizer, pad id and layout. `provenance.json` says for every
 shard which source dataset, partition and file it is, so that `replay` can be left out again. A shard that two sources
-share is refused: it would be there twice without anyone having asked.
+share is refused, because it would be there twice by accident.
 
 Entry points: `combined_directory_spec`, `build_replay`.
 """
@@ -58,12 +58,12 @@ _EQUAL = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "form
 def combined_directory_spec(
     replay: ReplayDeclaration, *, step: RunStep, tokenizer: Callable[[], str | None] = lambda: None
 ) -> ArtifactSpec:
-    """The directory of a combination, in the one run that makes it: its sources are datasets of their own.
+    """The directory of a combination, which is made in a single run: its sources are separate datasets.
 
     Args:
         replay: The combination.
         step: The run.
-        tokenizer: Tells where the tokenizer of its sources is, for the trainer's settings.
+        tokenizer: Returns where the tokenizer of its sources is, for the trainer's settings.
     """
     name = DIRECTORIES[replay.format]
     return ArtifactSpec(
@@ -112,7 +112,7 @@ def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_Source]:
     """The directories to combine, in declared order.
 
     Raises MissingArtifactError for one that is not there, ConfigError for one without a declared split, IntegrityError
-    naming what is not the same for all.
+    naming what differs between them.
     """
     artifacts = [Artifact(dataset=source.dataset, name=DIRECTORIES[replay.format]) for source in replay.sources]
     receipts = store.receipts(artifacts)
@@ -158,7 +158,7 @@ def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_
         key=digest_value(["notes_replay", VERSION, declared, made, locations]),
         version=VERSION,
         settings=declared,
-        # sources with the same bytes can be of another recipe, or lie elsewhere
+        # sources with the same bytes can have another recipe or place
         sources={"recipes of the sources": digest_value([source.receipt.key for source in sources])}
         | ({"locations of the sources": digest_value(locations)} if locations else {}),
         upstream={f"{s.artifact.dataset}:{s.artifact.name}": s.receipt.content for s in sources},
@@ -166,12 +166,12 @@ def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_
 
 
 def _identity(replay: ReplayDeclaration, store: ArtifactStore) -> SourceIdentity:
-    """The datasets that are combined, as they are now; raises MissingArtifactError for one that is not there."""
+    """The identity of the combined datasets now; raises MissingArtifactError if one is missing."""
     return identity_of([str(s.artifact), s.receipt.key, s.receipt.content] for s in _sources(replay, store))
 
 
 def _changes(replay: ReplayDeclaration, store: ArtifactStore) -> str:
-    """Which of the datasets are others than the combination was made of."""
+    """Which datasets have changed since the combination was made."""
     made = store.intact(replay.artifact(DIRECTORIES[replay.format]))
     if made is None:
         return in_words([(len(replay.sources), "dataset", "not combined yet")])
@@ -264,7 +264,7 @@ def _shared(replay: ReplayDeclaration, sources: Sequence[_Source]) -> dict[str, 
 
 
 def _json_lines(store: ArtifactStore, split: str, sources: Sequence[Shards]) -> Iterator[str]:
-    """Where the rows of shards are as JSON lines: a file a cohort, in the order of the shards."""
+    """The files of JSON lines with the rows of shards: one per cohort, in the order of the shards."""
     for dataset, month in dict.fromkeys((origin.dataset, origin.partition) for shards in sources for origin in shards):
         cohort = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
         splits = PackedCohortFacts.of(store.require(cohort)).splits

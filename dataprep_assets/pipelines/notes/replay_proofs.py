@@ -82,7 +82,7 @@ VIRTUAL_PROOFS = (
     Proof("virtual_files", "The file for the loader names every source where it is, with shares that add up to 1."),
     *_OF_SOURCES,
 )
-"""Those of a virtual combination, which has no shards."""
+"""The proofs of a virtual combination, which has no shards."""
 
 
 def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[tuple[str, Finding]]:
@@ -112,7 +112,7 @@ def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[
 
 @judged
 def sources_equal(directory: TfdsDirectory, sources: Mapping[str, Receipt]) -> Finding:
-    """What must be the same in all sources for their rows to be trained on together."""
+    """The sources agree in everything that rows that are trained together must share."""
     own = _settings(directory.receipt)
     defects = []
     for dataset, receipt in sources.items():
@@ -136,9 +136,9 @@ def _settings(receipt: Receipt) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceShards:
-    """The shards of all sources: SHA-256 → source that it came with and its origins there, and how often it is there.
+    """The shards of all sources: SHA-256 → its source and its origins there, and how many times it occurs.
 
-    Short rows are alike: two shards of a source may have the same bytes.
+    Two shards of a source may have the same bytes, if rows are short.
     """
 
     known: Mapping[str, tuple[str, Sequence[ShardOrigin]]]
@@ -169,7 +169,7 @@ def shards_of(replay: ReplayDeclaration, store: ArtifactStore, sources: Mapping[
 def provenance_complete(
     directory: TfdsDirectory, replay: ReplayDeclaration, sources: Mapping[str, Receipt], shards: SourceShards
 ) -> Finding:
-    """Every shard has its entry, the source's bytes, and a count of repeats; unless weighted, all are there once.
+    """Every shard has its entry, the source's bytes, and the right repeat count; unless weighted, each is there once.
 
     ``directory`` is the combination, ``replay`` its declaration, ``sources`` dataset → receipt of its directory, and
     ``shards`` those of all sources.
@@ -208,7 +208,7 @@ def _astray(
     origin: ShardOrigin,
     seen: Mapping[str, int],
 ) -> Iterator[str]:
-    """What is wrong with the entry of one shard."""
+    """The defects of one shard's entry."""
     if origin.sha256 not in shards.known:
         yield "no source has a shard of these bytes"
         return
@@ -230,7 +230,7 @@ def shares_achieved(directory: TfdsDirectory, replay: ReplayDeclaration, shards:
     """Rows of each source, recounted from the provenance of ``directory``: the share that ``replay`` wants.
 
     ``shards`` are those of all sources; the tolerance is the declared one.
-    For the modes that mix, also how far any first part of the shards is from the mix of the whole: at most two shards.
+    For the modes that mix, every prefix of the shards is also within two shards of the mix of the whole.
     """
     defects: list[str] = []
     table: list[Row] = []
@@ -280,7 +280,7 @@ def splits_disjoint(directory: TfdsDirectory, store: ArtifactStore, sources: Map
     """No patient of one split of ``directory``, of whichever source, is in another split.
 
     ``store`` holds the packed cohorts, ``sources`` is dataset → receipt of its directory.
-    Digests are comparable where the sources have the same patient key; a person does not show under two keys.
+    Digests are only comparable between sources with the same patient key.
     """
     splits = list(directory.provenance)
     digests = []
@@ -316,7 +316,7 @@ def virtual_files(
     """The files that tell a loader how to mix: every source once, at its path, with shares that add up to 1.
 
     ``directory`` is the combination, ``locations`` dataset → path or URL of its directory's artifact, ``sources``
-    dataset → receipt of it. ``of_card`` is what is wrong with the list of JSON lines, where there is one.
+    dataset → receipt of it. ``of_card`` are the defects of the list of JSON lines, if there is one.
     """
     wanted = {name: f"{location}/{DirectoryFacts.of(sources[name]).directory}" for name, location in locations.items()}
     if directory.format == "tfrecord":
@@ -336,7 +336,7 @@ def virtual_files(
 
 
 def _card(directory: TfdsDirectory, store: ArtifactStore) -> Iterator[str]:
-    """What is wrong with the JSON lines that the card of a combination for hf lists: rows of each cohort, once."""
+    """The defects of the list of JSON lines in the card of a combination for hf: each cohort's rows, once."""
     try:
         card = read_hf_card(directory.artifact / HF_CARD)
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
-"""Which patients of a dataset of notes a list of ids names: found by the digests of its months, and counted by month.
+"""Finds the patients of a dataset of notes that a list of ids names, by the digests of its months, and counts by month.
 
-An id is read, digested under the patient key and forgotten: it is in no message, no list and no result. A line of the
-list of ids that is wrong is told by its number.
+An id is read, digested with the patient key and discarded: it is in no message, list or result. Errors name a wrong
+line of the list by its number.
 """
 
 import json
@@ -21,15 +21,15 @@ __all__ = ["read_patient_ids", "retract_patients"]
 
 
 def read_patient_ids(path: Path, key: bytes) -> list[tuple[int, bytes]]:
-    """The lines of a list of patients' ids: number of the line and digest of the id.
+    """Read a list of patients' ids: number of the line and digest of the id.
 
-    A line is an id as it is, or `{"patient": …}` with a string or a whole number, as the records may have it.
+    A line is a plain id, or `{"patient": …}` with a string or an integer, as in the records.
 
     Args:
         path: The list.
         key: The patient key.
 
-    Raises ConfigError for an empty list and, naming the line, for one that is none of these.
+    Raises ConfigError for an empty list and, naming the line, for any other form.
     """
     return [(number, _digest(path, number, line, key)) for number, line in id_lines(path)]
 

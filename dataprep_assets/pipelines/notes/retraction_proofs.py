@@ -1,8 +1,8 @@
 """The proof that nothing of a retracted patient is left in a packed cohort.
 
 It compares the digests of the patients in the rows with the retraction list, counts the notes of retracted patients in
-the source as it is now, and looks for the tokens of a sample of these in the rows. What is made of the rows is proven
-to hold them and nothing else: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
+the present source, and searches the rows for the tokens of a sample of these. Downstream artifacts are proven to have
+exactly these rows: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
 
 Messages name records, notes and counts: no digest, no text.
 """
@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.notes.packed_files import RETRACTED_PATIENTS, pac
 __all__ = ["no_retracted_document"]
 
 SHORTEST = 8
-"""Tokens of a note that is looked for: shorter ones occur by chance."""
+"""Fewest tokens of a note that is searched: shorter ones occur by chance."""
 _ENDS = 32
 """Characters by which a kept note is taken to be worth encoding, as it may hold the tokens of a retracted one."""
 
@@ -57,7 +57,7 @@ def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
 
 
 def _by_source(packed: OpenedCohort, dropped: int) -> Iterator[str]:
-    """Notes that no row has room for are dropped for that, whosever they are."""
+    """Compare the counts with the source. Notes that do not fit in a row are dropped for that reason in any case."""
     source, late = packed.source, ledger_of(packed.receipt).dropped.get("header_too_long", 0)
     if not dropped <= source.retracted <= dropped + late:
         yield f"the source has {source.retracted} notes of retracted patients, {dropped} were left out"
@@ -70,7 +70,7 @@ def _by_source(packed: OpenedCohort, dropped: int) -> Iterator[str]:
 
 
 def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
-    """The retracted notes of the sample that are in the rows of a split and not because a kept note is the same."""
+    """The retracted notes of the sample that are in the rows of a split, unless an equal kept note explains them."""
     notes = [note for note in packed.source.sampled_retracted if note.split == index]
     search = NoteSearch(packed, split)
     chunks = search.chunks(notes)
@@ -92,7 +92,7 @@ def _unexplained(
     notes: Sequence[SampledNote],
     left: dict[int, list[Chunk]],
 ) -> list[int]:
-    """Which notes have a chunk that is in no kept note: patients may well have the same note."""
+    """The notes with a chunk that is in no kept note: several patients may have the same note."""
     for kept in packed.kept_notes():
         if kept.split != index:
             continue

@@ -1,12 +1,12 @@
 """The retraction list of a dataset of notes: patients whose notes must not be in it (objections, withdrawn consent).
 
-The list is JSON lines beside the YAML, as that of a corpus, which `dataprep retract` writes::
+The list is a file of JSON lines beside the YAML, like that of a corpus, which `dataprep retract` writes::
 
     {"patient": "9e3779b97f4a7c15f39cc0605cedc834", "key": "3b1c8f0e5d2a9746"}
 
-`patient` is the keyed digest of the patient's id, as `patients.bin` has it, `key` the digest of the key. No id is ever
-on it. Only what of the list applies to a month enters its key: a list that grows rebuilds the months that held the new
-ones. Which ones applied is in the month's own files: a patient who is there is in `patients.bin`, one whose notes were
+`patient` is the keyed digest of the patient's id, as in `patients.bin`, `key` the digest of the key. No id is ever on
+the list. A month's key contains only the entries that apply to it: new entries rebuild only the months that held these
+patients. The month's own files say which applied: patients in the rows are in `patients.bin`, those whose notes were
 left out in `retracted.bin`.
 """
 
@@ -28,13 +28,13 @@ __all__ = ["CohortPatients", "add_patients", "cohort_patients", "retracted_here"
 
 
 def retracted_patients(path: Path | None, key: bytes) -> frozenset[bytes]:
-    """The digests on a list; none where there is no file.
+    """The digests on a list; empty if there is no file.
 
     Args:
         path: The list.
         key: The patient key, under which the digests must have been made.
 
-    Raises ConfigError, naming the line, for one that is no retraction or is under another key.
+    Raises ConfigError, naming the line, for a line that is not a retraction or was made with another key.
     """
     if path is None or not path.exists():
         return frozenset()
@@ -66,12 +66,12 @@ def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
 
 
 def add_patients(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
-    """Add to a list what is not on it, in one step; returns how many were new.
+    """Add new digests to a list atomically; returns how many were new.
 
     Args:
-        path: The list, made where it is not there.
+        path: The list, which is created if it does not exist.
         key: The patient key.
-        digests: What to add, made under that key.
+        digests: The digests to add, made with that key.
     """
     listed = retracted_patients(path, key)
     added = [digest for digest in dict.fromkeys(digests) if digest not in listed]
@@ -91,7 +91,7 @@ class CohortPatients:
 
 
 def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) -> CohortPatients:
-    """Whose notes a finished cohort holds, and whose it left out; raises FormatError for a damaged file.
+    """The patients whose notes a finished cohort has, and those it left out; raises FormatError for a damaged file.
 
     Args:
         store: Where it is.
@@ -107,9 +107,9 @@ def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) ->
 
 
 def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -> tuple[str, ...]:
-    """Which patients on the list have notes in a cohort, by the cohort that is there: digests as hex, sorted.
+    """The patients on the list with notes in the present cohort: digests as hex, sorted.
 
-    Empty for a cohort that is not there or cannot be read: it is built anyway, and then its files say which they were.
+    Empty for a cohort that is missing or unreadable: it is built anyway, and then its files say which applied.
 
     Args:
         store: Where the cohort is.

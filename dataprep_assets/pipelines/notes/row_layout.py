@@ -63,14 +63,14 @@ def lay_out(
 ) -> RowLayout:
     """Lay out the rows of one split.
 
-    A note of a retracted patient that would have been in a row is left out and counted. One that would not have been
-    is dropped for its own reason: so the patients of the rows and those left out tell where a retraction list applies.
+    A note of a retracted patient that would have been in a row is left out and counted. One that would not have been is
+    dropped for its own reason. So the patients in the rows and those left out show where a retraction list applies.
 
     Args:
-        notes: What is declared.
+        notes: The declaration.
         spool: The notes of a cohort, of all splits.
         index: The split's place in the declared order.
-        drops: Counts what is left out: a note whose header leaves no room in a row.
+        drops: Counts dropped notes, those whose header leaves no room in a row.
         retracted: Digests of the patients on the retraction list.
     """
     chosen = np.flatnonzero(spool.splits == index)
@@ -133,7 +133,7 @@ def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: 
 
 
 def _bins(notes: NotesDeclaration, lengths: Int64) -> Bins:
-    """Which chunks share a row: none where a row is a note."""
+    """Which chunks share a row; each is alone if a row is a note."""
     if notes.layout == "unpacked":
         return Bins(items=np.arange(lengths.size), offsets=np.arange(lengths.size + 1))
     algorithm: Any = notes.packing.algorithm

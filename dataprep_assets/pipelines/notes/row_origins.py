@@ -1,11 +1,11 @@
-"""Which note each segment of packed rows is: `origins.bin`, by which a row leads to its record and back.
+"""`origins.bin`: the note of each segment of packed rows, which leads from a row to its record and back.
 
-28 bytes a segment, in the order of the rows, without a header: seven little-endian uint32.
+28 bytes per segment, in the order of the rows, without a header: seven little-endian uint32.
 
 ===========  ======================================================================================================
 ``row``      the row that holds the segment, from 0
 ``start``    its first token in the row, from 0
-``tokens``   how many it has
+``tokens``   the number of its tokens
 ``record``   the record of the cohort's file, from 1, as in messages
 ``note``     the note within the record, from 1
 ``chunk``    which piece of the note it is, from 0, in the order of its text
@@ -53,7 +53,7 @@ def origins_of(layout: RowLayout, spool: Spool) -> Origins:
 
 
 def _chunks(layout: RowLayout) -> NDArray[np.int64]:
-    """The place of each segment among those of its note, by where in the note its text begins."""
+    """The number of each segment within its note, by where its text begins in the note."""
     order = np.lexsort((layout.first_starts + layout.second_starts, layout.notes))
     notes = layout.notes[order]
     found = np.empty_like(order)
@@ -62,12 +62,12 @@ def _chunks(layout: RowLayout) -> NDArray[np.int64]:
 
 
 def read_origins(path: Path) -> Origins:
-    """Those of a file; raises FormatError for one that was cut."""
+    """Read the origins of a file; raises FormatError if it is truncated."""
     return parse_origins(path.read_bytes(), str(path))
 
 
 def parse_origins(content: bytes, where: str) -> Origins:
-    """Those in the bytes of a file, which errors call `where`; raises FormatError when they were cut."""
+    """Parse the bytes of a file, which errors call `where`; raises FormatError if they are truncated."""
     if len(content) % DTYPE.itemsize:
         raise FormatError(f"{where}: {len(content)} bytes are not a multiple of {DTYPE.itemsize}; it was cut")
     return np.frombuffer(content, DTYPE)

@@ -3,12 +3,12 @@
 ==============  =====================================================================================================
 mode            order of the shards
 ==============  =====================================================================================================
-concat          sources as declared, each in its own order: what the seed's `rename_records_combined` does
+concat          sources as declared, each in its own order, as the original `rename_records_combined` does
 interleave      each source's shards shuffled (seeded) and spread evenly by rows over all
 weighted        shards repeated or left out so that rows come to the declared shares, then interleaved
 ==============  =====================================================================================================
 
-Only shards as a whole are moved: not a byte is written. Entry points: `ordered`; `weighted`, `interleaved`.
+Only whole shards are reordered: no data are written. Entry points: `ordered`; `weighted`, `interleaved`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
         shards: Those of each source, in declared order.
 
     Returns:
-        The shards, each with the number of times that it stands before itself, and the share of each source.
+        The shards, each with the number of its earlier occurrences, and the share of each source.
 
     Raises:
         ConfigError: Whole shards cannot come within the tolerance of the declared weights.
@@ -74,7 +74,7 @@ def rows_of(shards: Shards) -> int:
 
 
 def _shuffled(shards: Shards, seed: Sequence[Any]) -> Shards:
-    # NumPy promises the raw stream of PCG64 for ever, but not the results of Generator.permutation.
+    # NumPy guarantees the raw stream of PCG64 forever, but not the results of Generator.permutation.
     draws = np.random.PCG64(int(digest_value(list(seed))[:16], 16)).random_raw(len(shards))
     return [shards[at] for at in np.argsort(draws, kind="stable").tolist()]
 
@@ -114,7 +114,7 @@ def interleaved(shards: Sequence[Shards]) -> Shards:
 
 
 def _counted(shards: Shards) -> Iterator[ShardOrigin]:
-    """The same shards, each with the number of times that it was there before."""
+    """The same shards, each with the number of its earlier occurrences."""
     seen: dict[str, int] = {}
     for origin in shards:
         repeat = seen.get(origin.sha256, 0)

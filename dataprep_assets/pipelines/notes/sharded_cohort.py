@@ -2,7 +2,7 @@
 
 A shard is `<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords` (`.array_record`), from 1, of at most `rows_per_shard` rows, of which
 only the last of a cohort has fewer; with several splits, in a folder for each. Rows keep the order of the packed
-cohort. What a directory of shards must know of them (rows and payload bytes of each) is in the receipt.
+cohort. The receipt has what a directory of shards needs (rows and payload bytes of each).
 
 Entry points: `ShardedCohort`, `ensure_sharded_cohort`; `shard_names`, `row_ledger`.
 """
@@ -59,7 +59,7 @@ class SplitShards(Facts):
 
 
 class CohortShardsFacts(RowFacts):
-    """What the receipt of a cohort's shards tells."""
+    """Facts in the receipt of a cohort's shards."""
 
     format: FileFormat
     rows_per_shard: int
@@ -79,7 +79,7 @@ class ShardedCohort:
     source_bytes: int
 
     def recipe(self, packed: Receipt) -> Recipe:
-        """What decides the shards' bytes, made of the packed cohort with this receipt."""
+        """The recipe of shards made from the packed cohort with this receipt."""
         facts, tokenizer = RowFacts.of(packed).to_json(), packed.inputs["tokenizer"]
         splits = list(self.notes.splits)
         asked = [self.format, self.notes.rows_per_shard, splits]
@@ -170,6 +170,6 @@ def _payloads(file: PackedRowsFile, start: int, stop: int) -> Iterator[bytes]:
     step = file.shape.batch_rows
     for at in range(start, stop, step):
         block = file.block(at, min(at + step, stop))
-        # Rows of one column are not padded: a trainer that masks by its own pad id would train on ours.
+        # Rows of one column are not padded: a trainer that masks its own pad id would train on ours.
         lengths = np.diff(block.ends) if file.shape.columns == (TOKENS,) else None
         yield from example.encode_rows(block.columns(file.shape), lengths)

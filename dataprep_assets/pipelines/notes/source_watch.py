@@ -15,7 +15,7 @@ __all__ = ["notes_watch"]
 
 
 def notes_watch(notes: NotesDeclaration) -> SourceWatch:
-    """How the cohort files are asked for changes. No file's name is in what it says, or in an error."""
+    """How the cohort files are asked for changes. Neither descriptions nor errors contain a file's name."""
     return SourceWatch(identity=partial(_identity, notes), changes=partial(_changes, notes))
 
 
@@ -28,7 +28,7 @@ def _identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
 
 
 def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
-    """What tells an edit that keeps the size: the file's time, or its version in the bucket."""
+    """What reveals an edit that keeps the size: the file's modification time, or its version in the bucket."""
     if not isinstance(notes.source, LocalSource):
         return file.listed.etag or ""
     with source_errors_without_names(month):
@@ -36,7 +36,7 @@ def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
 
 
 def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
-    """Against the cohorts that are there: their receipts know the sizes of their files."""
+    """The changes since the present cohorts, whose receipts have the sizes of their files."""
     files, months = list_cohorts(notes), notes.months.expected
     receipts = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in months])
     packed = {month: receipt for month, receipt in zip(months, receipts, strict=True) if receipt is not None}

@@ -1,7 +1,7 @@
-"""The spool: a cohort's notes as token ids on disk, in source order, and the counters that say which is whose.
+"""The spool: a cohort's notes as token ids on disk, in source order, with lengths, patients and splits in memory.
 
-Ids go to one flat file of uint32 (`[BOS] header body separator` for each note), so that memory holds some fifty bytes a
-note and nothing of its length. Rows are then laid out from the lengths alone.
+Ids go to one flat file of uint32 (`[BOS] header body separator` for each note), so that memory is about fifty bytes per
+note, whatever its length. Rows are then laid out from the lengths only.
 
 Entry points: `fill_spool`, `Spool`.
 """
@@ -33,7 +33,7 @@ __all__ = ["DropCounter", "Spool", "fill_spool", "split_of"]
 _CHARACTERS = 2_000_000
 _NOTES = 4096
 _SHOWN = 20
-"""Refused records that one error lists."""
+"""Most refused records that one error lists."""
 _DEFAULTS = "give template.defaults, or set `template: {missing: drop}`"
 _DROP = "set `bad_records: {policy: drop}` to count and skip such records"
 Int64 = NDArray[np.int64]
@@ -54,7 +54,7 @@ class DropCounter:
         self.quarantine: list[dict[str, Any]] = []
 
     def drop(self, found: Dropped) -> None:
-        """Count a dropped note, or keep its place for `require_none` where the policy is to fail."""
+        """Count a dropped note, or keep its place for `require_none` if the policy is to fail."""
         if found.reason not in self._harmless:
             if self._policy == "fail" or found.reason in self._always_fails:
                 self._refuse(found)
@@ -73,7 +73,7 @@ class DropCounter:
 
     @property
     def fails(self) -> bool:
-        """Whether the cohort cannot be packed any more."""
+        """Whether the cohort can no longer be packed."""
         return bool(self._refusals)
 
     def require_none(self) -> None:
@@ -88,7 +88,7 @@ class DropCounter:
         )
 
     def retract(self, count: int) -> None:
-        """Count notes of retracted patients, which are no defect and have no place in the quarantine."""
+        """Count notes of retracted patients, which are not defects and not in the quarantine."""
         self.dropped[RETRACTED] += count
 
     def check_budget(self, rows_in: int) -> None:
@@ -108,8 +108,8 @@ class DropCounter:
 class Spool:
     """A cohort's notes, in source order: int64 arrays of shape ``(notes,)``.
 
-    ``headers`` and ``bodies`` are lengths in tokens, BOS and separator included; ``starts`` is the token of the file
-    where a note begins. ``patients`` are indexes of ``digests``, ``splits`` of the declared splits.
+    ``headers`` and ``bodies`` are lengths in tokens, including BOS and separator; ``starts`` is the position in the
+    file where a note begins. ``patients`` are indices into ``digests``, ``splits`` into the declared splits.
     """
 
     path: Path
@@ -137,7 +137,9 @@ class Spool:
     def tokens(self, starts: Int64, lengths: Int64) -> NDArray[np.uint32]:
         """The tokens of these ranges of the file, one range after another.
 
-        Read, not mapped: every mapped page that was touched would count as memory of the process.
+        Read, not mapped: every touched page of a map would count as memory of the process.
+
+        Raises IntegrityError if the file is shorter than its lengths add up to.
         """
         joined = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
         firsts = np.concatenate([np.zeros(min(1, starts.size), np.int64), joined])
@@ -159,7 +161,7 @@ class Spool:
 
 
 def split_of(digest: bytes, shares: Iterable[float]) -> int:
-    """The index of a patient's split: the digest's first 8 bytes as a fraction of 1, against the shares added up."""
+    """The index of a patient's split: the digest's first 8 bytes as a fraction of 1, among the cumulative shares."""
     at = int.from_bytes(digest[:8], "big")
     total, last = 0.0, -1
     for last, share in enumerate(shares):
@@ -181,7 +183,7 @@ def fill_spool(
     """Read, render and encode every note of a cohort into the new file ``path``, as the ``plan`` says.
 
     ``reader`` yields the records of ``month``'s file; notes that cannot be used are counted in ``drops``, which raises
-    Raises BadRecordError with all of them where the policy is to fail: after the first the others are only read.
+    Raises BadRecordError with all of them if the policy is to fail: after the first the others are only read.
     ``report`` is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises what
     the reader raises.
     """
@@ -257,7 +259,7 @@ class _Filling:
         self._file.write(flat.astype("<u4", copy=False).data)
         self._count(batch)
         self._special_literals += self._literals.count(texts)
-        # the header's own encoding is not in the rows where it is encoded together with the text
+        # the header's own encoding is not in the rows if it is encoded together with the text
         kept = ids if encode == "apart" else ids[bounds[len(batch)] :]
         self._literal_separators += int(np.count_nonzero(kept == self._plan.stream.separator_id))
         if self._report is not None:

@@ -1,4 +1,4 @@
-"""Whether a finished artifact is still what its receipt says, made of what there is now: then its proofs stand, too."""
+"""Whether a finished artifact is intact and up to date: then its proofs still hold too."""
 
 from collections.abc import Callable
 
@@ -16,11 +16,11 @@ def is_intact(artifact: Artifact, store: ArtifactStore) -> bool:
     try:
         return not damage(store.local(artifact), store.require(artifact))
     except (DataprepError, OSError):
-        return False  # its proofs say why
+        return False  # its proofs will say why
 
 
 def is_unchanged(artifact: Artifact, store: ArtifactStore, recipe: Callable[[], Recipe]) -> bool:
-    """Whether an artifact is intact and would be made again as it is: from the same source, settings and tokenizer."""
+    """Whether an artifact is intact and would be made the same now: from the same source, settings and tokenizer."""
     try:
         return is_intact(artifact, store) and recipe().key == store.require(artifact).key
     except (DataprepError, OSError):

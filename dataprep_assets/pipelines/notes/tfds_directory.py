@@ -2,8 +2,7 @@
 
 The shards of all cohorts in month order under their global names (`linked_directory`).
 
-Refused: a month that is missing, shards that were made with other settings or from older rows, and patients who are in
-several cohorts.
+Missing months, shards made with other settings or from older rows, and patients in several cohorts are refused.
 
 Entry points: `tfds_directory_spec`, `build_tfds_directory`.
 """
@@ -53,7 +52,7 @@ _DESCRIPTIONS: dict[FileFormat, str] = {
 
 
 class TfdsDirectoryFacts(DirectoryFacts):
-    """What the receipt of one dataset's directory tells."""
+    """Facts in the receipt of one dataset's directory."""
 
     directory: str
     version: str
@@ -189,7 +188,7 @@ def _recipe(notes: NotesDeclaration, months: Sequence[_Month], format: FileForma
             "duplicate_patients": notes.duplicate_patients,
             "format": format,
         },
-        # shards with the same bytes can be of another recipe
+        # shards with the same bytes can have another recipe
         sources={"recipes of the shards": digest_value([m.receipt.key for m in months])},
         upstream={f"{m.shards.name}/{m.month}": m.receipt.content for m in months}
         | {f"{m.packed.name}/{m.month}": m.packed_receipt.content for m in months},
@@ -273,7 +272,7 @@ def _origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFor
 
 
 def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_Month]) -> tuple[int, int]:
-    """Patients in all, and in several cohorts; raises IntegrityError for the latter where they are refused."""
+    """Number of patients, and of those in several cohorts; raises IntegrityError for the latter if they are refused."""
     of_month = []
     for found in months:
         paths = [path.patients for path in packed_paths(notes, found.month).values()]

@@ -71,7 +71,7 @@ def prove_directory(notes: NotesDeclaration, store: ArtifactStore, format: FileF
 
 @judged
 def equals_cohort_shards(directory: TfdsDirectory, notes: NotesDeclaration, store: ArtifactStore) -> Finding:
-    """Every shard has the digest of the cohort's shard that provenance names, which is made of the rows as they are.
+    """Every shard has the digest of the cohort's shard that provenance names, which is made of the present rows.
 
     The cohorts of ``notes`` are those in ``store`` now.
     """

@@ -1,4 +1,4 @@
-"""Proofs on a directory that TFDS reads, whoever made it: names, lengths, sizes and features against its metadata.
+"""Proofs on any directory that TFDS reads: names, lengths, sizes and features agree with its metadata.
 
 Shards are counted by walking from frame to frame; their payloads were proven with the cohorts, and are the same bytes
 when their digests are. What TFDS itself makes of the directory is proven by letting it read (`tfds_reads`).
@@ -56,8 +56,8 @@ TFDS_READS = Proof(
     "tensorflow-datasets opens the directory and reads the rows, in file order, as they are stored.",
     blocking=False,
 )
-"""Repeats with the real reader what the others prove without it; a warning where TensorFlow is not installed: the
-machines that build a dataset need not have it."""
+"""Repeats with the real reader what the others prove without it; a warning if TensorFlow is not installed, which the
+machines that build a dataset do not need."""
 
 REBUILD = "Materialize the directory again"
 REBUILD_SOURCES = "Materialize its sources and then the directory again"
@@ -65,7 +65,7 @@ REBUILD_SOURCES = "Materialize its sources and then the directory again"
 
 @dataclass(frozen=True, kw_only=True)
 class TfdsDirectory:
-    """A directory to prove: its path, its receipt, and what was declared of it."""
+    """A directory to prove: its path, its receipt, and its declaration."""
 
     artifact: Path
     receipt: Receipt
@@ -91,7 +91,7 @@ class TfdsDirectory:
 
     @property
     def miscounted(self) -> list[str]:
-        """Splits whose provenance counts other rows or bytes than the metadata, one sentence each."""
+        """A sentence for each split whose provenance has other counts of rows or bytes than the metadata."""
         counts = {
             split: ([origin.rows for _, origin in of], sum(origin.payload_bytes for _, origin in of))
             for split, of in self.provenance.items()
@@ -104,7 +104,7 @@ class TfdsDirectory:
 
     @classmethod
     def open(cls, declared: NotesDeclaration | ReplayDeclaration, store: ArtifactStore, format: FileFormat) -> Self:
-        """The declared directory in one format, as it is in ``store``; raises MissingArtifactError when it is not."""
+        """The declared directory in one format, from ``store``; raises MissingArtifactError if it is not there."""
         artifact = declared.artifact(DIRECTORIES[format])
         return cls(
             receipt=store.require(artifact),
@@ -170,7 +170,7 @@ def _shards(directory: TfdsDirectory) -> Iterator[tuple[str, str, int]]:
 def shard_lengths_counted(directory: TfdsDirectory) -> Finding:
     """Each shard's records, counted, against its own entry of shardLengths: a right sum is not enough.
 
-    Slices of a split and the shards of a host begin in the wrong place where one entry is wrong.
+    If one entry is wrong, slices of a split and the shards of a host begin in the wrong place.
     """
     defects, rows = [], 0
     for _, name, length in _shards(directory):
@@ -200,7 +200,7 @@ def _rows(directory: TfdsDirectory, name: str) -> int:
 def num_bytes_counted(directory: TfdsDirectory) -> Finding:
     """numBytes of each split is the sum of payload bytes: counted in TFRecord, as recorded in ArrayRecord.
 
-    An ArrayRecord file does not tell the size of its payloads without being read; the cohort's own proofs read it.
+    The size of payloads in an ArrayRecord file is only known by reading it, which the cohort's own proofs do.
     """
     defects, total = [], 0
     for split in directory.info.splits:
@@ -222,7 +222,7 @@ def num_bytes_counted(directory: TfdsDirectory) -> Finding:
 
 @judged
 def features_match(directory: TfdsDirectory, columns: Sequence[Column]) -> Finding:
-    """features.json has the columns that are stored: a missing one is dropped by TFDS, another length stops it."""
+    """features.json has the stored columns: TFDS drops a missing one, and fails on another length."""
     found = {column.name: column for column in directory.info.columns}
     wanted = {column.name: column for column in columns}
     defects = [f"column {name} is not in {tfds.FEATURES}" for name in sorted(wanted.keys() - found.keys())]
@@ -246,6 +246,6 @@ def _said(column: Column) -> str:
 def tfds_reads(directory: TfdsDirectory) -> Finding:
     """TensorFlow Datasets reads the rows in file order and they are the stored ones; see `tfds_reader`.
 
-    Where it is not installed, nothing is proven: a failed finding that is a warning.
+    If it is not installed, nothing is proven: the finding is a warning.
     """
     return read_with_tfds(directory.path, directory.dataset, directory.version, directory.format)

@@ -1,10 +1,10 @@
 """Lets TensorFlow Datasets read a directory, and compares what it gives with what is stored.
 
-TensorFlow is imported in a process of its own, which ends with the reading: it takes half a gigabyte, threads and every
-accelerator it finds. File order needs ``interleave_cycle_length=1``, by default TFDS mixes 16 files.
+TensorFlow is imported in a separate process, which ends after the reading: it takes half a gigabyte, threads and every
+accelerator that it finds. File order needs ``interleave_cycle_length=1``; by default TFDS mixes 16 files.
 
-All rows are read up to `MOST_ROWS`; of a larger directory, slices of whole shards that are spread over each split, so
-that a wrong shard length shows as rows of another shard.
+Up to `MOST_ROWS` rows, all are read; in a larger directory, slices of whole shards spread over each split, so that a
+wrong shard length shows as rows of another shard.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.notes.declaration import FileFormat
 __all__ = ["MOST_ROWS", "read_with_tfds"]
 
 MOST_ROWS = 100_000
-"""Rows that are all read; a few minutes of TFDS at a row length of 8,192."""
+"""Most rows that are read completely: a few minutes of TFDS at a row length of 8,192."""
 _SHARDS = 32
 _BATCH = 32
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
@@ -57,12 +57,12 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
 
 
 def _read(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
-    """Runs in the worker. What TFDS raises names files and offsets; only its type comes out."""
-    # TensorFlow's C++ side greets and complains on stderr, past Python and whatever its variables say.
+    """Runs in the worker. Errors of TFDS name files and offsets, so only their type is shown."""
+    # TensorFlow's C++ code writes to stderr directly, whatever its environment variables say.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
         return _compared(where, dataset, version, format)
-    except Exception as error:  # whatever TensorFlow raises, its text may hold anything
+    except Exception as error:  # the text of any error of TensorFlow may quote data
         said = type(error).__name__
     return Finding(
         passed=False,
@@ -136,7 +136,7 @@ def _rebatched(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, ND
 
 
 def _stacked(rows: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Rows as arrays, with `ABSENT` behind the values of a shorter one, as `decode_rows` has them."""
+    """Rows as arrays, with `ABSENT` after the values of a shorter one, as in `decode_rows`."""
     found = {}
     for name in rows[0]:
         width = max(row[name].size for row in rows)

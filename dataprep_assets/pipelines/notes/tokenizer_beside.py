@@ -1,4 +1,4 @@
-"""Where the tokenizer of another dataset lies: no receipt has a path, but the dataset's own `defs.yaml` has.
+"""Finds the tokenizer of another dataset: no receipt has its path, but the dataset's own `defs.yaml` has.
 
 Entry point: `tokenizer_beside`.
 """
@@ -15,10 +15,10 @@ __all__ = ["tokenizer_beside"]
 
 
 def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
-    """The folder of a dataset's tokenizer, or its name on the hub, as its `defs.yaml` has it.
+    """The folder of a dataset's tokenizer, or its name on the hub, from its `defs.yaml`.
 
-    Looked for in the folders beside ``folder``, which is that of another `defs.yaml`. None where the dataset is not
-    declared there, or not so that its tokenizer can be told; its own commands say what is wrong.
+    Searched in the folders beside ``folder``, that of another `defs.yaml`. None if the dataset is not declared there,
+    or if its declaration is broken; its own commands say what is wrong.
     """
     for path in sorted(folder.parent.glob("*/defs.yaml")) if folder is not None else ():
         try:

@@ -1,6 +1,6 @@
 """The rows of notes as `dataprep trace` needs them: a month's, those of its shards, and those of a directory.
 
-Read from receipts, `origins.bin` and `provenance.json` alone, by ranges where they are in a bucket.
+Read only from receipts, `origins.bin` and `provenance.json`, by ranges if they are in a bucket.
 
 Entry points: `TracedMonth`, `TracedDirectory`.
 """
@@ -70,7 +70,10 @@ class TracedMonth:
         return in_split(list(self.facts.splits), split, name)
 
     def origins(self, split: str) -> Origins:
-        """Those of a split's segments; raises IntegrityError for a month that was packed before they were kept."""
+        """The origins of a split's segments.
+
+        Raises IntegrityError for a month that was packed before origins were kept.
+        """
         if split not in self._origins:
             name = self.file(split, ORIGINS)
             if not any(record.path == name for record in self.handle.receipt.files):
@@ -82,7 +85,7 @@ class TracedMonth:
         return self._origins[split]
 
     def patient(self, split: str, digest: bytes) -> int | None:
-        """The place of a patient in a split's `patients.bin`; None where no row is of this patient."""
+        """The place of a patient in a split's `patients.bin`; None if no row is of this patient."""
         name = self.file(split, PATIENTS)
         digests = read_patients(self._store.local(self.handle.artifact, [name]) / name)
         at = [place for place, one in enumerate(digests) if one.tobytes() == digest]
@@ -94,14 +97,14 @@ class TracedMonth:
         return tuple(a for a, content, _ in self._shards if content != self.handle.receipt.content)
 
     def shards(self, split: str) -> Iterator[TracedShard]:
-        """The files of a split, in every format that is there and made of these rows."""
+        """The files of a split, in every present format, that were made from these rows."""
         for _, content, files in self._shards:
             if content == self.handle.receipt.content:
                 yield from (shard for name, shard in files if name == split)
 
     @cached_property
     def _shards(self) -> list[tuple[Artifact, str, list[tuple[str, TracedShard]]]]:
-        """Artifact, content of the rows that it was made of, and split and file of each shard."""
+        """For each artifact of shards: the content of the rows it was made from, and split and file of each shard."""
         every = [Artifact(dataset=self.dataset, name=name, partition=self.month) for name in COHORT_SHARDS.values()]
         found = []
         for artifact, receipt in zip(every, self._store.receipts(every), strict=True):
@@ -111,7 +114,7 @@ class TracedMonth:
             for split, of in facts.splits.items():
                 stops = list(accumulate(of.shard_lengths, initial=0))
                 prefix = in_split(list(facts.splits), split, "")
-                # numbers in names have the same width, so names sort in order
+                # numbers in names have the same width, so names sort by number
                 records = sorted((r for r in receipt.files if r.path.startswith(prefix)), key=lambda r: r.path)
                 for record, first, stop in zip(records, stops[:-1], stops[1:], strict=True):
                     shard = TracedShard(
@@ -124,7 +127,7 @@ class TracedMonth:
 
 @dataclass(frozen=True, kw_only=True)
 class _Linked:
-    """A shard of a directory under its name there, with the rows of the split that lie before it."""
+    """A shard of a directory under its name there, with the number of rows of the split before it."""
 
     name: str
     origin: ShardOrigin
@@ -132,7 +135,7 @@ class _Linked:
 
 
 class TracedDirectory:
-    """A directory of one dataset or of several: which file of which month each of its shards is."""
+    """A directory of one dataset or of several: maps each of its shards to a month's file."""
 
     def __init__(self, store: ArtifactStore, artifact: Artifact) -> None:
         """Open it; raises MissingArtifactError when it is not there."""
@@ -153,7 +156,7 @@ class TracedDirectory:
 
     @property
     def format(self) -> FileFormat:
-        """Of its shards."""
+        """The format of its shards."""
         return self.facts.format
 
     def of_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
@@ -176,7 +179,7 @@ class TracedDirectory:
                     yield split, one.origin
 
     def holding(self, sha256: str) -> Iterator[tuple[str, str, int]]:
-        """Where a shard with this content stands: split, path in the artifact, rows of the split before it."""
+        """Where a shard with this content is: split, path in the artifact, rows of the split before it."""
         for split, one in self._by_content.get(sha256, ()):
             folder = f"{self.facts.directory}/" if self.facts.directory else ""
             yield split, f"{folder}{one.name}", one.before

@@ -27,7 +27,7 @@ HF_CARD = "README.md"
 
 
 def for_hf(replay: ReplayDeclaration, pipeline: Pipeline | None) -> bool:
-    """Whether a combination of sources for this pipeline has an `HF_CARD`, which knows no weights."""
+    """Whether a combination of sources for this pipeline has an `HF_CARD`, which cannot express weights."""
     return replay.mode == "virtual" and pipeline == "hf" and all(source.weight is None for source in replay.sources)
 
 
@@ -38,7 +38,7 @@ def write_mixture(
 
     Args:
         staged: The staging directory of the combination.
-        replay: Its declaration; weights that are not declared follow from the rows.
+        replay: Its declaration; undeclared weights follow from the rows.
         locations: Dataset → path or URL of its directory of shards, in declared order.
         rows: Dataset → its rows in the first split.
     """
@@ -57,12 +57,12 @@ def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON lines."""
     listed = [{"split": split, "path": list(paths)} for split, paths in files.items()]
     card = {"configs": [{"config_name": "default", "data_files": listed}]}
-    # JSON is YAML, and says the same in fewer ways
+    # JSON is valid YAML, with fewer ways to write the same
     (staged / HF_CARD).write_text(f"---\n{json.dumps(card, indent=1)}\n---\n")
 
 
 def read_hf_card(path: Path) -> dict[str, list[str]]:
-    """What `write_hf_card` was given; ValueError, KeyError or TypeError for another file."""
+    """The inverse of `write_hf_card`; raises ValueError, KeyError or TypeError for another file."""
     (config,) = json.loads(path.read_text().strip().strip("-"))["configs"]
     return {str(of["split"]): [str(file) for file in of["path"]] for of in config["data_files"]}
 

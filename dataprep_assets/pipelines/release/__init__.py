@@ -1,1 +1,1 @@
-"""Release"""
+"""The release pipeline: a corpus as npy shards, published for trainers."""

@@ -1,4 +1,4 @@
-"""What a release will cost to build from nothing, for `dataprep plan`: a corpus, whose stream is cut once more."""
+"""What a release will cost to build from nothing, for `dataprep plan`: a corpus whose stream is cut a second time."""
 
 from dataclasses import replace
 
@@ -17,14 +17,14 @@ def release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Mac
     Args:
         release: The dataset.
         store: Where its artifacts go.
-        machine: Who builds it.
+        machine: The machine that builds it.
     """
     products = release_products(release, local=isinstance(store, LocalArtifacts))
     return corpus_cost(release, store, machine, products)
 
 
 def release_products(release: ReleaseDeclaration, *, local: bool) -> Products:
-    """Those of its corpus, the shards, and their copy at the public place; `local`: artifacts are in a folder."""
+    """The copies of its corpus, the shards, and their copy at the public place; `local`: artifacts are in a folder."""
     corpus, target = corpus_products(release, local=local), release.release.publish
     in_bucket = target is not None and "://" in target
     return replace(

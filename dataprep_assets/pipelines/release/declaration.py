@@ -38,7 +38,7 @@ class ReleaseOptions(Declared):
     @field_validator("publish")
     @classmethod
     def _is_a_place(cls, publish: str | None) -> str | None:
-        # One with credentials is left to `located`: a refusal from here would repeat them.
+        # A URL with credentials is left to `located`, because an error from here would repeat them.
         if publish is not None and "@" not in publish:
             try:
                 place_of(publish, {})
@@ -65,7 +65,7 @@ class ReleaseDeclaration(CorpusDeclaration):
 
     @property
     def combines(self) -> bool:
-        """Only for views: a release is cut from the shards, and a joined copy of it would be as large again."""
+        """True only for views: a release is cut from the shards, and a joined copy would double its size."""
         return bool(self.views)
 
     def located(self, folder: Path) -> Self:

@@ -47,8 +47,8 @@ def cut_stream(
 ) -> tuple[ShardCut, ...]:
     """The shards of a stream of `tokens` tokens; none when it has no whole sequence and the tail is dropped.
 
-    Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what becomes of
-    the tokens after the last whole sequence: no shard has them, or separators complete it.
+    Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what to do with
+    the tokens after the last whole sequence: drop them, or complete the sequence with separators.
     """
     rest = tokens % sequence_length
     padding = sequence_length - rest if rest and tail == "pad" else 0
@@ -73,7 +73,7 @@ class SplitLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseLayout:
-    """The shards of a release, by split. `meta` is what `meta_of` says of the tokenizer."""
+    """The shards of a release, by split. `meta` is the tokenizer's description from `meta_of`."""
 
     splits: Mapping[str, SplitLayout]
     separator_id: int
@@ -103,6 +103,8 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
 
     `release` has the options, `store` the manifest and the token bins. Raises MissingArtifactError naming what of these
     is missing, ConfigError for a split that is shorter than one sequence.
+
+    Raises IntegrityError if the token bins do not agree on the separator.
     """
     options, splits, manifest = release.release, {}, load_manifest(release, store)
     separators = set()

@@ -1,9 +1,9 @@
-"""Copies a published release from one store to another, for those who host it themselves: `dataprep sync` uses it.
+"""Copies a published release from one store to another, for self-hosting: `dataprep sync` uses it.
 
 The inventory and the plan come first (they are the dry run). Then each object passes through a scratch folder: its
 bytes are fetched with resume, verified by SHA-256, sent with that digest and compared in the target; the manifest comes
-last. A killed copy continues where it stopped. Buckets of one store type are not a special case: the interface copies
-only within one store, and a release crosses accounts.
+last. A killed copy continues where it stopped. Two buckets of the same kind are not a special case: the interface
+copies only within one store, and a release may cross accounts.
 
 Entry points: `plan_migration`, `migrate`.
 """
@@ -43,7 +43,7 @@ class MigrationPlan:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The plan for a person, one sentence a line."""
+        """The plan as text, one sentence per line."""
         gaps = [*(f.key for f in self.source.missing), *self.source.different]
         found = [
             f"{len(self.todo)} of {len(self.release.files)} files are to be copied, {self.bytes} bytes; the scratch "

@@ -1,4 +1,4 @@
-"""One npy shard: its stretch of a split's token stream, ordered and cut (`layout`), with the ids of its samples.
+"""Makes one npy shard: its range of a split's token stream, ordered and cut (`layout`), with the ids of its samples.
 
 One pass over the stream writes the ids, digests both files and hashes the samples; memory is a few blocks of tokens and
 the document lengths of one group (see `order`).
@@ -35,7 +35,7 @@ NPY_SHARDS = "npy_shards"
 
 
 class NpyShardFacts(Facts):
-    """What the receipt of a shard tells, besides what `meta_of` says of the tokenizer.
+    """Facts in the receipt of a shard, besides the tokenizer's description from `meta_of`.
 
     `prefix` is its split, `index` its number in it. The shard is tokens `[stream_start, stream_stop)` of the split's
     `stream_tokens`, then `padding_tokens` separators; `tail_dropped_tokens` of the stream follow it in no shard.
@@ -69,8 +69,10 @@ def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRecipe(Recipe):
-    """The recipe of a shard. Other options of the release read other stretches of the token bins: where an option
-    changed, it is the reason, and not the token bins that this shard is made of then."""
+    """The recipe of a shard.
+
+    Other options of the release read other ranges of the token bins: if an option changed, that is the reason to
+    report, and not the different token bins."""
 
     def difference(self, receipt: Receipt) -> Change | None:
         made = receipt.recipe or {}
@@ -92,10 +94,10 @@ def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
 
 
 def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> ShardRecipe:
-    """How a shard is to be made now.
+    """The present recipe of a shard.
 
-    A change of another source shard changes the key only when it moves the stretch of the stream that this shard is cut
-    from.
+    A change in another source shard changes the key only if it moves the range of the stream from which this shard is
+    cut.
 
     Args:
         release: Has the options that `layout` was made with.
@@ -149,7 +151,7 @@ class NpyShard:
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of its stretch of the token bins."""
+        """Bytes of its range of the token bins."""
         split, cut = self.layout.find(self.partition)
         return (cut.stop - cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
 
@@ -165,7 +167,7 @@ def build_npy_shard(
     """Build one shard unless it is current: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
 
     `partition` is one of `layout.partitions`, which `release_layout` makes of `release` and the token bins in `store`;
-    `threads` hash its samples, by default one a core. Returns the receipt and whether it was reused. Raises
+    `threads` hash its samples, by default one per core. Returns the receipt and whether it was reused. Raises
     IntegrityError naming the shard of token bins whose bytes do not match its receipt.
     """
     split, cut = layout.find(partition)
@@ -237,7 +239,10 @@ class _ShardWriter:
     ledger: Ledger = field(default_factory=Ledger)
 
     def write(self, blocks: Iterable[NDArray[Any]]) -> dict[str, str]:
-        """Both files from the blocks of the stream; the SHA-256 of each by name."""
+        """Write both files from the blocks of the stream, and return the SHA-256 of each by name.
+
+        Raises IntegrityError if the stream gives another number of tokens than planned.
+        """
         digest = hashlib.sha256()
         ids = []
         reported_ms = _cpu_ms()

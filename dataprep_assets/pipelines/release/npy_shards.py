@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/npy_shards`, a partition a shard: `<split>_<iiiiii>.npy` and its sample ids.
+"""The artifact `<dataset>/npy_shards`, one partition per shard: `<split>_<iiiiii>.npy` and its sample ids.
 
 Each shard is written from the token bins, in parallel over shards: no text is tokenized again.
 """
@@ -47,7 +47,7 @@ __all__ = ["build_npy_shards", "npy_shards_spec", "planned_shards", "shard_parti
 
 
 def shard_partitions(release: ReleaseDeclaration) -> Partitions:
-    """The shards of a release (`train_000000`), which its plan fixes."""
+    """The shards of a release (`train_000000`), which its plan determines."""
     return Partitions(
         dynamic=f"{release.dataset}_npy_shards",
         keys=lambda store: release_layout(release, store).partitions,
@@ -60,7 +60,7 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
     Args:
         release: The dataset.
         partitions: The shards.
-        plan: The artifact that fixes them.
+        plan: The artifact that plans them.
     """
     return ArtifactSpec(
         declaration=release,
@@ -92,9 +92,9 @@ def planned_shards(
     Args:
         release: The dataset.
         store: Where its artifacts are.
-        layout: Of the whole release; each shard gets that of its own split.
+        layout: Layout of the whole release; each shard gets that of its own split.
         partitions: The shards.
-        workers: Processes that will share the cores.
+        workers: Number of processes that will share the cores.
     """
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
     planned = []
@@ -115,13 +115,13 @@ def build_npy_shards(
     """Build the shards that are not current.
 
     Args:
-        planned: What to make.
-        workers: Workers at most.
-        engine: Who works.
-        progress: Counts and shows; None counts for nobody.
+        planned: The shards to make.
+        workers: Largest number of workers, which does not affect the bytes.
+        engine: Who does the work.
+        progress: Counts and shows the work; None: nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    worker that dies does (WorkerDiedError): what is finished is committed.
+    worker that dies does (WorkerDiedError); finished shards stay committed.
     """
     jobs = [TaskJob(shard, build_planned) for shard in planned]
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
@@ -162,7 +162,7 @@ def _examine(
 def _of_splits(
     release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout
 ) -> Iterator[tuple[str, Finding]]:
-    """What only all shards of a split together can show; a split of which shards are still to come has no verdict."""
+    """The proofs that need all shards of a split; a split with missing shards has no verdict."""
     manifest = load_manifest(release, store)
     listed = retracted_ids(release.retractions, release.document.ids(sensitive=release.sensitive))
     found: dict[str, dict[str, Finding]] = {proof.name: {} for proof in SPLIT_PROOFS}

@@ -1,9 +1,9 @@
 """Proofs on npy shards: one shard's files and receipt, a split's account of its tokens, the order and the repeats.
 
 Each recomputes from the bytes what the receipt claims. Files are mapped and read in blocks, so memory does not grow
-with the shard; `sample_ids_repeat` needs a few bytes a sample of one part of all ids at a time.
+with the shard; `sample_ids_repeat` needs a few bytes per sample for one part of all ids at a time.
 
-From cheap to dear: `tokens_accounted`, `format_valid`, `order_shuffled`, `sample_ids_repeat`, `ids_in_vocabulary`,
+From cheap to expensive: `tokens_accounted`, `format_valid`, `order_shuffled`, `sample_ids_repeat`, `ids_in_vocabulary`,
 `sample_ids_recompute`, `equals_stream`. `prove_shard` runs all of a shard.
 """
 
@@ -45,9 +45,9 @@ __all__ = [
 ]
 
 BLOCK = 1 << 20
-"""Tokens looked at together."""
+"""Tokens processed at a time."""
 IDS_AT_ONCE = 1 << 26
-"""Sample ids sorted together, half a gigabyte; more are compared in parts by their leading bits."""
+"""Sample ids sorted at a time, half a gigabyte; more are compared in parts by their leading bits."""
 _REBUILD = "Delete the shard's directory and materialize it again"
 
 Shards = Sequence[tuple[Path, Receipt]]
@@ -86,7 +86,7 @@ SPLIT_PROOFS = (
     Proof("sample_ids_repeat", "Few samples are copies of another: equal ids are repeated text.", blocking=False),
     Proof("order_shuffled", "Documents are far from the neighbours that they have in the source.", blocking=False),
 )
-"""What only all shards of a split together can show."""
+"""The proofs that need all shards of a split."""
 
 
 def prove_shard(shard: NpyShard) -> dict[str, Finding]:
@@ -106,7 +106,7 @@ def prove_shard(shard: NpyShard) -> dict[str, Finding]:
 
 
 def _declared(shard: NpyShard) -> dict[str, Any]:
-    """What a shard's facts have to be now; others are of the whole split, and may be those of an earlier one."""
+    """The expected facts of a shard; further facts are about the whole split, and may be those of an earlier one."""
     split, cut = shard.layout.find(shard.partition)
     length = shard.release.release.sequence_length
     return {
@@ -128,7 +128,7 @@ def _declared(shard: NpyShard) -> dict[str, Any]:
 def format_valid(directory: Path, receipt: Receipt, declared: Mapping[str, Any] | None = None) -> Finding:
     """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many.
 
-    `declared` is what the facts of the receipt have to be.
+    `declared` are the expected facts of the receipt.
     """
     for name, wanted in (declared or {}).items():
         if (said := receipt.facts.get(name)) != wanted:
@@ -153,8 +153,8 @@ def sample_ids_recompute(
 ) -> Finding:
     """Every id is the hash of its sample's tokens.
 
-    `directory` and `receipt` are the shard's. With `sample`, only so many samples are hashed, evenly spread; `threads`
-    hash them, by default one a core.
+    `directory` and `receipt` are the shard's. With `sample`, only that many samples are hashed, evenly spread;
+    `threads` hash them, by default one per core.
     """
     tokens, ids = _open(directory, receipt)
     length = NpyShardFacts.of(receipt).sequence_length
@@ -239,13 +239,13 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
 
 @judged
 def no_retracted_document(receipts: Sequence[Receipt], bins: Shards, listed: NDArray[np.uint64]) -> Finding:
-    """The token bins that npy shards are cut from are those that are there, and hold no document that is on the list.
+    """Npy shards are cut from the present token bins, and these hold no document on the retraction list.
 
-    That a shard is its stretch of these token bins, token for token, is what `equals_stream` proves.
+    `equals_stream` proves that a shard is its range of these token bins, token for token.
 
     Args:
-        receipts: Of every npy shard of a split.
-        bins: Directory, with the index of documents in it where there is a list, and receipt of its token bins.
+        receipts: The receipts of every npy shard of a split.
+        bins: Directory (with the document index if there is a list) and receipt of each of its token bins.
         listed: The ids on the retraction list.
     """
     now = {str(receipt.partition): receipt.content for _, receipt in bins}
@@ -273,7 +273,7 @@ def no_retracted_document(receipts: Sequence[Receipt], bins: Shards, listed: NDA
 def equals_stream(
     directory: Path, receipt: Receipt, store: ArtifactStore, split: SplitLayout, cut: ShardCut
 ) -> Finding:
-    """The shard is its stretch of the token bins, token for token in the seeded order, then padding.
+    """The shard is its range of the token bins, token for token in the seeded order, then padding.
 
     `directory` and `receipt` are the shard's, `cut` its place in the stream of `split`; `store` has the token bins.
     """

@@ -1,4 +1,4 @@
-"""Documents in npy shards: where the order of a release put each, and which documents a training sample is cut from."""
+"""Traces documents in npy shards: finds where a release put a document, and the documents of a training sample."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -28,7 +28,7 @@ from dataprep_assets.planning.shard_plan import split_of
 __all__ = ["NpyStreams", "ReleaseTracer", "npy_places", "release_tracer"]
 
 _GROUPS = 8
-"""Groups whose order is kept: 20 bytes a document."""
+"""Number of groups whose order is cached: 20 bytes per document."""
 
 
 class NpyStreams:
@@ -58,7 +58,7 @@ class NpyStreams:
         self._ordered: dict[tuple[SourceShard, ...], Documents] = {}
 
     def locate(self, span: Span) -> Iterator[Place]:
-        """The places of a document: in one npy shard, or in several where it is long or lies across an edge."""
+        """The places of a document: in one npy shard, or in several if it crosses their boundaries."""
         length, size = self._release.release.sequence_length, self._release.release.tokens_per_shard
         start = self._position(span)
         stop = start + span.tokens
@@ -66,7 +66,7 @@ class NpyStreams:
         for cut in cuts[start // size : (stop - 1) // size + 1]:
             first, last = max(start, cut.start) - cut.start, min(stop, cut.stop) - cut.start
             if first >= last:
-                continue  # its tail, which no shard has
+                continue  # the dropped tail, which no shard has
             handle = self._handle(span.split, cut)
             samples = list(range(first // length, (last - 1) // length + 1))
             ids = self._sample_ids(span.split, cut)
@@ -79,7 +79,7 @@ class NpyStreams:
             )
 
     def sample(self, partition: str, sample: int) -> Iterator[tuple[str, int, int]]:
-        """The stretches of token bins that a sample is cut from: a shard of token bins, its first token and the last.
+        """Yield `(shard of token bins, start, stop)`: token ranges that touch every document of a sample.
 
         Raises NotFoundError for a shard or a sample that the release does not have.
         """
@@ -128,7 +128,7 @@ class NpyStreams:
         return before + int(documents.ends[at]) - span.tokens
 
     def _documents(self, group: tuple[SourceShard, ...]) -> Documents | None:
-        """The documents of a group in the order of the release; None where that is the source's."""
+        """The documents of a group in the order of the release; None if that is the source's."""
         seed = self._release.release.shuffle_seed
         if seed is None:
             return None
@@ -149,7 +149,7 @@ class NpyStreams:
     def _handle(self, split: str, cut: ShardCut) -> ArtifactHandle:
         """A finished npy shard.
 
-        Raises IntegrityError unless it is cut from the token bins that are there, as declared now.
+        Raises IntegrityError unless it is cut from the present token bins, as declared now.
         """
         partition = partition_key(split, cut.index)
         if partition not in self._handles:
@@ -176,7 +176,7 @@ def _length(documents: Documents, at: int) -> int:
 
 
 def npy_places(release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
-    """Opens the npy shards of a release (`OpenPlaces`)."""
+    """Open the npy shards of a release (`OpenPlaces`)."""
     return NpyStreams(release, store, shards).locate
 
 

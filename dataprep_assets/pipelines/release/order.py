@@ -1,12 +1,12 @@
 """The order of documents in a release, and the stream of tokens that follows from it.
 
-Without a seed the stream is the source's own. With one, the shards of the source are put into a seeded order, `mix` of
-them at a time form a group, and the documents of a group are shuffled together. Only one group's document lengths are
-in memory, tokens are mapped, and any stretch of the stream can be read without what comes before it.
+Without a seed the stream is the source's own. With one, the shards of the source are put into a seeded order, every
+`mix` of them form a group, and the documents of a group are shuffled together. Only one group's document lengths are in
+memory, tokens are mapped, and any range of the stream can be read without what precedes it.
 
 Everything that is read is verified: the first time that a process reads a file of a group, it compares the digest of
-all its bytes with the receipt, through the mapping from which it copies afterwards. While memory holds a group's files,
-they are read from the disk once.
+all its bytes with the receipt, through the memory map from which it copies afterwards. If a group's files fit in
+memory, they are read from disk once.
 
 The order is a sort by hashes of seed, names and positions, not NumPy's generators, whose streams may change with its
 version: the same seed gives the same bytes anywhere.
@@ -33,12 +33,12 @@ from dataprep_assets.integrity.receipt import FileRecord, Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 BLOCK = 1 << 22
-"""Tokens yielded at once."""
+"""Tokens yielded at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceShard:
-    """A shard of token bins as a release reads it. `content` and the records of both files are its receipt's."""
+    """A shard of token bins as a release reads it. `content` and the records of both files come from its receipt."""
 
     artifact: Artifact
     content: str
@@ -82,7 +82,7 @@ def _proven(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) ->
         found = path.stat()
     except FileNotFoundError as error:
         raise IntegrityError(f"{artifact}/{record.path}: missing. Materialize {artifact} again") from error
-    # Whatever replaces the file or writes to it changes one of these.
+    # Replacing the file or writing to it changes one of these.
     return _mapped(artifact, path, record, dtype, (found.st_ino, found.st_size, found.st_ctime_ns))
 
 
@@ -137,7 +137,7 @@ class StreamOrder:
         return sum(shard.tokens for group in self.groups for shard in group)
 
     def stretch(self, start: int, stop: int) -> list[tuple[tuple[SourceShard, ...], int, int]]:
-        """The groups that tokens `[start, stop)` lie in, each with the part `[from, to)` of its own tokens."""
+        """The groups that contain tokens `[start, stop)`, each with the part `[from, to)` of its own tokens."""
         found = []
         sizes = [sum(shard.tokens for shard in group) for group in self.groups]
         for group, size, begin in zip(self.groups, sizes, accumulate(sizes, initial=0), strict=False):
@@ -188,7 +188,8 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: Documents, low: int, high
 def shuffled(seed: int, group: tuple[SourceShard, ...], folders: tuple[Path, ...]) -> Documents:
     """The documents of a `group` in the order of `seed`, read from the `folders` of its shards.
 
-    The last result is kept: the next shard often begins in the same group.
+    The last result is cached: the next shard often begins in the same group. Raises IntegrityError for files that do
+    not match their receipts, FormatError for tokens without documents.
     """
     lengths, firsts, sources = [], [], []
     for number, (shard, folder) in enumerate(zip(group, folders, strict=True)):
@@ -211,7 +212,7 @@ def _hash(seed: int, what: str, names: object) -> int:
 
 
 def _splitmix(base: int, count: int) -> NDArray[np.uint64]:
-    """`count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorised."""
+    """`count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorized."""
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""A release at a place: what of it is there, how it is sent, and how a trainer opens it.
+"""A release at a place: which files are there, how it is sent, and how a trainer opens it.
 
 The manifest is the release: no reader finds the shards before it is written. An earlier manifest is deleted before a
 file that it lists is replaced, so no reader ever combines two releases.
@@ -29,7 +29,7 @@ CONSUMER_VARIABLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """What a store has of a release. `different` maps a key to a sentence; `extra` are shards that the release does
+    """The files of a release in a store. `different` maps a key to a sentence; `extra` are shards that the release does
     not list."""
 
     same: tuple[ReleaseFile, ...]
@@ -44,9 +44,9 @@ class Inventory:
 
 
 def inventory(place: Place, release: Release) -> Inventory:
-    """Compare a store with a release, without changing anything: what a dry run shows.
+    """Compare a store with a release, without changing anything, for a dry run.
 
-    Digests are the ones that our uploads recorded; objects without one are read.
+    Digests are those that our uploads recorded; objects without one are read.
     """
     found = {info.key.removeprefix(place.base): info for info in place.store.list(place.base)}
     same, missing, different = [], [], {}
@@ -87,20 +87,20 @@ def send_release(
     progress: Progress | None = None,
     expect: Callable[[int], None] | None = None,
 ) -> tuple[bool, tuple[str, ...]]:
-    """Send the files of a release to a place, then its manifest. A file that is there already is not sent again.
+    """Send the files of a release to a place, then its manifest. Files that are already there are not sent again.
 
     Args:
         place: Where trainers fetch it.
         release: Its manifest.
         find: The local path of a file.
-        progress: Told the bytes sent, from several threads.
-        expect: Told the bytes to send, before the first.
+        progress: Called with the number of bytes sent, from several threads.
+        expect: Called with the number of bytes to send, before the first.
 
     Returns:
         Whether anything was sent, and the keys of shards in the place that the release does not list.
 
     Raises:
-        IntegrityError: A local file does not match the manifest, or the place does not have what was sent.
+        IntegrityError: A local file does not match the manifest, or the place does not have the bytes that were sent.
     """
     before = inventory(place, release)
     published = published_release(place)

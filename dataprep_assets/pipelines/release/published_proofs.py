@@ -1,6 +1,6 @@
-"""Proofs on a published release: what is in the store is what was built, and a reader far away understands it.
+"""Proofs on a published release: the store has what was built, and a remote reader can read it.
 
-From cheap to dear: `manifest_published`, `no_orphans`, `remote_readable`, `remote_equals_local`.
+From cheap to expensive: `manifest_published`, `no_orphans`, `remote_readable`, `remote_equals_local`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ _PUBLISH = "Materialize published_shards again: only what differs is sent"
 
 @judged
 def manifest_published(place: Place, release: Release, others: Iterable[str] = ()) -> Finding:
-    """The store's manifest is that of the shards built here. `others` are defects of what is kept of it here."""
+    """The store's manifest is that of the shards built here. `others` are defects of the local copy."""
     found = read_release(place)
     defects = [*others]
     if found.digest != release.digest:
@@ -39,13 +39,13 @@ def manifest_published(place: Place, release: Release, others: Iterable[str] = (
 
 
 def other_claims(kept: Path, receipt: Receipt, release: Release, place: str) -> Iterator[str]:
-    """What of a publication is kept here that is not so of the release.
+    """Claims of the local copy and receipt of a publication that the release contradicts.
 
     Args:
-        kept: The manifest that was published.
-        receipt: Of the publication.
-        release: What is to be published of the shards that are here.
-        place: Where.
+        kept: The local copy of the published manifest.
+        receipt: The receipt of the publication.
+        release: The manifest of the present shards.
+        place: Where it is published.
     """
     if kept.read_bytes() != release.to_bytes():
         yield f"{kept}: is not the manifest of the shards that are here"
@@ -97,7 +97,7 @@ def no_orphans(place: Place, release: Release) -> Finding:
 
 @judged
 def remote_readable(place: Place, release: Release) -> Finding:
-    """Read as a trainer far away would: the header of every shard, its first and its last sample, and their ids."""
+    """Read as a remote trainer would: the header of every shard, its first and its last sample, and their ids."""
     defects = [
         defect
         for prefix in release.shards

@@ -1,6 +1,6 @@
-"""The artifact `<dataset>/published_shards`: the release where its trainers fetch it, the manifest last.
+"""The artifact `<dataset>/published_shards`: the release where trainers fetch it, written with the manifest last.
 
-Here it keeps the manifest, with a receipt that names the place.
+The artifact itself has a copy of the manifest, with a receipt that names the place.
 """
 
 import os
@@ -49,7 +49,7 @@ PUBLISHED_SHARDS = "published_shards"
 
 
 class PublishedShardsFacts(Facts):
-    """What the receipt of a publication tells.
+    """Facts in the receipt of a publication.
 
     `digest` is the manifest's, `shards` counts the shards of each split, `orphans` are keys of shards in the store that
     the release does not list.
@@ -174,8 +174,8 @@ def publish_release(
         store: Where its npy shards are.
         layout: How it is cut.
         place: Where trainers fetch it.
-        progress: Told the bytes sent, from several threads.
-        expect: Told the bytes to send, before the first.
+        progress: Called with the number of bytes sent, from several threads.
+        expect: Called with the number of bytes to send, before the first.
 
     Returns:
         The receipt, and whether the place already had the whole release. A file that the place has with the right
@@ -220,7 +220,7 @@ def publish_release(
 def _recipe(
     release: ReleaseDeclaration, store: ArtifactStore, manifest: Release, place: Place, orphans: Sequence[str]
 ) -> Recipe:
-    """The place is a source, under its digest: recipes name no paths."""
+    """The recipe of a publication. The place is a source, by its digest: recipes name no paths."""
     partitions = [partition_key(prefix, shard.index) for prefix, shards in manifest.shards.items() for shard in shards]
     receipts = store.receipts([shard_artifact(release, partition) for partition in partitions])
     return Recipe(
@@ -239,9 +239,9 @@ def _recipe(
 def _recipes(
     release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    """How the release is to be published now; raises IntegrityError when its place does not have all of it.
+    """The present recipe of the publication; raises IntegrityError if its place does not have all of it.
 
-    Other shards at the place are believed to be those of the receipt: they do not change what trainers read.
+    Other shards at the place are assumed to be those of the receipt: they do not change what trainers read.
     """
     place = locate(target)
     manifest = release_manifest(release, store, release_layout(release, store))

@@ -1,6 +1,6 @@
 """The artifact `<dataset>/release_plan`: how the token stream is cut into npy shards; registers their partitions.
 
-It can be known only when all token bins are there. What it says follows from their receipts, so it keeps no file.
+It needs all token bins. Its content follows from their receipts, so it has no files.
 """
 
 from functools import partial
@@ -29,8 +29,8 @@ def release_plan_spec(
 
     Args:
         release: The dataset.
-        token_bins: Those of every split.
-        plans: The npy shards, which it fixes.
+        token_bins: The token bins of every split.
+        plans: The npy shards, which it plans.
     """
     return ArtifactSpec(
         declaration=release,

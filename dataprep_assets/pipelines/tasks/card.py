@@ -1,4 +1,4 @@
-"""What the data card of migrated task folders says beside their receipts: a source and a licence for each task."""
+"""What the data card of migrated task folders says in addition to receipts: a source and a license for each task."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +14,7 @@ __all__ = ["tasks_card"]
 
 
 def tasks_card(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """The data card of a migration. Its artifacts describe the files, which lie in the new project's own tree."""
+    """The data card of a migration. Its artifacts describe the files, which are in the new project's own tree."""
     return data_card_spec(
         CardSubject(
             declaration=declaration,

@@ -63,7 +63,7 @@ class TaskMigration(DatasetComponent):
         return self.summary(store)
 
     def _passed_over(self) -> list[str]:
-        """The folders beside the versions that were not taken for one, of the old project as it is now."""
+        """Folders beside the versions, in the present old project, that do not count as versions."""
         found: dict[str, None] = {}
         for partition in partitions(self.declaration):
             with suppress(DataprepError):  # the migration and its checks say why there is no route

@@ -1,8 +1,8 @@
-"""The contract of a task: which files its folder holds, what a row is, and what the trainer's loader does with it.
+"""The contract of a task: the files of its folder, the form of a row, and what the trainer's loader does with it.
 
-Contracts are data: one YAML file a task in `contracts/`, so that a new task is a few lines and gets its migration and
-its checks from them. A declaration may add contracts of its own; one with `like: Copa` starts from a shipped contract
-and changes what it names.
+Contracts are data: one YAML file per task in `contracts/`, so that a new task needs a few lines to get its migration
+and its checks. A declaration may add contracts of its own; one with `like: Copa` starts from a shipped contract and
+changes what it names.
 
 The shipped contracts follow the loaders of Rongite/Synthetic_Data_for_ZO, `PromptZO/MeZO/large_models/tasks.py`, and
 the data that they read (docs/formats/task-folders.md#files, docs/formats/task-folders.md#loader). The loader takes the
@@ -135,13 +135,13 @@ class IntegerAnswer(Declared):
 
 
 class ChoiceTextAnswer(Declared):
-    """The text beside the label that the answer names; an answer that is no label stops the load."""
+    """The text beside the label that the answer names; an answer that is not a label stops the load."""
 
     rule: Literal["choice_text"]
 
 
 class ChoiceLabelAnswer(Declared):
-    """The answer as it is; one that is no label is accepted."""
+    """The answer as it is; one that is not a label is accepted."""
 
     rule: Literal["choice_label"]
 
@@ -195,11 +195,11 @@ class TaskContract(Declared):
 
     @property
     def task(self) -> str:
-        """What the loader calls the task: the folder's name in lower case."""
+        """The loader's name of the task: the folder's name in lower case."""
         return self.folder.lower()
 
     def file(self, split: Split) -> FileSpec:
-        """The file of a split that the contract has; KeyError otherwise."""
+        """The file of a split; raises KeyError if the contract does not have that split."""
         return self.files[split]
 
     @property
@@ -209,7 +209,7 @@ class TaskContract(Declared):
 
     @property
     def prompted(self) -> tuple[str, ...]:
-        """Paths of all that a prompt is made of: texts, and keys whose value chooses its words."""
+        """Paths of everything in a prompt: texts, and keys whose value selects its words."""
         return tuple(dict.fromkeys([*self.text, *self.loader.formatted, *(path for path, _ in domains(self.keys))]))
 
     @model_validator(mode="after")
@@ -261,7 +261,10 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
 
 @lru_cache(maxsize=1)
 def shipped_contracts() -> Mapping[str, TaskContract]:
-    """The contracts that come with the package, by folder name, in name order."""
+    """The contracts that come with the package, by folder name, in name order.
+
+    Raises ConfigError if a contract does not have the name of its file.
+    """
     found = {path.stem: contract_from(yaml.safe_load(path.read_bytes()), str(path.name)) for path in _shipped()}
     for name, contract in found.items():
         if contract.folder != name:
@@ -299,7 +302,7 @@ def _shipped_value(name: Any, where: str) -> Mapping[str, Any]:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` laid over `below`: mappings key by key, anything else whole."""
+    """Merge `above` over `below`: mappings key by key, other values as a whole."""
     made = dict(below)
     for key, value in above.items():
         old = made.get(key)

@@ -1,7 +1,7 @@
-"""How a task's rows differ from those that they were rewritten from. Pure functions over rows.
+"""How a task's rows differ from the rows that they were rewritten from. Pure functions over rows.
 
-Rows are paired by the contract's id, or by their place where a task has none. A synthetic rewrite changes texts; it
-never changes a label, and it neither loses nor invents rows.
+Rows are paired by the contract's id, or by position if a task has no id. A synthetic rewrite changes texts; it never
+changes a label, and neither loses nor adds rows.
 """
 
 import json
@@ -41,7 +41,7 @@ class Paired:
     original: TaskRow | None
 
     def relabelled(self, contract: TaskContract) -> bool:
-        """Whether the trainer takes the label for another one than the original's, or cannot take it."""
+        """Whether the trainer reads the label as different from the original's, or cannot read it."""
         if self.original is None:
             return False
         ours, theirs = (value_at(r.value, contract.label) for r in (self.row, self.original))
@@ -52,7 +52,7 @@ class Paired:
 
 
 def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:
-    """What identifies each row: its id, or its 0-based place where the contract has no id."""
+    """What identifies each row: its id, or its 0-based position if the contract has no id."""
     if contract.id is None:
         return list(range(len(rows)))
     return [_identity(value_at(row.value, contract.id)) for row in rows]
@@ -89,5 +89,5 @@ def compare(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: Task
 
 
 def _identity(value: object) -> str:
-    """A spelling under which 1, true, 1.0 and "1" are four values, and the order of keys does not count."""
+    """A text in which 1, true, 1.0 and "1" differ, and the order of keys does not matter."""
     return json.dumps(value, sort_keys=True)

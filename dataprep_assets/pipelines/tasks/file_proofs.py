@@ -49,7 +49,7 @@ def task_folder_name(task: TaskFolder) -> Finding:
 
 @judged
 def files_present(task: TaskFolder) -> Finding:
-    """A required file that has another spelling is there for this proof; `names_exact` says what is wrong with it."""
+    """A required file with a misspelt name counts as present here; `names_exact` says what is wrong with it."""
     told = {a.name: a.detail for a in task.record.absent} if task.record else {}
     return found(
         (
@@ -65,7 +65,7 @@ def files_present(task: TaskFolder) -> Finding:
 
 
 def _symptom(contract: TaskContract) -> str:
-    """What a person sees who trains without a file."""
+    """The symptom of training without a file."""
     if contract.loader.missing_file == "no_samples":
         return "The trainer would load 0 samples and say nothing"
     return f'The trainer would say "{contract.loader.missing_message}"'
@@ -78,7 +78,7 @@ def _absent(task: TaskFolder, *causes: AbsenceCause) -> Iterator[Fault]:
 
 @judged
 def names_exact(task: TaskFolder) -> Finding:
-    """Names that a person would take for the contract's, and the loader does not."""
+    """Names that look like the contract's, but that the loader does not find."""
     return found(
         [
             *(
@@ -96,7 +96,7 @@ def names_exact(task: TaskFolder) -> Finding:
 
 @judged
 def regular_or_valid_links(task: TaskFolder) -> Finding:
-    """No folder, device or broken link stands in a file's place."""
+    """No file's name is taken by a folder, a device or a broken link."""
     present = [f for f in task.files.values() if f.present]
     return found(
         [
@@ -112,8 +112,9 @@ def regular_or_valid_links(task: TaskFolder) -> Finding:
 
 @judged
 def readable_0644(task: TaskFolder) -> Finding:
-    """Blocks where nobody, or not this user, may read a file; the trainer may run as another. Of a link, its target's
-    permissions count. Of a sensitive dataset nobody but the owner may."""
+    """Blocks if nobody, or not this user, may read a file; the trainer may run as another user.
+
+    For a link, its target's permissions count. In a sensitive dataset only the owner may read a file."""
     files = [f for f in task.files.values() if f.present and f.problem is None]
     if task.sensitive:
         return _closed_0600(task, files)
@@ -134,7 +135,7 @@ def readable_0644(task: TaskFolder) -> Finding:
 
 
 def _closed_0600(task: TaskFolder, files: Sequence[FolderFile]) -> Finding:
-    """Of a sensitive dataset: nobody but the owner may read a file. Of a link, its target is the source's."""
+    """For a sensitive dataset: only the owner may read a file. The target of a link belongs to the source."""
     told = {f.split: f"{f.name}: its permissions are {f.permissions:04o}" for f in files}
     return found(
         [
@@ -154,7 +155,7 @@ def _closed_0600(task: TaskFolder, files: Sequence[FolderFile]) -> Finding:
 
 @judged
 def non_empty(task: TaskFolder) -> Finding:
-    """A file of no bytes loads as 0 samples, mostly without a word."""
+    """An empty file loads as 0 samples, mostly without an error."""
     return over_rows(
         task,
         lambda split, rows: [Fault("is empty")] if rows.bytes == 0 else [],
@@ -165,7 +166,7 @@ def non_empty(task: TaskFolder) -> Finding:
 
 @judged
 def utf8_no_bom(task: TaskFolder) -> Finding:
-    """The loaders decode strictly, and a byte order mark spoils the first row."""
+    """The loaders decode strictly, and a byte order mark breaks the first row."""
     return over_kinds(
         task,
         ("bom", "not_utf8"),
@@ -200,9 +201,9 @@ def no_blank_lines(task: TaskFolder) -> Finding:
 
 @judged
 def every_line_object(task: TaskFolder) -> Finding:
-    """One JSON object a line, complete; a key given twice, NaN, and half a character where no text is, only warn.
+    """One complete JSON object per line; duplicate keys, NaN, and half a surrogate pair outside of texts only warn.
 
-    A line that cannot be read is a lost row, though a loader may skip it without a word.
+    A line that cannot be read is a lost row, even if a loader silently skips it.
     """
     stops = task.contract.loader.bad_line == "stops"
     values = {split: {row.line: row.value for row in rows.rows} for split, rows in task.rows.items()}

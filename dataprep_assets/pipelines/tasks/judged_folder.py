@@ -1,4 +1,4 @@
-"""A task folder as the proofs look at it: every file read once, whoever put it there.
+"""A task folder as the proofs see it: every file is read once, whoever put it there.
 
 A file that cannot be read has a `problem` and no rows; the proofs about files say why. Entry point: `TaskFolder`.
 """
@@ -23,9 +23,9 @@ __all__ = ["FolderFile", "TaskFolder"]
 
 @dataclass(frozen=True, kw_only=True)
 class FolderFile:
-    """How one file of the contract lies in the folder. `problem` is None when it can be read by whoever may.
+    """The state of one file of the contract in the folder. `problem` is None if a user with permission can read it.
 
-    `readable`: this user may, and not only because it is the superuser.
+    `readable`: this user can, and not only as superuser.
     """
 
     split: Split
@@ -41,10 +41,10 @@ class FolderFile:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFolder:
-    """A task folder to judge. Everything is read once, when a proof first needs it.
+    """A task folder to examine. Everything is read once, when a proof first needs it.
 
-    `reference` is the folder of the rows that these were rewritten from, `reference_name` what it is (`original` or
-    `base`); `record` is the migration's, where there was one, and `digests` are those of its files.
+    `reference` is the folder of the rows that these were rewritten from, `reference_name` its kind (`original` or
+    `base`); `record` is the migration's, if there was one, and `digests` says how digests of files are made.
     """
 
     folder: Path
@@ -60,7 +60,7 @@ class TaskFolder:
     def of(cls, route: TaskRoute, record: MigrationRecord | None, *, sensitive: bool = False) -> "TaskFolder":
         """The folder that a `route` leads to, with the `record` of its migration, if there was one.
 
-        Where `sensitive`, messages show no labels.
+        If `sensitive`, messages show no labels.
         """
         return cls(
             folder=route.target,
@@ -126,11 +126,11 @@ class TaskFolder:
 
     @cached_property
     def load(self) -> Load:
-        """What the trainer's loader makes of the folder."""
+        """What the trainer's loader reads from the folder."""
         return load_as_trainer(self.task_value, self.contract)
 
     def absent_because(self, *causes: AbsenceCause) -> Iterator[AbsentFile]:
-        """What the migration found in the old project in place of a file."""
+        """The files that the migration could not take for one of these causes."""
         return (absent for absent in (self.record.absent if self.record else ()) if absent.cause in causes)
 
     def shown(self, value: Any) -> str:
@@ -152,7 +152,7 @@ def _read(paths: Mapping[Split, Path]) -> dict[Split, TaskRows]:
 
 
 def _shape(name: str) -> str:
-    """What two names have in common that a person could take for each other."""
+    """A normalized form in which easily confused names are equal."""
     stem = name.strip().casefold().replace("-", "_").replace(" ", "_")
     for suffix in (".txt", ".jsonl", ".json"):
         stem = stem.removesuffix(suffix)

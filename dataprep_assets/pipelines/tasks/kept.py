@@ -1,7 +1,7 @@
-"""Keeps what a migration replaces: a person's file in the new project is in the artifact before it is gone from there.
+"""Keeps files that a migration replaces: a user's file in the new project is saved before it is replaced there.
 
-Between the replacing and the finished artifact, replaced files wait in a folder of their own, entered one by one and
-durable, so that a run killed in between loses nothing and the next one takes them over.
+Until the artifact is finished, replaced files are in a folder of their own, added one by one and durably, so that a run
+killed in between loses nothing and the next one takes them over.
 """
 
 import os
@@ -33,9 +33,9 @@ class Kept:
 
     @classmethod
     def open(cls, directory: Path, holding: Path) -> "Kept":
-        """What the artifact in `directory` and the folder `holding` keep.
+        """Open the kept files of the artifact in `directory` and the folder `holding`.
 
-        Raises IntegrityError when the artifact keeps files and does not say which.
+        Raises IntegrityError if the artifact has kept files and no record of them.
         """
         record = read_record(directory)
         if record is None and (directory / REPLACED).exists():
@@ -46,14 +46,14 @@ class Kept:
         return cls(directory=directory, holding=holding, earlier=record.history if record else ())
 
     def keep(self, placement: Placement, state: Standing) -> None:
-        """Keep what is about to be replaced, if replacing it loses anything."""
+        """Keep a file that is about to be replaced, if its content would be lost."""
         target = placement.target
         if state not in ("other_file", "other_link"):
             return
         data = target.read_bytes() if state == "other_file" else None
         digest = sha256_file(target) if target.is_file() else None
         if digest is not None and data is None:
-            # A link may lead to a source. A file is kept whole, and must be found again under any other key.
+            # A link may lead to a source. A kept file is complete, and must be found again under any other key.
             digest = placement.digests.of(digest)
         waiting = self._waiting()
         entry = ReplacedFile(
@@ -66,7 +66,7 @@ class Kept:
             kept=data is not None,
         )
         if any(entry == e.model_copy(update={"number": entry.number}) for e in waiting):
-            return  # a run that was killed before it replaced anything kept it
+            return  # a run that was killed before it replaced anything has kept it
         self.holding.mkdir(parents=True, exist_ok=True)
         if data is not None:
             write_atomically(self.holding / str(entry.sha256), data)
@@ -87,17 +87,17 @@ class Kept:
                 shutil.copyfile(source, staged / REPLACED / str(entry.sha256))
 
     def close(self) -> None:
-        """Clear what the finished artifact holds now."""
+        """Remove files from the holding folder that the finished artifact has now."""
         if self.holding.exists():
             shutil.rmtree(self.holding)
 
     def _source(self, entry: ReplacedFile) -> Path | None:
-        """Where a kept file lies, whole; None when it is lost."""
+        """The path of a kept, complete file; None if it is lost."""
         places = (self.directory / REPLACED / str(entry.sha256), self.holding / str(entry.sha256))
         return next((p for p in places if p.is_file() and sha256_file(p) == entry.sha256), None)
 
     def _waiting(self) -> list[ReplacedFile]:
-        """What is kept and in no artifact yet, oldest first."""
+        """Files that are kept but in no artifact yet, oldest first."""
         known = {e.number for e in self.earlier}
         found = [ReplacedFile.model_validate_json(p.read_bytes()) for p in sorted(self.holding.glob("*.json"))]
         return [e for e in found if e.number not in known]

@@ -1,9 +1,9 @@
-"""What the trainer's loader makes of a task folder, the silent part included.
+"""Simulates the trainer's loader on a task folder, including what it does silently.
 
-The loader is no part of this project and needs the trainer's whole environment, so its rules are reproduced here from
+The loader is not part of this project and needs the trainer's whole environment, so its rules are reproduced here from
 the contract's `loader` section: how it opens files, splits and parses lines, which rows it drops, which broken rows it
-keeps, where it stops. It forgives much without a word that anyone reads (a missing ARC file is no samples; the string
-"False" is Yes), so every such act is returned with its line.
+keeps, where it stops. It silently accepts much (a missing ARC file gives no samples; the string "False" is Yes), so
+every such act is returned with its line.
 
 Source: Rongite/Synthetic_Data_for_ZO, `PromptZO/MeZO/large_models/tasks.py`, `get_task` and the dataset classes; the
 rules and the code were compared on damaged files. Entry point: `load_as_trainer`.
@@ -31,12 +31,12 @@ SilentAct = Literal[
 LOADED: tuple[Split, ...] = ("train", "validation")
 """The splits that the loader reads, in its order; it never opens the test file."""
 HARMLESS: frozenset[SilentAct] = frozenset({"blank_line_skipped"})
-"""Acts after which every row is a sample, as written."""
+"""Acts that leave every row as a sample, as written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that the loader does without stopping: in which split, at which 1-based line (0: the whole file)."""
+    """A silent act of the loader: in which split, at which 1-based line (0: the whole file)."""
 
     split: Split
     line: int
@@ -45,7 +45,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A row that is trained: its 1-based line, its value, and its label as the trainer understands it."""
+    """A row that is trained on: its 1-based line, its value, and its label as the trainer reads it."""
 
     line: int
     row: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a training run would have: samples of each split that it loads, what was done silently, or why it stops.
+    """What a training run would load: the samples of each split, silent acts, or why it stops.
 
     `samples` counts rows that are kept as an empty sample, because the loader does; `trained` are the others. `error`
     is the exception's type and what to look for; None when the loader finishes.
@@ -75,7 +75,7 @@ class _DroppedError(Exception):
 
 
 def load_as_trainer(task_value: str, contract: TaskContract) -> Load:
-    """Load the folder that `TASK` names as the trainer's loader does. Never raises for what a file holds."""
+    """Load the folder that `TASK` names as the trainer's loader does. Never raises for the content of a file."""
     samples: dict[Split, int] = {}
     trained: dict[Split, tuple[Sample, ...]] = {}
     acts: list[Act] = []
@@ -97,7 +97,7 @@ def load_as_trainer(task_value: str, contract: TaskContract) -> Load:
 
 
 def label_taken(row: Mapping[str, Any], contract: TaskContract) -> Any:
-    """The label of a row as the trainer understands it, in one spelling; None when it makes no sample of the row.
+    """The label of a row as the trainer reads it, normalized; None if it makes no sample of the row.
 
     1, true and, where a loader takes names, "contradiction" are one label; the answer of a question whose choice texts
     are trained is the place of its choice.
@@ -149,7 +149,7 @@ def _load(task_value: str, contract: TaskContract, split: Split, acts: list[Act]
 
 
 def _key(error: KeyError) -> str:
-    """The key that was looked for, when it is one of a contract and not made of a row's value."""
+    """The missing key, if it is one of a contract and not derived from a row's value."""
     return repr(error.args[0])[:40]
 
 
@@ -181,7 +181,7 @@ def _values(path: Path, rules: LoaderRules, split: Split, acts: list[Act]) -> It
 
 
 def _sample(row: Any, contract: TaskContract) -> tuple[SilentAct | None, Any]:
-    """Make a sample of a row as the loader does, with Python's own rules for values of the wrong type.
+    """Turn a row into a sample as the loader does, with Python's own rules for values of the wrong type.
 
     Returns what was accepted silently, if anything, and the label that is trained. Raises _DroppedError, or the
     KeyError, TypeError, ValueError, IndexError or AttributeError that the loader would meet.
@@ -212,7 +212,7 @@ def _sample(row: Any, contract: TaskContract) -> tuple[SilentAct | None, Any]:
 
 
 def _meant(value: Any) -> bool | None:
-    """What a person means by a value in a boolean's place; None when nobody can tell."""
+    """What a value in place of a boolean was probably meant to be; None if that is unclear."""
     if isinstance(value, bool | int | float):
         return bool(value) if value in (0, 1) else None
     words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -46,7 +46,7 @@ def loads_as_trainer(task: TaskFolder) -> Finding:
 
 
 def _silently(act: SilentAct, lines: Sequence[int]) -> str:
-    """What the loader does without stopping, and where first."""
+    """A silent act of the loader, and where it happens first."""
     many = f"{len(lines)} rows" if len(lines) > 1 else "a row"
     told = {
         "missing_file": "is missing, and the loader takes that for 0 samples without an error",

@@ -1,4 +1,4 @@
-"""A task folder against the record of its migration: every file is still what the migration put there."""
+"""Compares a task folder with the record of its migration: every file is still what the migration put there."""
 
 from collections.abc import Iterator
 

@@ -3,10 +3,10 @@
 The files go into the new project's own tree (`placing`). The artifact in the storage describes them: a `migration.json`
 with what came from where (`stock`, `record`), and the files that were replaced, under their digests (`kept`).
 
-The order of the steps makes sure that a kill loses nothing: everything is read and every conflict refused first; then
-the files that will be replaced are copied into the storage; the new files are renamed into place; the receipt is
-written last. A rerun finds what is done. A conflict in the new project is refused; what the old one lacks is recorded,
-for the checks to judge.
+The order of the steps ensures that a kill loses nothing: everything is read and every conflict refused first; then the
+files to be replaced are copied into the storage; the new files are renamed into place; the receipt is written last. A
+rerun finds finished steps. A conflict in the new project is refused; files missing in the old one are recorded, for the
+checks to report.
 
 Entry points: `migrate_task`, `recipe_now`, `TaskFolderFacts`.
 """
@@ -43,7 +43,7 @@ _KEPT = ".kept"
 
 
 class TaskFolderFacts(Facts):
-    """What the receipt of a task folder tells: `rows` are counts by split, `place` is relative to the new project."""
+    """Facts in the receipt of a task folder: `rows` are counts by split, `place` is relative to the new project."""
 
     task: str
     version: str
@@ -55,7 +55,7 @@ class TaskFolderFacts(Facts):
 
     @classmethod
     def told_by(cls, record: MigrationRecord) -> Self:
-        """Those of the receipt that is committed with this record."""
+        """The facts of the receipt that is committed with this record."""
         return cls(
             task=record.task,
             version=record.version,
@@ -69,8 +69,10 @@ class TaskFolderFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class Migrated:
-    """What became of a task folder. `placed` names the files that this run put in place; `reused` is True when the
-    artifact was current. When it was and `placed` is empty, nothing was done."""
+    """The result of migrating a task folder.
+
+    `placed` names the files that this run put in place; `reused` is True if the artifact was current. If also `placed`
+    is empty, nothing was done."""
 
     partition: str
     record: MigrationRecord
@@ -95,13 +97,13 @@ class Undone(Recipe):
 
 
 def _recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
-    """The key digests the record, which has everything that decides the artifact; the names say what of it changed."""
+    """The recipe: its key is a digest of the record, which decides the artifact; its names say what changed."""
     value = record.model_dump(mode="json")
     told = {
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # files that the trainer does not read, folders that are no versions, files that a migration replaced
+    # files that the trainer does not read, folders that are not versions, files that a migration replaced
     lists = {name: value[name] for name in ("ignored_files", "unordered_versions", "history") if value[name]}
     return Recipe(
         artifact=artifact,
@@ -157,7 +159,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 
 
 def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:
-    """How the artifact of a partition is to be made now. Changes nothing.
+    """The present recipe of a partition's artifact. Changes nothing.
 
     The recipe is `Undone` when a file in the new project is not as a migration leaves it, or a migration would be
     refused.
@@ -182,7 +184,7 @@ def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, part
 
 
 def _kept(store: ArtifactStore, artifact: Artifact) -> Kept:
-    """What was replaced so far; of a damaged artifact, the files that are left."""
+    """The files replaced so far; for a damaged artifact, those that are left."""
     home = store.home(artifact)
     try:
         directory = store.local(artifact)
@@ -192,7 +194,7 @@ def _kept(store: ArtifactStore, artifact: Artifact) -> Kept:
 
 
 def _not_into_old_project(route: TaskRoute) -> None:
-    """A target folder that is a link into the old project would let a link replace the very file that it points to."""
+    """Refuse a target folder that is a link into the old project: a link would replace the file it points to."""
     if route.target.resolve().is_relative_to(route.base.parent.resolve()):
         raise ConfigError(
             f"new_root: {route.target} is a folder of the old project ({route.base.parent}): a migration into it would "
@@ -214,7 +216,7 @@ def _no_conflict(states: Sequence[tuple[Placement, Standing]], overwrite: bool) 
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One migration of a partition at a time; the kernel releases the lock when its process dies."""
+    """Allow one migration of a partition at a time; the kernel releases the lock when its process dies."""
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)

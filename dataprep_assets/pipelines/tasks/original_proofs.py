@@ -1,4 +1,4 @@
-"""Proofs on a task's rows against those that they were rewritten from: labels, the validation file, leaked texts."""
+"""Proofs that compare a task's rows with those they were rewritten from: labels, validation file, leaked texts."""
 
 from collections.abc import Hashable, Iterator
 
@@ -14,10 +14,10 @@ __all__ = ["labels_equal_original", "no_train_text_in_validation", "validation_u
 
 @judged
 def labels_equal_original(task: TaskFolder) -> Finding:
-    """A rewrite changes words; a label that the trainer takes for another one is a wrong example.
+    """A rewrite changes words; a label that the trainer reads differently makes a wrong example.
 
-    A row that the original does not have, and one whose id an earlier row has, may be something else than a rewrite of
-    the row that it is compared with: a warning.
+    A row that the original does not have, or with the id of an earlier row, may not be a rewrite of the row that it is
+    compared with: a warning.
     """
     if "train" not in task.reference_rows:
         return nothing_to_compare(task, "there is no original train file to compare with")
@@ -52,7 +52,7 @@ def labels_equal_original(task: TaskFolder) -> Finding:
 
 @judged
 def validation_untouched(task: TaskFolder) -> Finding:
-    """One digest: a rewritten validation file measures something else, and can hold what was trained on."""
+    """Both have the same digest: a rewritten validation file measures something else, and may contain training data."""
     if "validation" not in task.reference_rows:
         return nothing_to_compare(task, "there is no original validation file to compare with")
     original = task.reference_rows["validation"]

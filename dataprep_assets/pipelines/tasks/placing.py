@@ -1,8 +1,9 @@
-"""Puts one file where a trainer looks for it: a copy or a link, staged beside its place and renamed into it.
+"""Puts one file where a trainer looks for it: a copy or a link, staged beside its target and renamed to it.
 
-The place is in a person's project, not in the artifact storage, so nothing there is taken for ours: a file that differs
-is reported, never replaced here without being asked, and a kill at any moment leaves the old file or the new one.
-Staged names are fixed (`.<name>.staged`), so that the next run takes a killed run's leftover away; callers hold a lock.
+The target is in the user's project, not in the artifact storage, so existing files there are no ours: a file that
+differs is reported, never replaced here without being asked, and a kill at any moment leaves the old file or the new
+one. Staged names are fixed (`.<name>.staged`), so that the next run removes what a killed run left; callers hold a
+lock.
 """
 
 import os
@@ -25,15 +26,15 @@ MODE = 0o644
 PRIVATE_MODE = 0o600
 """Permissions of a copy of a sensitive dataset's file: whoever migrates it runs the trainer."""
 Standing = Literal["absent", "done", "permissions", "same_content", "other_link", "other_file"]
-"""What stands in a place: nothing; what is wanted; that but for its permissions; a file or link with the same content;
-a link to other content, or to none; a file with other content."""
+"""The state of a target: nothing; as wanted; as wanted except for permissions; a file or link with the same content; a
+link to other content or to nothing; a file with other content."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """A file wanted at `target`: the content of `source`, which has this SHA-256, as a copy or as a link to it.
 
-    `permissions` are those of a copy; `digests` say what stands for a SHA-256 in messages.
+    `permissions` are those of a copy; `digests` makes the digests that messages show.
     """
 
     source: Path
@@ -44,12 +45,12 @@ class Placement:
     digests: SourceDigests = PLAIN
 
     def shown(self, sha256: str) -> str:
-        """The beginning of what stands for a file with this SHA-256 (hex), as messages show it."""
+        """The first characters of a file's digest, for messages, from its SHA-256 (hex)."""
         return f"{self.digests.of(sha256)[:12]}…"
 
 
 def link_text(placement: Placement) -> str:
-    """What a link says: relative where both ends share a tree, so that the tree may move; else absolute."""
+    """The target text of a link: relative if both ends share a tree, so that the tree may move; else absolute."""
     source, folder = placement.source.resolve(), placement.target.parent.resolve()
     if os.path.commonpath([source, folder]) == os.path.sep:
         return str(source)
@@ -57,7 +58,7 @@ def link_text(placement: Placement) -> str:
 
 
 def standing(placement: Placement) -> Standing:
-    """What stands in the place now. Raises ConfigError for a folder or a device, which no migration replaces."""
+    """The present state of the target. Raises ConfigError for a folder or a device, which no migration replaces."""
     target = placement.target
     try:
         kind = target.lstat().st_mode
@@ -90,9 +91,9 @@ def _digest(path: Path) -> str | None:
 
 
 def place(placement: Placement) -> None:
-    """Put the file in its place, replacing what stands there by one rename; durable on return.
+    """Put the file at its target, replacing an existing one by one rename; durable on return.
 
-    Raises SourceError when the source is no longer what was planned.
+    Raises SourceError if the source is no longer what was planned, ConfigError if a file is where a folder has to be.
     """
     target = placement.target
     try:
@@ -126,7 +127,7 @@ def _copy(placement: Placement, staged: Path) -> None:
 
 
 def sweep(target: Path) -> None:
-    """Take away what a killed run left beside a place."""
+    """Remove what a killed run left beside a target."""
     _staged(target).unlink(missing_ok=True)
 
 

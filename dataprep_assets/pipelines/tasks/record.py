@@ -1,7 +1,7 @@
 """The record of one migrated task folder, `migration.json`: what came from where, what is absent, what was replaced.
 
-It holds no absolute path and no time, so the same old project gives the same record anywhere; only the history depends
-on what lay in the new project before. A replaced link is recorded with its text, which is all there was to it.
+It has no absolute path and no time, so the same old project gives the same record anywhere; only the history depends on
+earlier files in the new project. A replaced link is recorded as its text.
 """
 
 from pathlib import Path
@@ -42,7 +42,7 @@ class _Recorded(BaseModel):
 class MigratedFile(_Recorded):
     """One file in the new project. `source` is relative to the old project's root; `rows` are readable objects.
 
-    `sha256` is what stands for the source's (`sources.digests`).
+    `sha256` is the source's digest (`sources.digests`), which is keyed for sensitive data.
     """
 
     split: Split
@@ -57,7 +57,7 @@ class MigratedFile(_Recorded):
 
 
 class AbsentFile(_Recorded):
-    """A file of the contract that the old project does not have, or not as a file that can be taken."""
+    """A file of the contract that is missing in the old project, or that cannot be taken."""
 
     split: Split
     name: str
@@ -74,7 +74,7 @@ class UnorderedVersion(_Recorded):
 
 
 class ReplacedFile(_Recorded):
-    """What stood in a file's place before, numbered from 1. `kept`: the artifact holds it as `replaced/<sha256>`."""
+    """What a file replaced, numbered from 1. `kept`: the artifact has it as `replaced/<sha256>`."""
 
     number: int
     name: str
@@ -102,7 +102,7 @@ class MigrationRecord(_Recorded):
     history: tuple[ReplacedFile, ...]
 
     def to_bytes(self) -> bytes:
-        """The one spelling of this record."""
+        """Serialize the record; equal records give equal bytes."""
         return canonical_json(self.model_dump(mode="json")) + b"\n"
 
     def file(self, split: Split) -> MigratedFile | None:
@@ -110,7 +110,7 @@ class MigrationRecord(_Recorded):
         return next((f for f in self.files if f.split == split), None)
 
     def origin_table(self) -> list[dict[str, str | int]]:
-        """What came from where, one row a file of the contract."""
+        """Where each file came from, one row per file of the contract."""
         rows: list[dict[str, str | int]] = [
             {
                 "split": f.split,
@@ -128,14 +128,14 @@ class MigrationRecord(_Recorded):
         return rows + [{"split": a.split, "file": a.name, "from": f"absent: {a.detail}"} for a in self.absent]
 
     def difference_table(self) -> list[dict[str, str | int]]:
-        """How each split differs from what it was rewritten from, one row a split."""
+        """How each split differs from the original, one row per split."""
         return [{"split": split, **d.model_dump()} for split, d in self.differences.items()]
 
 
 def read_record(directory: Path) -> MigrationRecord | None:
     """The record in an artifact's directory; None when there is none.
 
-    Raises IntegrityError for one that cannot be read: replaced files may hang on it.
+    Raises IntegrityError if it cannot be read: replaced files may depend on it.
     """
     path = directory / NAME
     try:

@@ -1,7 +1,7 @@
-"""What is said of a migration before it is made: by `dataprep check`, and by `dataprep run` when it begins.
+"""Remarks on a migration before it is made, for `dataprep check` and the beginning of `dataprep run`.
 
-Folders are listed and no file is read. Folders beside the versions that are passed over are told by `dataprep status`
-and at the end of a run.
+Folders are listed and no file is read. `dataprep status` and the end of a run report folders that do not count as
+versions.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ __all__ = ["task_remarks"]
 
 
 def task_remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
-    """Of the old project's folders, and of the originals that rewrites are compared with."""
+    """Remarks on the old project's folders, and on the originals with which rewrites are compared."""
     if not migration.old_tasks.is_dir():
         sentence = f"old_root: {migration.old_tasks}: no such folder; `layout` is the part below the root"
         yield Remark(keys=("old_root",), sentence=sentence, of_source=True)

@@ -1,6 +1,6 @@
 """The routes of a migration: its partitions, and for each where its files come from and where they go.
 
-A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) where all versions are wanted. The trainer
+A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) if all versions are wanted. The trainer
 takes the task from the last component of the path, so each version of `all` goes to `versions/<version>/<Task>/`; a
 folder `<Task>/<version>/` would be taken for a task of the version's name.
 
@@ -22,7 +22,7 @@ from dataprep_assets.sources.digests import PLAIN, SourceDigests
 __all__ = ["Reference", "TaskRoute", "partitions", "route_of", "target_of", "task_line", "task_value"]
 
 Reference = Literal["original", "base"]
-"""What rows are compared with: the declared original, or the old project's base where there is none."""
+"""What rows are compared with: the declared original, else the old project's base."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +50,13 @@ class TaskRoute:
     reference_name: Reference | None
     sensitive: bool = False
     digests: SourceDigests = PLAIN
-    """What stands for the old project's files in records, receipts and messages."""
+    """How digests of the old project's files are made, for records, receipts and messages."""
 
 
 def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
-    """Partition keys of a declaration, in its order; `all` of a task gives one a version, in version order.
+    """Partition keys of a declaration, in its order; `all` gives one for each version of a task, in version order.
 
-    A task whose versions cannot be listed gives one partition, which fails when it is migrated and holds up no other.
+    A task whose versions cannot be listed gives one partition, which fails when it is migrated and stops no other.
     """
     found: list[str] = []
     for task, declared in declaration.tasks.items():
@@ -126,7 +126,7 @@ def task_value(route: TaskRoute) -> str:
 
 
 def task_line(target: Path) -> str:
-    """The line of a training script for a task folder, quoted for a shell where that is needed."""
+    """The line of a training script for a task folder, quoted for a shell if that is needed."""
     return f"TASK={shlex.quote(str(target))}"
 
 
@@ -135,7 +135,7 @@ def _base(declaration: TaskMigrationDeclaration, task: str) -> Path:
 
 
 def _choice(declaration: TaskMigrationDeclaration, task: str) -> Choice:
-    """The versions that a task's declaration means."""
+    """The versions that a task's declaration selects."""
     declared = declaration.tasks[task]
     folder = _base(declaration, task) / declared.versions_in
     names = _folders(folder)

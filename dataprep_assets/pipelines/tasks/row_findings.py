@@ -1,7 +1,8 @@
-"""Findings over a task folder's files: what is wrong, whether the trainer takes it, and which files are judged.
+"""Findings over a task folder's files: what is wrong, whether the trainer accepts it, and which files are examined.
 
-A proof blocks only for what the trainer cannot take or takes for something else. What it takes as a person means it
-(a key that it never reads, a line that its loader skips) and whatever is in a file that it never opens is a warning.
+A proof blocks only for what the trainer cannot read or reads as something else. What it reads as intended in spite of
+the defect (a key that it never reads, a line that its loader skips), and any defect in a file that it never opens, is a
+warning.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,9 +24,9 @@ _TAKEN = "The trainer takes this and trains as it should, so this is a warning"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong, in words, and whether the trainer takes it as a person means it.
+    """What is wrong, and whether the trainer reads it as intended (`taken`).
 
-    `split` is the file's, where it is a fault of a file: what is wrong with one that the loader does not open is taken.
+    `split` is the file's, if it is a fault of a file: faults of a file that the loader does not open count as taken.
     """
 
     told: str
@@ -34,7 +35,7 @@ class Fault:
 
     @property
     def warns(self) -> bool:
-        """Whether a training run goes as it should all the same."""
+        """Whether training works in spite of the fault."""
         return self.taken or self._unopened
 
     @property
@@ -43,7 +44,7 @@ class Fault:
 
     @property
     def why(self) -> str:
-        """Why it is a warning, where it is one."""
+        """Why it is a warning, if it is one."""
         return _UNOPENED if self._unopened else _TAKEN
 
 
@@ -55,9 +56,9 @@ def found(
     facts: Mapping[str, int | float | str] | None = None,
     table: Iterable[Row] | None = None,
 ) -> Finding:
-    """A finding of these faults, those that spoil a training first; a warning where the trainer takes all of them.
+    """A finding of these faults, those that spoil training first; a warning if the trainer accepts all of them.
 
-    `holds` says what is true without one, `todo` what to do about one that spoils a training; `facts` and `table` are
+    `holds` says what is true without faults, `todo` what to do about one that spoils training; `facts` and `table` are
     as in `verdict`.
     """
     known = sorted(faults, key=lambda fault: fault.warns)  # a stable sort: the order of files and lines stays
@@ -83,7 +84,7 @@ def over_kinds(
 ) -> Finding:
     """No line of any file of `task` has a defect of these `kinds`.
 
-    `holds` and `todo` are as in `over_rows`; `taken` says which defects the trainer takes.
+    `holds` and `todo` are as in `over_rows`; `taken` says which defects the trainer accepts.
     """
     return over_rows(
         task,
@@ -126,6 +127,7 @@ def over_rows(
 
 
 def nothing_to_compare(task: TaskFolder, why: str) -> Finding:
+    """A warning for a proof that needs the rows of an original; `why` says in words what is missing."""
     return Finding(
         passed=False,
         warning=True,

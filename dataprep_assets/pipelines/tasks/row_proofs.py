@@ -25,7 +25,7 @@ __all__ = [
 
 @judged
 def schema(task: TaskFolder) -> Finding:
-    """Keys and types, nested keys too. What the trainer never looks at, or reads as it is meant, is a warning."""
+    """Keys and types, including nested keys. What the trainer never reads, or reads as intended, is a warning."""
     return over_rows(
         task,
         lambda split, rows: (
@@ -49,7 +49,7 @@ def _misfits(
     keys: Mapping[str, KeySpec],
     above: str = "",
 ) -> Iterator[tuple[str, bool]]:
-    """What is wrong with the keys of `value`, an object in `row`, and whether the trainer takes it as it is meant."""
+    """The defects of the keys of `value`, an object in `row`, and whether the trainer reads each as intended."""
     for name, spec in keys.items():
         path = above + name
         if name not in value:
@@ -66,13 +66,13 @@ def _misfits(
 
 
 def _as_formatted(value: Any, spec: KeySpec, contract: TaskContract, path: str) -> bool:
-    """Whether a value of another type makes the prompt that its spelling as text would make."""
+    """Whether a value of another type gives the same prompt as its text would."""
     if path not in contract.prompted:
         return True
     if path not in contract.loader.formatted or isinstance(value, list) != (spec.type == "strings"):
         return False
     items = value if isinstance(value, list) else [value]
-    # of the other types a number alone is spelled as a person would: null would be "None"
+    # only numbers are formatted as text normally is: null would be "None"
     return all(isinstance(i, str) or (isinstance(i, int | float) and not isinstance(i, bool)) for i in items)
 
 
@@ -85,6 +85,7 @@ def _takes(row: Mapping[str, Any], contract: TaskContract, path: str) -> bool:
 
 
 def fits(value: Any, spec: KeySpec) -> bool:
+    """Whether a JSON value has the type that the contract declares for its key."""
     if spec.type == "strings":
         return isinstance(value, list) and all(isinstance(v, str) for v in value)
     # exact types: in Python a boolean is an integer
@@ -135,7 +136,7 @@ def _label_counts(task: TaskFolder) -> dict[Split, dict[str, int]]:
 
 @judged
 def question_domain(task: TaskFolder) -> Finding:
-    """Values that the trainer's prompt chooses its words by."""
+    """Values by which the trainer's prompt selects its words."""
 
     def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
         for path, spec in domains(task.contract.keys):

@@ -14,7 +14,7 @@ __all__ = ["tasks_watch"]
 
 
 def tasks_watch(declaration: TaskMigrationDeclaration, partitions: Sequence[str]) -> SourceWatch:
-    """How the old project is asked for changes; a `latest` version that is a newer one is a change."""
+    """How the old project is asked for changes; a newer `latest` version is a change."""
     return SourceWatch(
         identity=partial(_identity, declaration, partitions), changes=partial(_changes, declaration, partitions)
     )
@@ -45,7 +45,7 @@ def _identity(declaration: TaskMigrationDeclaration, partitions: Sequence[str], 
 
 
 def _changes(declaration: TaskMigrationDeclaration, partitions: Sequence[str], store: ArtifactStore) -> str:
-    """Against the records of the migrations that are there."""
+    """The changes since the records of the present migrations."""
     new = versions = edited = 0
     for partition in partitions:
         artifact = declaration.artifact(TASK_FOLDER, partition)

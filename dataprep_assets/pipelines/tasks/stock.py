@@ -1,7 +1,7 @@
-"""Takes stock of an old project: which of a task's files are there to be migrated, and why the others are not.
+"""Takes stock of an old project: which of a task's files can be migrated, and why the others cannot.
 
-What the old project lacks is recorded, not refused: checks on the migrated folder say it better than a stopped run, and
-the other files and tasks are not held up.
+Files missing in the old project are recorded, not refused: checks on the migrated folder report them better than a
+stopped run, and the other files and tasks go on.
 
 Entry points: `take_stock`, `record_of_stock`.
 """
@@ -49,7 +49,7 @@ class Stock:
 
     @property
     def placements(self) -> list[Placement]:
-        """What is wanted in the new project."""
+        """The files wanted in the new project."""
         return [
             Placement(
                 source=f.path,
@@ -64,7 +64,10 @@ class Stock:
 
 
 def take_stock(route: TaskRoute) -> Stock:
-    """Read the old project's files. Nothing about them is refused: what cannot be taken is absent, with the cause."""
+    """Read the old project's files.
+
+    Nothing is refused: a file that cannot be taken is listed as absent, with the cause.
+    """
     found: list[Taken] = []
     absent: list[AbsentFile] = []
     for split in route.contract.splits:
@@ -134,7 +137,7 @@ def _place(route: TaskRoute, path: Path) -> str:
 
 
 def _differences(stock: Stock) -> dict[Split, RowDifference]:
-    """Each split that both have, against what it was rewritten from. What cannot be read there is not compared."""
+    """The difference of each split from the original, if both have it and can be read."""
     route, made = stock.route, {}
     for found in stock.found if route.reference else ():
         assert route.reference is not None

@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/task_folder`, a partition a task (or a task × version): its files where the trainer looks."""
+"""The artifact `<dataset>/task_folder`, one partition per task (or version of one): its files, for the trainer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ __all__ = ["task_folder_spec"]
 
 
 def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
-    """The task folders of a migration; one that cannot be migrated holds up no other."""
+    """The task folders of a migration; one that cannot be migrated does not stop the others."""
     every = partitions(declaration)
     return ArtifactSpec(
         declaration=declaration,
@@ -41,7 +41,7 @@ def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
 
 
 def _proofs(declaration: TaskMigrationDeclaration) -> tuple[Proof, ...]:
-    """Those that the contracts of the declared tasks ask for."""
+    """The proofs that the contracts of the declared tasks need."""
     asked = {proof for task in declaration.tasks for proof in proofs_for(declaration.contract(task))}
     return tuple(proof for proof in TASK_PROOFS if proof in asked)
 
@@ -64,7 +64,7 @@ def _build(declaration: TaskMigrationDeclaration, request: BuildRequest) -> Iter
 
 
 def _about(declaration: TaskMigrationDeclaration) -> str:
-    """The asset's page in the UI, in Markdown: what it is, and what is wanted of each task."""
+    """The asset's description in the UI, in Markdown: what it is, and what is declared for each task."""
     tasks = []
     for name, task in declaration.tasks.items():
         files = ", ".join(file.name for file in declaration.contract(name).files.values())
@@ -85,7 +85,7 @@ def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, recei
 
 
 def _described(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Shown]:
-    """What came from where, how it differs from its original, and the value for a training script."""
+    """Metadata: where the files came from, how they differ from the original, and the value for a training script."""
     route = route_of(declaration, partition)
     shown: dict[str, Shown] = {
         "TASK": task_value(route),

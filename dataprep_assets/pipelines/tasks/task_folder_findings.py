@@ -1,11 +1,11 @@
 """One finding of each proof for all task folders of a declaration.
 
-A proof has one finding for all tasks, not one a partition: reading every folder takes seconds, so a finding always
-speaks of everything that was migrated, also of folders that somebody changed since, and one table answers "which tasks
-may be trained on". Its summary names every failing task; the table has one row a task, the failing ones first and with
-their first defects. A task that was never migrated fails when the run is about it (a run of the checks alone is about
-every task), and is otherwise listed as not migrated yet. A task without a file to judge is told of by one proof, and
-listed by the others as not judged.
+A proof has one finding for all tasks, not one per partition: reading every folder takes seconds, so a finding always
+covers everything that was migrated, including folders that somebody changed since, and one table answers "which tasks
+may be trained on". Its summary names every failing task; the table has one row per task, failing ones first, with their
+first defects. A task that was never migrated fails if the run is about it (a run of only the checks is about every
+task), and is otherwise listed as not migrated yet. A task without readable files is reported by one proof, and listed
+by the others as not examined.
 
 Entry point: `examine`.
 """
@@ -27,9 +27,9 @@ from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proo
 __all__ = ["examine"]
 
 _ABOUT_ARTIFACTS = "as_migrated"
-"""The proof that speaks of a migration that was not made, cannot be made, or whose artifact is damaged."""
+"""The proof that reports a migration that was not made, cannot be made, or whose artifact is damaged."""
 _DEFECTS_SHOWN = 5
-"""Defects of one task in the table; a hundred more of the same kind tell nobody more."""
+"""Most defects of one task in the table."""
 
 
 def examine(
@@ -46,7 +46,7 @@ def examine(
     proven = {p: _proven(declaration, store, p) for p in every if p in examined or _is_there(declaration, store, p)}
     waiting = [p for p in every if p not in proven]
     for proof in TASK_PROOFS:
-        # a proof without a task to judge has no finding: skipped, neither passed nor failed
+        # a proof without a task to examine has no finding: it is skipped, neither passed nor failed
         if of_tasks := {p: findings[proof.name] for p, findings in proven.items() if proof.name in findings}:
             asked = [p for p in proven if proof in proofs_for(declaration.contract(p.partition(".")[0]))]
             yield proof.name, _of_all_tasks(of_tasks, [p for p in asked if p not in of_tasks], waiting)
@@ -61,7 +61,7 @@ def _is_there(declaration: TaskMigrationDeclaration, store: ArtifactStore, parti
 
 
 def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Mapping[str, Finding]:
-    """Every proof of a task. Without an artifact, a folder that somebody else made is judged all the same."""
+    """Every proof of a task. Without an artifact, a folder that somebody else made is still examined."""
     artifact = declaration.artifact(TASK_FOLDER, partition)
     record, damage = None, None
     try:
@@ -92,9 +92,9 @@ def _refuse_other(receipt: Receipt, record: MigrationRecord | None, location: st
 
 
 def _of_all_tasks(found: Mapping[str, Finding], unjudged: Sequence[str], waiting: Sequence[str]) -> Finding:
-    """One finding of a proof over the tasks that it is asked of. A warning when no failing task has worse.
+    """One finding of a proof over its tasks. A warning if all failing tasks only warn.
 
-    `unjudged` are tasks of which nothing can be read, `waiting` those that were never migrated.
+    `unjudged` are tasks without readable files, `waiting` those that were never migrated.
     """
     failed = [p for p, f in found.items() if not f.passed and not f.warning]
     warned = [p for p, f in found.items() if not f.passed and f.warning]

@@ -1,15 +1,15 @@
-"""Proofs on a task folder in the trainer's tree: what a person finds only when the training run fails, or never.
+"""Proofs on a task folder in the trainer's tree: defects that otherwise appear only when training fails, or never.
 
-Each proof is one line of the contract (docs/formats/task-folders.md#invariants). They judge the folder as it is now,
-whoever put the files there; with the record of a migration they also tell what the old project lacked, and whether a
-file has changed since. A file that cannot be read at all is judged by the proofs about names; the others say that they
-left it out, and are not asked where nothing else is left to judge.
+Each proof is one line of the contract (docs/formats/task-folders.md#invariants). They examine the present folder,
+whoever put the files there; with the record of a migration they also report what the old project lacked, and whether a
+file has changed since. A file that cannot be read at all is covered by the proofs about names; the others say that they
+left it out, and are skipped if nothing else is left to examine.
 
 The proofs are in modules by subject: `file_proofs` (the folder and its files), `row_proofs` (each file's rows),
 `original_proofs` (rows against those that they were rewritten from), `loader_proofs` (the trainer's own view),
 `migrated_proofs` (the folder against the record of its migration).
 
-Messages name files, lines, bytes, keys and labels, never a row's text or id; labels neither where `sensitive`.
+Messages name files, lines, bytes, keys and labels, never a row's text or id; if `sensitive`, no labels either.
 Entry points: `TASK_PROOFS`, `proofs_for`, `prove_task_folder`.
 """
 
@@ -78,13 +78,13 @@ TASK_PROOFS = (
 )
 """All proofs of a task folder. Each is a function of one of the modules above.
 
-A proof blocks for what the trainer cannot take (it stops), takes for something else (another label, other samples than
-the file's rows), or cannot have been meant (a lost line, an empty text, a file changed since its migration): that
-training is wasted. What the trainer takes as it is meant, and all that is wrong with a file that it never opens, is a
-warning of the same proof. The four proofs that never block are about data that trains as it stands. Other numbers of
-rows than the original's (`version_4-3` has 700, with repeated ids) may be an experiment, and must not fail the run of
-the 24 good versions beside it. A changed validation file, or one that shares texts with train, spoils what is measured,
-and that can be measured again.
+A proof blocks for what the trainer cannot read (it stops), reads as something else (another label, other samples than
+the file's rows), or what cannot have been intended (a lost line, an empty text, a file changed since its migration):
+such training is wasted. What the trainer reads as intended, and any defect in a file that it never opens, is a warning
+of the same proof. The four proofs that never block are about data that can be trained on as it is. A number of rows
+other than the original's (`version_4-3` has 700, with repeated ids) may be an experiment, and must not fail the run of
+the 24 good versions beside it. A changed validation file, or one that shares texts with train, spoils the measurement,
+which can be repeated.
 """
 
 _PROOFS: Mapping[str, Callable[[TaskFolder], Finding]] = {
@@ -130,20 +130,20 @@ def proofs_for(contract: TaskContract) -> tuple[Proof, ...]:
 
 
 _OF_NAMES = {"task_folder_name", "files_present", "names_exact", "regular_or_valid_links", "readable_0644"}
-"""Proofs that need no file's content: they say why a file cannot be read."""
+"""Proofs that need no file content: they say why a file cannot be read."""
 _NEEDS: Mapping[str, tuple[Split, ...]] = {
     "labels_equal_original": ("train",),
     "validation_untouched": ("validation",),
     "no_train_text_in_validation": ("train", "validation"),
 }
-"""The files without which a proof has nothing to judge; any other proof of rows needs one file, whichever."""
+"""The files without which a proof has nothing to examine; any other proof of rows needs at least one file."""
 
 
 def prove_task_folder(task: TaskFolder) -> dict[str, Finding]:
-    """Every proof that applies to the folder's task and has something to judge, by name.
+    """Every proof that applies to the folder's task and has something to examine, by name.
 
-    `as_migrated` needs a record of the migration. Of a folder without a file that can be read the proofs of names alone
-    speak, and say why.
+    `as_migrated` needs a record of the migration. For a folder without readable files only the proofs of names apply,
+    and say why.
     """
     names = [proof.name for proof in proofs_for(task.contract)]
     return {name: _PROOFS[name](task) for name in names if _can_judge(task, name)}

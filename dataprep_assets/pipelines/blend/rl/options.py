@@ -42,7 +42,7 @@ class RlRules:
 
     @property
     def prompt_keys(self) -> tuple[str, ...] | None:
-        """The keys at which every finished record must have its prompt, outermost first; None: the transforms decide."""
+        """The keys at which every finished record must have its prompt, outermost first; None: transforms decide."""
         return None if self.prompt in (AUTO, NOWHERE) else tuple(self.prompt.split("."))
 
     @property

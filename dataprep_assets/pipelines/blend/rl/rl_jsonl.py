@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/rl_jsonl`, one partition per shard: records for reinforcement learning, one JSON line each."""
+"""The artifact `<dataset>/rl_jsonl`, one partition per shard: RL records, one JSON line each."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -31,7 +31,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 __all__ = ["VERSION", "ChatPlan", "ChatSource", "chat_plan", "chosen_parts", "conversation_renderer"]
 
 VERSION = 1
-"""Increase it when a change in `spool.py` or `tokenization/chat` can change a byte: it is part of every key downstream."""
+"""Increase it when a change in `spool.py` or `tokenization/chat` can change a byte: every key downstream has it."""
 ALLOWED_LITERALS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 """Literals in messages that become tokens even if the tokenizer calls them special, because they end no turn."""
 

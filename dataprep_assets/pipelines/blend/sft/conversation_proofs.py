@@ -1,4 +1,4 @@
-"""Proofs on one shard of packed chat data that need its text: sequences are decoded and compared with their source rows.
+"""Proofs on one shard of packed chat data that need its text: decoded sequences, and comparison with source rows.
 
 Entry points: `decoded_mask`, `round_trip`; `bracketed` shows one sequence. `answer_proofs.py` builds on the samples.
 """
@@ -155,7 +155,10 @@ def round_trip(
 
 
 def origins_of(directory: Path) -> NDArray[np.int64]:
-    """Of each packed sequence: the ordinal of its source, its row there, and which sequence of the row it is."""
+    """For each packed sequence: ordinal of its source, row there, number within the row; int64, `(sequences, 3)`.
+
+    Raises FormatError if the file is damaged or has another shape or dtype.
+    """
     try:
         origins: NDArray[Any] = np.load(directory / ORIGINS, mmap_mode="r", allow_pickle=False)
     except ValueError as error:

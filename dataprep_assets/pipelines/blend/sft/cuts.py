@@ -12,7 +12,7 @@ __all__ = ["cut_lines"]
 
 
 def cut_lines(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[str]:
-    """A line with the counts of sequences that were cut or left out; none where none was, or for another stage.
+    """A line with the counts of sequences that were cut or left out; none if none was, or for another stage.
 
     `blend` is the declaration, `store` holds the shards, `plan` is the committed plan.
     """
