@@ -7,12 +7,16 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 import google_crc32c
+import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 __all__ = ["PlainDigests"]
 
 _SHOWN = 12
 """Digits of a SHA-256 that messages show."""
+_TOKEN = re.compile(rb"[0-9A-Za-z+/]+={0,2}")
+_BLOCK, _LONGEST, _BITS, _ODD = 1 << 20, 64, 22, np.uint64(0x9E3779B97F4A7C15)
 
 
 def _digests(data: bytes) -> Iterator[bytes]:
@@ -37,7 +41,7 @@ class PlainDigests:
     def __init__(self, contents: Iterable[bytes]) -> None:
         """The contents whose digests nothing may tell; short ones too."""
         raw, words, numbers = set[bytes](), set[bytes](), set[int]()
-        self.contents = frozenset(contents)
+        self.contents = frozenset(content for content in contents if content)
         for content in self.contents:
             for digest in _digests(content):
                 # a number of 64 bits is written in either order
@@ -48,18 +52,32 @@ class PlainDigests:
                     words.add(str(int.from_bytes(digest, "big")).encode())
             numbers |= set(_checksums(content))
         whole = {text for n in numbers for text in (b"%08x" % n, b"%d" % n, base64.b64encode(n.to_bytes(4, "big")))}
-        alone = b"(?<![0-9A-Za-z+/])(?:" + b"|".join(map(re.escape, sorted(whole))) + b")(?![0-9A-Za-z+/])"
-        # a set looked up by beginnings is a hundred times as fast as one search for each
-        self._words = {length: {w for w in words if len(w) == length} for length in {len(w) for w in words}}
-        self._raw, self._alone = raw, re.compile(alone)
+        self._numbers, self._patterns = whole, raw | words
+        self._lengths = sorted({len(pattern) for pattern in self._patterns})
+        heads = np.array([int.from_bytes(pattern[:8], "little") for pattern in self._patterns], np.uint64)
+        self._maybe = np.zeros(1 << _BITS, np.bool_)
+        self._maybe[_hashed(heads)] = True
 
     def found(self, data: bytes) -> bytes | None:
         """The first digest that is written in `data`; None where there is none."""
-        for run in {*re.findall(rb"[0-9A-Za-z+/_=-]{12,}", data)}:
-            for text in {run, run.lower()}:
-                for length, words in self._words.items():
-                    if found := words.intersection(text[at : at + length] for at in range(len(text) - length + 1)):
-                        return found.pop()
-        if number := self._alone.search(data):
-            return number[0]
-        return next((digest for digest in self._raw if digest in data), None)
+        if numbers := self._numbers.intersection(_TOKEN.findall(data)):
+            return min(numbers)
+        for start in range(0, len(data), _BLOCK):
+            block = data[start : start + _BLOCK + _LONGEST]
+            for text in (block, block.lower()):
+                if (digest := self._in_block(text)) is not None:
+                    return digest
+        return None
+
+    def _in_block(self, text: bytes) -> bytes | None:
+        """Of each place the first eight bytes are looked up, and what may be one is compared."""
+        windows = np.ndarray(max(0, len(text) - 7), "<u8", text, strides=(1,))
+        for at in np.flatnonzero(self._maybe[_hashed(windows)]).tolist():
+            for length in self._lengths:
+                if text[at : at + length] in self._patterns:
+                    return text[at : at + length]
+        return None
+
+
+def _hashed(heads: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return heads * _ODD >> np.uint64(64 - _BITS)

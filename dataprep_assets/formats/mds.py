@@ -38,6 +38,7 @@ HASH = "sha256"
 SHARD_BYTES = 1 << 26
 """MDSWriter's own default size limit, so that its files and ours are the same."""
 _IDS = np.dtype("<i4")
+_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class MdsWritten:
 
 def _config(length: int, shard_bytes: int) -> dict[str, Any]:
     return {
-        "version": 2,
+        "version": _VERSION,
         "format": "mds",
         "compression": None,
         "hashes": [HASH],
@@ -96,7 +97,7 @@ def write_mds(
     with ThreadPoolExecutor(threads) as pool:
         shards = list(pool.map(ensure, range(len(starts)), starts))
     with create_durably(directory / INDEX) as file:  # last: without it there is no dataset
-        file.write(json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode())
+        file.write(json.dumps({"version": _VERSION, "shards": shards}, sort_keys=True).encode())
     return MdsWritten(
         samples=samples,
         shards=len(shards),
@@ -191,10 +192,14 @@ def _index(directory: Path) -> list[dict[str, Any]]:
 
 def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
     try:
-        shards: list[dict[str, Any]] = json.loads(index)["shards"]
+        value = json.loads(index)
+        version, shards = value["version"], value["shards"]
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: not an MDS index: {error}") from error
-    return shards
+    if version != _VERSION:
+        raise FormatError(f"{where}: version {version!r} of the format; streaming reads {_VERSION} alone")
+    found: list[dict[str, Any]] = shards
+    return found
 
 
 def _check_shard(directory: Path, shard: dict[str, Any]) -> int:

@@ -77,7 +77,10 @@ def patient_moved(box: Box, target: Target, random: Random) -> None:
 
 def patient_in_two_months(box: Box, target: Target, random: Random) -> None:
     """A patient of one month's train is in val of another: a directory made of both leaks."""
-    first, second = _targets(box, "packed_cohorts", target.spec.path[0])
+    months = _targets(box, "packed_cohorts", target.spec.path[0])
+    if len(months) != 2:  # of a combination
+        raise InapplicableError
+    first, second = months
     train = box.folder(first) / "train" / "patients.bin"
     val = box.folder(second) / "val" / "patients.bin"
     taken = train.read_bytes()[:16]

@@ -390,7 +390,9 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
         yield f"{where}: its receipt counts other files or bytes than it lists"
     if facts.shards != counts:
         yield f"{where}: its receipt counts other shards than its plan has"
-    if read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
+    if missing := sorted({entry.split for entry in entries} - {*counts}):
+        yield f"{where}: its plan has no shard of {', '.join(missing)}"
+    elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
         yield f"{where}: its summary is not that of what it lists"
     listed = listing_digest(entries)
     if manifest.receipt.inputs.get("listing") not in (None, listed):

@@ -21,7 +21,12 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification, damage
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, version_in_metadata
+from dataprep_assets.pipelines.notes.linked_directory import (
+    DIRECTORIES,
+    DirectoryFacts,
+    DirectorySplit,
+    version_in_metadata,
+)
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds_reader import read_with_tfds
@@ -91,12 +96,15 @@ class TfdsDirectory:
 
     @property
     def miscounted(self) -> list[str]:
-        """A sentence for each split whose provenance has other counts of rows or bytes than the metadata."""
+        """A sentence for each count of the provenance or the receipt that differs from the metadata."""
         counts = {
             split: ([origin.rows for _, origin in of], sum(origin.payload_bytes for _, origin in of))
             for split, of in self.provenance.items()
         }
-        return [
+        listed = {s.name: DirectorySplit(rows=s.rows, shards=len(s.shard_lengths)) for s in self.info.splits}
+        agrees = DirectoryFacts.of(self.receipt).splits == listed
+        of_receipt = [] if agrees else [f"its receipt counts other rows or shards than {tfds.DATASET_INFO}"]
+        return of_receipt + [
             f"{PROVENANCE} counts other rows or bytes of {split.name} than {tfds.DATASET_INFO}"
             for split in self.info.splits
             if counts.get(split.name) != (list(split.shard_lengths), split.num_bytes)

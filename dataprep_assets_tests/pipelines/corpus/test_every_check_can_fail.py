@@ -302,6 +302,16 @@ def test_a_damaged_receipt_fails_every_check_of_its_artifact(copied: Project) ->
     assert all("the receipt was altered" in str(e.description) for e in evaluations.values())
 
 
+def test_a_plan_without_a_split_of_the_manifest_is_told(copied: Project) -> None:
+    def change(plan: dict[str, Any]) -> None:
+        plan["vaval-00000"] = plan.pop("val-00000")
+
+    edit_json(copied.directory("manifest") / "shard_plan.json", change)
+    evaluation = run_checks(copied, "manifest")["plan_covers_manifest"]
+    assert not evaluation.passed
+    assert "its plan has no shard of val" in str(evaluation.description) + str(evaluation.metadata)
+
+
 def test_a_failed_shard_blocks_what_would_be_wasted(copied: Project) -> None:
     os.environ.pop("DATAPREP_WORKERS", None)
     foreign_id(copied, pytest.MonkeyPatch())

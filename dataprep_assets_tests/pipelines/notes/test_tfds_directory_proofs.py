@@ -8,6 +8,7 @@ import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.tfds_directory_proofs import DIRECTORY_PROOFS, patients_disjoint
+from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.directories import directory, edit, failed, prove
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
@@ -49,6 +50,14 @@ def test_shards_made_of_other_rows_than_there_are_now_are_told(notes_root: Path)
     receipt = notes_root / "sample_notes" / "packed_cohorts" / "2010-12" / "receipt.json"
     receipt.unlink()
     assert "2010-12: its shards or its packed rows are not there" in prove(notes_root)["equals_cohort_shards"].summary
+
+
+@pytest.mark.parametrize("what", ["rows", "shards"])
+def test_a_receipt_that_counts_otherwise_is_told(what: str, notes_root: Path) -> None:
+    path = directory(notes_root).parents[1] / "receipt.json"
+    edit_receipt(path, lambda value: value["facts"]["splits"]["val"].update({what: 99}))
+    finding = prove(notes_root)["equals_cohort_shards"]
+    assert "its receipt counts other rows or shards than dataset_info.json" in finding.summary
 
 
 def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Path) -> None:
