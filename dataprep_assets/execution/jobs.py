@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.here import Here
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Counts, Finished, Pool, Task, TaskId
@@ -143,15 +144,17 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
         progress.show()
 
 
-def run_and_sweep(jobs: Sequence[DirectoryJob], *, workers: int, progress: Progress | None = None) -> Iterator[Outcome]:
+def run_and_sweep(
+    jobs: Sequence[DirectoryJob], *, workers: int | None, progress: Progress | None = None
+) -> Iterator[Outcome]:
     """Run jobs on worker processes of this machine, then remove what killed runs left beside the reused artifacts.
 
     Args:
         jobs: What to do, in the order of their turns.
-        workers: Processes.
+        workers: Processes; None does the work in this one.
         progress: Counts and shows; None counts for nobody.
     """
-    with WorkerPool(workers, ONE_THREAD) as pool:
+    with Here() if workers is None else WorkerPool(workers, ONE_THREAD) as pool:
         reused = set()
         for outcome in run_jobs(pool, jobs, progress or Progress()):
             if outcome.reused:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_jobs
-from dataprep_assets.execution.pool import PROCESSES, chosen_engine, open_pool, worker_count
+from dataprep_assets.execution.pool import PROCESSES, WORKERS, chosen_engine, open_pool, worker_count
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Pool
@@ -18,7 +18,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -41,6 +41,11 @@ __all__ = [
     "token_bins_spec",
     "token_shards",
 ]
+
+SMALL_BYTES, FEW_SHARDS = 32 << 20, 16
+"""Source files of this many bytes, as stored, are tokenized and proven in less time than it takes workers to start and
+load the tokenizer, which the run has loaded already where it made the certificate. Of many shards, however small, each
+waits for the disk: workers wait beside each other."""
 
 Fetch = Callable[[], None]
 """Fetches a shard's source files to where its `SourcePart`s say. Picklable."""
@@ -154,9 +159,8 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     plan, manifest = stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
     shards = token_shards(corpus, store, manifest, plan, request.partitions)
     if chosen_engine(os.environ, corpus.run_on) == PROCESSES:
-        yield from build_token_bins(
-            shards, workers=request.workers, verification=corpus.verify, progress=request.progress
-        )
+        workers = None if _is_small(corpus, manifest, request.partitions) else request.workers
+        yield from build_token_bins(shards, workers=workers, verification=corpus.verify, progress=request.progress)
         return
     fetches = shard_fetches(corpus, manifest, request.partitions)
     slurm = corpus.slurm.model_dump(exclude_none=True)
@@ -166,10 +170,17 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
         )
 
 
+def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> bool:
+    """Whether shards are made and proven in this process: few of few bytes, and nobody said how many workers work."""
+    if corpus.workers is not None or os.environ.get(WORKERS) or len(partitions) > FEW_SHARDS:
+        return False
+    return sum(entry.size_bytes for partition in partitions for entry in manifest.shard(partition)) <= SMALL_BYTES
+
+
 def build_token_bins(
     shards: Sequence[TokenShard],
     *,
-    workers: int,
+    workers: int | None,
     verification: Verification = "full",
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
@@ -177,7 +188,7 @@ def build_token_bins(
 
     Args:
         shards: What to make.
-        workers: Processes.
+        workers: Processes; None does the work in this one.
         verification: How thoroughly a finished shard is read before it is reused.
         progress: Counts and shows; None counts for nobody.
 
@@ -233,13 +244,18 @@ def _examine(
     manifest = load_manifest(corpus, store)
     plan = stream_plan(corpus, load_certificate(corpus, store))
     prove = partial(prove_shard, sensitive=corpus.sensitive)
+
+    def verdicts(partitions: Sequence[str]) -> Verdicts:
+        shards = token_shards(corpus, store, manifest, plan, partitions)
+        if _is_small(corpus, manifest, partitions):
+            return ((shard.partition, prove(shard)) for shard in shards)
+        return prove_all(shards, prove, worker_count(corpus.workers))
+
     return of_all_partitions(
         store,
         TOKEN_BINS_PROOFS,
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, TOKEN_BINS),
-        prove=lambda partitions: prove_all(
-            token_shards(corpus, store, manifest, plan, partitions), prove, worker_count(corpus.workers)
-        ),
+        prove=verdicts,
     )
