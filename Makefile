@@ -70,6 +70,7 @@ docs: $(VENV)/.installed-tests
 
 bench: $(VENV)/.installed-tests
 	$(BIN)/python -m dataprep_assets_tests.bench
+	$(BIN)/python -m dataprep_assets_tests.bench --languages
 	$(BIN)/python -m dataprep_assets_tests.bench.whole_run
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt)

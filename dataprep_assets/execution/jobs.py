@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.here import Here
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
@@ -152,15 +153,17 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
         progress.show()
 
 
-def run_and_sweep(jobs: Sequence[DirectoryJob], *, workers: int, progress: Progress | None = None) -> Iterator[Outcome]:
+def run_and_sweep(
+    jobs: Sequence[DirectoryJob], *, workers: int | None, progress: Progress | None = None
+) -> Iterator[Outcome]:
     """Run jobs on worker processes of this machine, then remove what killed runs left beside the reused artifacts.
 
     Args:
         jobs: The jobs, in the order of their turns.
-        workers: Number of processes.
+        workers: Number of processes; None does the work in this one.
         progress: Counts and shows the work; None: nothing is shown.
     """
-    with WorkerPool(workers, ONE_THREAD) as pool:
+    with Here() if workers is None else WorkerPool(workers, ONE_THREAD) as pool:
         reused = set()
         for outcome in run_jobs(pool, jobs, progress or Progress()):
             if outcome.reused:

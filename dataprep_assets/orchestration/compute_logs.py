@@ -37,7 +37,7 @@ class ThreadedComputeLogs(LocalComputeLogManager):
         return cls(inst_data=inst_data, **own)
 
     @contextmanager
-    def capture_logs(self, log_key: Sequence[str]) -> Iterator[CapturedLogContext]:  # type: ignore[override]
+    def capture_logs(self, log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
         with ExitStack() as captured:
             for stream, kind in ((sys.stdout, ComputeIOType.STDOUT), (sys.stderr, ComputeIOType.STDERR)):
                 path = self.get_captured_local_path(log_key, IO_TYPE_EXTENSION[kind])
@@ -45,7 +45,8 @@ class ThreadedComputeLogs(LocalComputeLogManager):
                 captured.enter_context(_shown(path, stream))
                 captured.enter_context(redirect_to_file(stream, path))
             yield CapturedLogContext(log_key)
-        touch_file(self.complete_artifact_path(log_key))  # says that the capture is complete
+        # says that the capture is complete
+        touch_file(self.complete_artifact_path(log_key))  # type: ignore[no-untyped-call]
 
 
 @contextmanager

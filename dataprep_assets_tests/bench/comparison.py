@@ -33,11 +33,14 @@ NAMES = {
     "d": "(d) ours",
     "e": "(e) ours, a blend",
     "f": "(f) a blend, Parquet",
+    "r": "(r) ours, tokenizers",
     "floor": "floor: no tokenizing",
+    "bare": "floor, simdjson",
 }
+FLOORS = frozenset({"floor", "bare"})
 BLENDS = frozenset({"e", "f"})
 """Contenders that `pretrain` prepares, and only it runs."""
-REPEATED = frozenset({"d", "e", "f", "floor"})
+REPEATED = frozenset({"d", "e", "f"}) | FLOORS
 _REPEATED_BYTES = 150_000_000
 """Stored bytes that the repeated contenders get by default."""
 
@@ -125,10 +128,12 @@ class Comparison:
         workers: int,
         repeat: int,
         sample_rate: float,
+        of_floor: float,
         scratch: Path,
         say: Callable[[str], None] = print,
     ) -> None:
         self.workers, self.repeat = workers, repeat
+        self.of_floor = of_floor
         self._scratch, self._say = scratch, say
         self._spec = self._template(corpus, tokenizer, sample_rate)
         self._tiny = self._tiny_spec()
@@ -229,7 +234,7 @@ class Comparison:
 
     def _judgement(self, name: str, result: Result) -> Callable[[Path], None]:
         def judge(out: Path) -> None:
-            result.faults += self._judge.faults(name, out, ids=name != "floor")
+            result.faults += self._judge.faults(name, out, ids=name not in FLOORS)
 
         return judge
 
@@ -246,6 +251,7 @@ class Comparison:
             "dtype": self._spec.dtype,
             "sample_rate": self._spec.sample_rate,
             "certificate_seconds": self.certificate_seconds,
+            "of_floor": self.of_floor,
         }
 
 
@@ -258,6 +264,7 @@ def add_arguments(parser: argparse.ArgumentParser, only: str) -> None:
     parser.add_argument("--repeat", type=int, help="passes of ours and the floor over the files")
     parser.add_argument("--only", default=only, help=f"contenders, of {only}")
     parser.add_argument("--sample-rate", type=float, default=0.0005, help="share re-encoded by the reference")
+    parser.add_argument("--of-floor", type=float, default=0.35, help="the target for ours over the floor")
     parser.add_argument("--json", type=Path, help="also write all measurements here")
     parser.add_argument("--scratch", type=Path, help="where the streams are written and removed again")
 
@@ -285,6 +292,7 @@ def compare(arguments: argparse.Namespace, only: str, kind: type[Comparison] = C
             workers=arguments.workers,
             repeat=repeat,
             sample_rate=arguments.sample_rate,
+            of_floor=arguments.of_floor,
             scratch=Path(scratch),
             say=lambda line: print(line, file=sys.stderr, flush=True),
         )
@@ -306,4 +314,6 @@ def available(name: str) -> str | None:
     """Why a contender cannot run here; None when it can."""
     if name == "b" and importlib.util.find_spec("datatrove") is None:
         return "datatrove is not installed: (b) is skipped (pip install datatrove==0.10.1)"
+    if name == "bare" and importlib.util.find_spec("simdjson") is None:
+        return "pysimdjson is not installed: the floor with it is skipped"
     return None

@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,12 +176,32 @@ def megatron(spec: Spec) -> None:
 
 def floor(spec: Spec) -> None:
     """The floor: decompress, parse, write as many bytes as the tokens would be, tokenize nothing; a process a core."""
-    _processes(spec, _floor_part)
+    _floor(spec, _floor_part)
+
+
+def bare_floor(spec: Spec) -> None:
+    """The same with simdjson, which makes no object of a record but its text."""
+    _floor(spec, _bare_floor_part)
+
+
+def _floor(spec: Spec, work: Callable[[Spec, int], None]) -> None:
+    _processes(spec, work)
     spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
 
 
 def _floor_part(spec: Spec, part: int) -> None:
     import orjson
+
+    _write_nothing(spec, part, orjson.loads)
+
+
+def _bare_floor_part(spec: Spec, part: int) -> None:
+    import simdjson
+
+    _write_nothing(spec, part, simdjson.Parser().parse)
+
+
+def _write_nothing(spec: Spec, part: int, parse: Callable[[bytes], Any]) -> None:
     import zstandard
 
     width = {"uint16": 2, "uint32": 4}[spec.dtype]
@@ -195,11 +215,11 @@ def _floor_part(spec: Spec, part: int) -> None:
             while data := reader.read(_BLOCK):
                 lines = (tail + data).split(b"\n")
                 tail = lines.pop()
-                texts = [orjson.loads(line)[spec.text_field] for line in lines]
+                texts = [parse(line)[spec.text_field] for line in lines]
                 del texts
                 left -= out.write(zeros[: min(left, _BLOCK)])
             if tail.strip():
-                orjson.loads(tail)
+                parse(tail)
             while left > 0:
                 left -= out.write(zeros[: min(left, _BLOCK)])
 
@@ -259,6 +279,15 @@ def ours(spec: Spec) -> None:
     )
 
 
+def reference(spec: Spec) -> None:
+    """(r) The same with the installed `tokenizers` as the engine: when it is as fast, no other one is needed."""
+    from dataprep_assets.tokenization.bundle import TokenizerBundle
+    from dataprep_assets.tokenization.certificate import refused_outright
+
+    refused = refused_outright(TokenizerBundle.load(Path(spec.tokenizer)), "text", "tokenizers", "it is measured")
+    ours(replace(spec, certificate=refused.to_json()))
+
+
 def blend(spec: Spec) -> None:
     """A pretraining blend's shards: what (d) does, and Megatron's index of every shard."""
     import shutil
@@ -291,7 +320,9 @@ CONTENDERS: dict[str, Callable[[Spec], None]] = {
     "d": ours,
     "e": blend,
     "f": blend,
+    "r": reference,
     "floor": floor,
+    "bare": bare_floor,
 }
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import BadRecordError, DataprepError, SourceError, WorkerDiedError
+from dataprep_assets.execution.here import Here
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_fetches, run_jobs, run_tasks
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.progress import Progress
+from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets_tests.execution.job_tasks import NotedJob, Piece, PlacedJob, work
 
@@ -138,3 +140,34 @@ class Shown:
 
     def close(self, progress: Progress) -> None:
         self._lines.append(progress.line())
+
+
+def test_in_this_process_outcomes_errors_and_counts_are_those_of_workers() -> None:
+    pieces = [Piece("p-0", error="bad record"), Piece("p-1"), Piece("p-2", error="bug"), Piece("p-3", reused=True)]
+
+    def told(pool: Pool) -> tuple[list[tuple[str, str, bool]], dict[str, int]]:
+        progress = Progress()
+        with pool:
+            outcomes = list(run_jobs(pool, [TaskJob(piece, work) for piece in pieces], progress))
+        return sorted((o.partition, str(o.error), o.reused) for o in outcomes), dict(progress.done)
+
+    assert told(Here()) == told(WorkerPool(1))
+
+
+def test_in_this_process_turns_and_pieces_follow_in_the_order_of_the_jobs() -> None:
+    notes: list[tuple[str, str]] = []
+    jobs = [NotedJob(f"p-{n}", notes, pieces=2) for n in range(3)]
+    with Here() as pool:
+        assert [outcome.partition for outcome in run_jobs(pool, jobs, Progress())] == [job.partition for job in jobs]
+    assert [name for what, name in notes if what == "turn"] == [job.partition for job in jobs]
+
+
+def test_what_is_cancelled_in_this_process_is_not_done() -> None:
+    with Here() as pool:
+        for name in ("p-0", "p-1"):
+            pool.submit(Task(TaskId(name), work, (Piece(name, error="killed" if name == "p-0" else ""),)))
+        assert [str(one) for one in pool.cancel(lambda one: one.partition == "p-0")] == ["p-0"]
+        *_, end = pool.events()
+    assert isinstance(end, Finished)
+    assert end.task.id.partition == "p-1"
+    assert pool.outstanding == 0

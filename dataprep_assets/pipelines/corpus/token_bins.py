@@ -9,14 +9,14 @@ from dataclasses import replace
 from functools import partial
 
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_jobs
-from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
+from dataprep_assets.execution.pool import ON_PROCESSES, WORKERS, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Pool
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -39,6 +39,11 @@ __all__ = [
     "token_bins_spec",
     "token_shards",
 ]
+
+SMALL_BYTES, FEW_SHARDS = 32 << 20, 16
+"""Source files of this many bytes, as stored, are tokenized and proven in less time than it takes workers to start and
+load the tokenizer, which the run has loaded already if it made the certificate. Of many shards, however small, each
+waits for the disk: workers wait beside each other."""
 
 
 def token_bins_spec(
@@ -149,7 +154,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     shards = token_shards(corpus, store, manifest, plan, request.partitions)
     yield from build_token_bins(
         shards,
-        workers=request.workers,
+        workers=None if _is_small(corpus, manifest, request.partitions) else request.workers,
         engine=corpus.engine,
         verification=corpus.verify,
         fetches=shard_fetches(corpus, manifest, request.partitions),
@@ -157,10 +162,22 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     )
 
 
+def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> bool:
+    """Whether shards are made and proven in this process: few of few bytes, and no number of workers was asked for.
+
+    Never those of sensitive data: a native library that panics would quote them on this process's standard error.
+    """
+    if not corpus.engine.is_this_machine or corpus.sensitive or len(partitions) > FEW_SHARDS:
+        return False
+    if corpus.workers is not None or os.environ.get(WORKERS):
+        return False
+    return sum(entry.size_bytes for partition in partitions for entry in manifest.shard(partition)) <= SMALL_BYTES
+
+
 def build_token_bins(
     shards: Sequence[TokenShard],
     *,
-    workers: int,
+    workers: int | None,
     engine: Engine = ON_PROCESSES,
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
@@ -170,7 +187,7 @@ def build_token_bins(
 
     Args:
         shards: The shards to build.
-        workers: Number of workers.
+        workers: Number of workers; None does the work in this process, if the engine is this machine.
         engine: Who does the work.
         verification: How thoroughly a finished shard is verified before it is reused.
         fetches: Partition → a function that fetches its sources to a worker on another machine.
@@ -180,7 +197,7 @@ def build_token_bins(
     worker that dies does (WorkerDiedError); finished shards stay committed.
     """
     if not engine.is_this_machine:
-        with engine.open(workers) as pool:
+        with engine.open(workers or 1) as pool:
             yield from build_whole_shards(shards, pool, verification=verification, fetches=fetches, progress=progress)
         return
     # the locks of shards are released when no worker writes below them any more
@@ -232,16 +249,18 @@ def _examine(
     manifest = load_manifest(corpus, store)
     plan = stream_plan(corpus, load_certificate(corpus, store))
     prove = partial(prove_shard, sensitive=corpus.sensitive)
+
+    def verdicts(partitions: Sequence[str]) -> Verdicts:
+        shards = token_shards(corpus, store, manifest, plan, partitions)
+        if _is_small(corpus, manifest, partitions):
+            return ((shard.partition, prove(shard)) for shard in shards)
+        return prove_all(shards, prove, worker_count(corpus.workers), engine=corpus.engine)
+
     return of_all_partitions(
         store,
         TOKEN_BINS_PROOFS,
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, TOKEN_BINS),
-        prove=lambda partitions: prove_all(
-            token_shards(corpus, store, manifest, plan, partitions),
-            prove,
-            worker_count(corpus.workers),
-            engine=corpus.engine,
-        ),
+        prove=verdicts,
     )

@@ -57,7 +57,7 @@ class Outcome:
         (self.reused if reused else self.built).append(name)
 
 
-def run_pipeline(corpus: CorpusDeclaration, root: Path | ArtifactStore, workers: int = 1) -> Outcome:
+def run_pipeline(corpus: CorpusDeclaration, root: Path | ArtifactStore, workers: int | None = 1) -> Outcome:
     """Manifest, snapshots, certificate, token bins, combined bins, views; the last two only when no shard failed."""
     outcome = Outcome()
     store = LocalArtifacts(root) if isinstance(root, Path) else root

@@ -64,9 +64,9 @@ def copy_in_another_order(target: Path) -> Path:
     return target
 
 
-@pytest.mark.parametrize("workers", [2, 7])
+@pytest.mark.parametrize("workers", [None, 2, 7])
 def test_worker_count_paths_and_listing_order_change_no_byte_and_no_receipt(
-    built: Path, tmp_path: Path, workers: int
+    built: Path, tmp_path: Path, workers: int | None
 ) -> None:
     data = copy_in_another_order(tmp_path / "elsewhere" / "data")
     tokenizer = Path(shutil.copytree(SAMPLE / "tokenizer", tmp_path / "elsewhere" / "tokenizer"))
