@@ -3,6 +3,7 @@
 For each shard the flat ids, the document ends, the quarantine of bad records and the receipt.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
