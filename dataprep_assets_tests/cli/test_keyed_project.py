@@ -16,8 +16,8 @@ import yaml
 import zstandard
 
 from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.database_cells import cells
 from dataprep_assets_tests.drill.datasets import PIPELINES
-from dataprep_assets_tests.pipelines.notes.test_notes_privacy import cells
 from dataprep_assets_tests.plain_digests import PlainDigests
 from dataprep_assets_tests.samples import SAMPLE
 

@@ -27,7 +27,7 @@ from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
-from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+from dataprep_assets_tests.pipelines.corpus.changed_corpus import SENSITIVE, ChangedCorpus
 
 VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
 
@@ -102,13 +102,16 @@ def test_files_that_came_and_went_are_named_even_where_nothing_is_built_yet(corp
     }
 
 
-def test_a_name_of_a_source_of_sensitive_data_is_not_told(corpus: ChangedCorpus) -> None:
-    corpus.run(sensitive=True)
-    lock = lock_dataset(corpus.specs(sensitive=True), corpus.store)
-    assert before(corpus, lock, sensitive=True) == {}
+def test_a_name_of_a_source_of_sensitive_data_is_not_told(
+    corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "k" * 32)
+    corpus.run(**SENSITIVE)
+    lock = lock_dataset(corpus.specs(**SENSITIVE), corpus.store)
+    assert before(corpus, lock, **SENSITIVE) == {}
     path = corpus.data / VAL
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    ((name, reason),) = before(corpus, lock, sensitive=True).items()
+    ((name, reason),) = before(corpus, lock, **SENSITIVE).items()
     assert name == "snapshot/val-00000"
     assert reason.startswith("its source changed: #")
     assert "holdout" not in reason

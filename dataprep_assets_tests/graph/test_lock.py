@@ -20,7 +20,7 @@ from dataprep_assets_tests.cli.commands import environment
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources
 from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
-from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+from dataprep_assets_tests.pipelines.corpus.changed_corpus import SENSITIVE, ChangedCorpus
 from dataprep_assets_tests.project import cloned_project
 
 TRAIN = "train/chunk1/example_train_0.jsonl.zst"
@@ -93,10 +93,11 @@ def test_the_samples_of_the_other_wings_have_the_same_locks_in_another_checkout(
         assert lock.artifacts
 
 
-def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus) -> None:
+def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "k" * 32)
     names = lock_dataset(corpus.specs(), corpus.store).artifacts.keys()
-    corpus.run(sensitive=True)
-    lock = lock_dataset(corpus.specs(sensitive=True), corpus.store)
+    corpus.run(**SENSITIVE)
+    lock = lock_dataset(corpus.specs(**SENSITIVE), corpus.store)
     assert lock.is_hidden
     assert "example_train" not in lock_bytes(lock).decode()
     assert lock.artifacts.keys() == names

@@ -15,6 +15,12 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, run_pipeline, sample_declaration
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
+SENSITIVE: Mapping[str, Any] = {
+    "sensitive": True,
+    "document": {"separator": "<|endoftext|>", "id_key": {"env": "SOME_KEY"}},
+}
+"""What makes it a sensitive one, with SOME_KEY in the environment."""
+
 
 class ChangedCorpus:
     """A copy of the sample that a test may change, built once, and what later runs do."""

@@ -9,11 +9,9 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import stat
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +31,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
+from dataprep_assets_tests.database_cells import cells
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_project, plain_attributes
 from dataprep_assets_tests.plain_digests import PlainDigests
@@ -239,21 +238,6 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
         shutil.rmtree(folder / source)
     (folder / "spec.json").unlink()
     return folder, done.stdout + done.stderr, digests
-
-
-def cells(database: Path) -> Iterator[tuple[str, bytes]]:
-    """Every value of every table, decompressed where it is compressed."""
-    with sqlite3.connect(database) as connection:
-        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
-        for table in tables:
-            for row in connection.execute(f'select * from "{table}"'):
-                for value in row:
-                    raw = value if isinstance(value, bytes) else str(value).encode()
-                    yield table, raw
-                    try:
-                        yield table, zlib.decompress(raw)
-                    except zlib.error:
-                        continue
 
 
 def texts_of(contents: Sequence[bytes]) -> Iterator[bytes]:
