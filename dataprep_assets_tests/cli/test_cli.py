@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.cli import main
+from dataprep_assets.execution.pool import ENGINES
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -133,6 +134,8 @@ def test_plan_tells_the_cost_before_anything_is_made_and_writes_nothing(tmp_path
     assert "sample_corpus: 16 cores, 1.0 MB/s, 2 runs at a time" in done.stdout
     for word in ("train", "transfer", "tokenizing", "orchestration", "expected", "disk", "requests"):
         assert f"\n{word} " in done.stdout
+    for engine in ENGINES:
+        assert f"\non {engine} " in done.stdout
     assert "of the bench" in done.stdout
     assert list(tmp_path.rglob("receipt.json")) == []
 

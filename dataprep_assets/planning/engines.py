@@ -1,0 +1,60 @@
+"""What the engines cost beside the work itself, so that `dataprep plan` can compare them for one dataset.
+
+Measured by `python -m dataprep_assets_tests.bench.engines`; deploy/README.md#measured has the table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dataprep_assets.planning.cost import Cost, Machine, shown_time
+
+__all__ = ["OVERHEADS", "EngineOverhead", "engine_seconds", "engine_table"]
+
+_PROCESSES = "processes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOverhead:
+    """What an engine adds to the work of a dataset, in seconds.
+
+    `run_seconds`: until the first worker of a run has done something. `shard_seconds`: of a core, for a shard beside
+    its data.
+    """
+
+    run_seconds: float
+    shard_seconds: float
+
+
+OVERHEADS: Mapping[str, EngineOverhead] = {
+    # tiny shards of one file on 2 cores that had other work; Ray's cluster begins with the run, Slurm's was there
+    _PROCESSES: EngineOverhead(run_seconds=1.1, shard_seconds=0.02),
+    "ray": EngineOverhead(run_seconds=18.4, shard_seconds=0.02),
+    "slurm": EngineOverhead(run_seconds=2.2, shard_seconds=2.1),
+}
+"""By the name that `run_on` has for it."""
+
+
+def engine_seconds(found: Cost, machine: Machine, engine: str) -> float:
+    """Expected wall time (seconds) of a build on an engine, with the same cores.
+
+    Args:
+        found: What the build costs on processes of one machine.
+        machine: Its cores share the shards, and runs at a time the starts.
+        engine: One of `OVERHEADS`.
+    """
+    own, known = OVERHEADS[engine], OVERHEADS[_PROCESSES]
+    starts = found.runs / machine.runs_at_a_time
+    shards = found.shards / min(machine.cores, max(found.shards, 1))
+    more = starts * (own.run_seconds - known.run_seconds) + shards * (own.shard_seconds - known.shard_seconds)
+    return found.seconds + more
+
+
+def engine_table(found: Cost, machine: Machine) -> str:
+    """A line for each engine: the expected time on it with the same cores, and what of it is the engine's own."""
+    lines = []
+    for engine, own in OVERHEADS.items():
+        lines.append(
+            f"{f'on {engine}':<15}{shown_time(engine_seconds(found, machine, engine))}   "
+            f"a run begins after {own.run_seconds:.1f} s, a shard costs {own.shard_seconds * 1000:,.0f} ms of a core"
+        )
+    return "\n".join(lines)

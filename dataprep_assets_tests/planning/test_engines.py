@@ -1,0 +1,49 @@
+"""Engines are compared by what each adds to the same work."""
+
+import pytest
+
+from dataprep_assets.execution.pool import ENGINES
+from dataprep_assets.planning.cost import Cost, Machine, SplitSizes, cost
+from dataprep_assets.planning.engines import OVERHEADS, engine_seconds, engine_table
+
+MACHINE = Machine(cores=16, bandwidth=125e6)
+
+
+def of_shards(count: int, size: int, machine: Machine = MACHINE) -> Cost:
+    sizes = (size,) * count
+    return cost([SplitSizes(split="train", files=sizes, shards=sizes, mirrored=False)], machine)
+
+
+def test_every_engine_is_compared_with_the_processes_that_the_plan_is_of() -> None:
+    found = of_shards(2_000, 1_000)
+    assert set(OVERHEADS) == set(ENGINES)
+    assert engine_seconds(found, MACHINE, "processes") == found.seconds
+
+
+def test_tiny_shards_cost_slurm_a_start_each_and_shards_of_the_default_size_next_to_nothing() -> None:
+    tiny, usual = of_shards(2_000, 1_000), of_shards(900, 1_000_000_000)
+    more = engine_seconds(tiny, MACHINE, "slurm") - tiny.seconds
+    a_shard = OVERHEADS["slurm"].shard_seconds - OVERHEADS["processes"].shard_seconds
+    a_run = OVERHEADS["slurm"].run_seconds - OVERHEADS["processes"].run_seconds
+    assert more == pytest.approx(2_000 * a_shard / 16 + 40 * a_run)
+    assert more > tiny.tokenizing
+    for engine in OVERHEADS:
+        assert engine_seconds(usual, MACHINE, engine) < 1.05 * usual.seconds
+
+
+def test_one_shard_has_one_core_and_runs_beside_each_other_share_the_starts() -> None:
+    one = of_shards(1, 1_000)
+    a_shard = OVERHEADS["slurm"].shard_seconds - OVERHEADS["processes"].shard_seconds
+    a_run = OVERHEADS["slurm"].run_seconds - OVERHEADS["processes"].run_seconds
+    assert engine_seconds(one, MACHINE, "slurm") - one.seconds == pytest.approx(a_shard + a_run)
+    two = Machine(cores=16, bandwidth=125e6, runs_at_a_time=2)
+    found = of_shards(200, 1_000, two)
+    ray = OVERHEADS["ray"].run_seconds - OVERHEADS["processes"].run_seconds
+    every = 200 * (OVERHEADS["ray"].shard_seconds - OVERHEADS["processes"].shard_seconds) / 16
+    assert engine_seconds(found, two, "ray") - found.seconds == pytest.approx(4 / 2 * ray + every)
+
+
+def test_the_table_has_a_line_an_engine_with_its_time_and_overhead() -> None:
+    lines = engine_table(of_shards(50, 1_000_000_000), MACHINE).splitlines()
+    assert [line.split()[1] for line in lines] == list(OVERHEADS)
+    assert all(" a run begins after " in line and line.endswith(" ms of a core") for line in lines)
