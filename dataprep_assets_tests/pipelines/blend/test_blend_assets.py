@@ -170,9 +170,11 @@ def test_a_failed_shard_is_named_the_others_are_kept_and_the_blend_is_refused(tm
         assert not made.run_directory.exists()
 
 
-def test_packed_sft_shows_its_mask_unless_it_is_sensitive(tmp_path: Path) -> None:
+def test_packed_sft_shows_its_mask_unless_it_is_sensitive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "k" * 32)
     for sensitive in (False, True):
-        declaration = chats(tmp_path / "sources", sensitive=sensitive, workers=1)
+        keyed = {"sensitive": True, "source_key": {"env": "SOME_KEY"}} if sensitive else {}
+        declaration = chats(tmp_path / "sources", workers=1, **keyed)
         with blend(declaration, tmp_path / f"artifacts {sensitive}") as made:
             outcomes = made.run_all()
             assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
