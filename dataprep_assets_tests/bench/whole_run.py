@@ -2,7 +2,8 @@
 
 A project of `dataprep init`, a home of its own, a corpus of three splits with four shards a split at most, the views of
 nanoGPT and Megatron, every check; then the same command again, with nothing to do; and the plain script (contender (a),
-line by line) over the same files. They take turns, and medians are told. The ids of both are compared file by file.
+line by line) over the same files. They take turns, and medians are told. The ids of both are compared file by file, and
+the time that `dataprep plan` expects with the time that the run took.
 
 The corpora are the shared one, where it is, and one of forty languages that the bench builds itself.
 """
@@ -10,8 +11,10 @@ The corpora are the shared one, where it is, and one of forty languages that the
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -31,8 +34,10 @@ _SHARED = REPOSITORY.parent / "shared"
 _SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
 _DATASET = "whole"
 _SPLITS = {"train": "train/**", "val": "validation/**", "test": "test/**"}
-CPU, WALL, OF_SCRIPT, AGAIN = 20.0, 15.0, 5.0, 2.0
-"""Targets: CPU-seconds and seconds of the first run, CPU-seconds of the script over its, seconds of the second run."""
+CPU, WALL, OF_SCRIPT, AGAIN, OFF = 20.0, 15.0, 5.0, 2.0, 2.0
+"""Targets: CPU-seconds and seconds of the first run, CPU-seconds of the script over its, seconds of the second run, and
+the factor by which the expected time may be off."""
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 @dataclass
@@ -44,6 +49,7 @@ class Whole:
     run: list[Measurement] = field(default_factory=list)
     again: list[Measurement] = field(default_factory=list)
     script: list[Measurement] = field(default_factory=list)
+    expected: float | None = None
     faults: list[str] = field(default_factory=list)
 
     def median(self, what: str, kind: str) -> float | None:
@@ -61,6 +67,9 @@ class Whole:
             (f"with nothing to do at most {AGAIN:.0f} s", self.median("again", "wall"), AGAIN),
         ):
             yield text, value, None if value is None else value <= limit
+        wall = self.median("run", "wall")
+        off = max(self.expected / wall, wall / self.expected) if self.expected and wall else None
+        yield f"`dataprep plan` is off by at most {OFF:.0f} times", off, None if off is None else off <= OFF
         yield (
             f"the script takes at least {OF_SCRIPT:.0f} times the CPU-s",
             ratio,
@@ -85,6 +94,7 @@ class WholeRun:
         home.mkdir(parents=True)
         self._dataprep(home, "init", str(root))
         self._declare(root)
+        self.result.expected = self._expected(home, root)
         self.result.run.append(self._dataprep(home, "--project", str(root), "run", _DATASET))
         self.result.again.append(self._dataprep(home, "--project", str(root), "run", _DATASET))
         spec, streams = self._made(root)
@@ -101,11 +111,21 @@ class WholeRun:
             self.result.faults += judge.faults("a", Path(spec.out), ids=True)
 
     def _dataprep(self, home: Path, *arguments: str) -> Measurement:
+        return measure(self._command(home, *arguments))
+
+    def _command(self, home: Path, *arguments: str) -> list[str]:
         # what this shell has set for a project of its own is not the new one's
         unset = [name for name in os.environ if name.startswith(("DATAPREP_", "DAGSTER_", "XDG_"))]
-        command = ["env", *(word for name in unset for word in ("-u", name)), "DAGSTER_DISABLE_TELEMETRY=yes"]
-        environment = {"HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
-        return measure([*command, sys.executable, "-m", "dataprep_assets.cli", *arguments], environment)
+        own = ["DAGSTER_DISABLE_TELEMETRY=yes", f"HOME={home}", f"PYTHONPATH={REPOSITORY}"]
+        environment = ["env", *(word for name in unset for word in ("-u", name)), *own]
+        return [*environment, sys.executable, "-m", "dataprep_assets.cli", *arguments]
+
+    def _expected(self, home: Path, root: Path) -> float:
+        """Seconds that `dataprep plan` expects of the run, before anything is made."""
+        command = self._command(home, "--project", str(root), "plan", _DATASET)
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        (value, unit), *_ = re.findall(r"^expected +([0-9.,]+) (s|min|h)", out, re.MULTILINE)
+        return float(value.replace(",", "")) * _UNITS[unit]
 
     def _declare(self, root: Path) -> None:
         attributes = {
@@ -195,6 +215,7 @@ def render(whole: Whole) -> str:
         f"  {names[what]:<22}{told(whole.median(what, 'cpu')):>8} CPU-s {told(whole.median(what, 'wall')):>8} s"
         for what in names
     ]
+    lines += [f"  {'`dataprep plan` expects':<22}{'':>14} {told(whole.expected):>8} s"]
     lines += [f"  {text}: {told(value)}: {said[met]}" for text, value, met in whole.targets()]
     lines += [f"  WRONG: {fault}" for fault in dict.fromkeys(whole.faults)]
     return "\n".join(lines)
