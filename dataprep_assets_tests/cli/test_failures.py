@@ -92,6 +92,7 @@ def test_a_full_disk_is_named_with_what_is_needed_and_what_is_free(project: Path
 
 def test_an_interruption_ends_a_run_and_its_workers_and_the_next_completes(project: Path, tmp_path: Path) -> None:
     variables = {"DAGSTER_HOME": str(project / "home"), "DATAPREP_ROOT": str(tmp_path / "artifacts")}
+    variables["DATAPREP_WORKERS"] = "2"  # else so small a corpus is made in the run's own process
     command = ["-m", "dataprep_assets.cli", "--project", project, "run", "sample_corpus"]
     with open(tmp_path / "told", "wb") as told:
         running = forked.start(command, env={**os.environ, **variables}, cwd=PROJECT_ROOT, stderr=told.fileno())
