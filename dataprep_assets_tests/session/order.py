@@ -1,12 +1,12 @@
 """A pytest plugin: the order of files, and the time that a test may take.
 
-Workers of pytest-xdist take whole files, in the order of collection. Files with slow tests come first: a worker that
-began one last would keep the others waiting. `--shuffle-files SEED` puts them in any other order, to show that the
-tests do not depend on which files meet in a process.
+Workers of pytest-xdist take whole files, in the order of collection. Files with a slow test that has a time limit of
+its own come first, then others with slow tests: a worker that began one last would keep the others waiting.
+`--shuffle-files SEED` puts them in any other order, to show that the tests do not depend on which files meet in a
+process.
 """
 
 import random
-from collections import Counter
 
 import pytest
 
@@ -24,10 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order the files; limit the tests."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    slowest = {item.path for item in slow if item.get_closest_marker("timeout")}
     seed = config.getoption("--shuffle-files")
     if seed is None:
-        items.sort(key=lambda item: item.path not in slow)
+        paths_of_slow = {item.path for item in slow}
+        items.sort(key=lambda item: (item.path not in slowest, item.path not in paths_of_slow))
     else:
         paths = sorted({item.path for item in items})
         random.Random(seed).shuffle(paths)

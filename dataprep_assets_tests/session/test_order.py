@@ -1,4 +1,4 @@
-"""Slow files first, or in the order of a seed; every test has a time limit."""
+"""The slowest files first, then slow ones, or in the order of a seed; every test has a time limit."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from dataprep_assets_tests.session.subsession import run_session
 FILES = {
     **{f"test_{name}.py": "def test_it(): pass\n" for name in "abcd"},
     "test_e.py": "import pytest\n\n@pytest.mark.slow\ndef test_it(): pass\n",
+    "test_f.py": "import pytest\n\n@pytest.mark.timeout(900)\n@pytest.mark.slow\ndef test_it(): pass\n",
 }
 
 
@@ -18,13 +19,13 @@ def order(folder: Path, *arguments: str) -> list[str]:
 
 
 def test_files_with_slow_tests_come_first(tmp_path: Path) -> None:
-    assert order(tmp_path) == ["e", "a", "b", "c", "d"]
+    assert order(tmp_path) == ["f", "e", "a", "b", "c", "d"]
 
 
 def test_a_seed_shuffles_the_files_and_gives_the_same_order_again(tmp_path: Path) -> None:
     orders = [order(tmp_path, "--shuffle-files", seed) for seed in ("1", "1", "2")]
     assert orders[0] == orders[1] != orders[2]
-    assert sorted(orders[2]) == ["a", "b", "c", "d", "e"]
+    assert sorted(orders[2]) == ["a", "b", "c", "d", "e", "f"]
 
 
 def test_a_test_has_the_time_of_its_kind(tmp_path: Path) -> None:
