@@ -126,9 +126,12 @@ def test_a_lost_node_is_made_up_for_by_the_other_and_runs_that_connect_at_once_a
         for folder in folders:
             folder.mkdir()
         runs = [Run(corpus, folder, "ray", **cluster.variables) for folder in folders]
-        wait_until(lambda: any(run.committed() for run in runs), GUARD_SECONDS, every=0.05)
         node = cluster.second
-        assert any("ray::train-" in title for _, title in descendants(node.process.pid))
+
+        def is_at_work() -> bool:
+            return any("ray::train-" in title for _, title in descendants(node.process.pid))
+
+        wait_until(lambda: any(run.committed() for run in runs) and is_at_work(), GUARD_SECONDS, every=0.05)
         node.lose()
         ends = [run.finish() for run in runs]
     for (code, lines), run in zip(ends, runs, strict=True):

@@ -163,26 +163,28 @@ def test_on_a_fresh_machine_what_would_differ_is_known_before_it_is_built(corpus
 
 @pytest.mark.parametrize("sensitive", [False, True])
 def test_a_fresh_machine_makes_the_shards_of_a_corpus_that_was_appended_to(
-    corpus: ChangedCorpus, sensitive: bool
+    corpus: ChangedCorpus, sensitive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which shards there are follows from when files came, which the lock alone knows."""
+    monkeypatch.setenv("SOME_KEY", "k" * 32)
+    declared = SENSITIVE if sensitive else {}
     chunk = corpus.data / "train" / "chunk1"
-    corpus.run(sensitive=sensitive)
+    corpus.run(**declared)
     shutil.copy(chunk / "example_train_0.jsonl.zst", chunk / "example_train_11.jsonl.zst")
-    corpus.run(sensitive=sensitive)
-    specs = corpus.specs(sensitive=sensitive)
+    corpus.run(**declared)
+    specs = corpus.specs(**declared)
     lock = lock_dataset(specs, corpus.store)
     assert "token_bins/train-00003" in lock.artifacts
     shutil.rmtree(corpus.root)
     adopt_plan(specs, corpus.store, lock)
-    assert before(corpus, lock, sensitive=sensitive) == {}
+    assert before(corpus, lock, **declared) == {}
     build_all(specs, corpus.store)
     assert list(drift_of_contents(specs, corpus.store, lock)) == []
     shutil.rmtree(corpus.root)
     (chunk / "example_train_11.jsonl.zst").unlink()
     adopt_plan(specs, corpus.store, lock)
     assert not corpus.root.exists(), "another source: no plan of it is committed"
-    assert before(corpus, lock, sensitive=sensitive).keys() == {"manifest"}
+    assert before(corpus, lock, **declared).keys() == {"manifest"}
 
 
 def test_a_fresh_machine_makes_what_the_lock_says(corpus: ChangedCorpus, lock: Lock) -> None:

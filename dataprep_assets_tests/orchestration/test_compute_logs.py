@@ -18,13 +18,14 @@ import dagster as dg
 
 @dg.asset
 def talkative():
-    print("from python")
+    print("from python", flush=True)
     print("a complaint", file=sys.stderr)
     subprocess.run(["echo", "from a child"], check=True)
     os.write(1, b"x" * 300_000 + b"\\n")
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     Path(os.environ["DAGSTER_HOME"], "children").write_text(" ".join(children))
     os.write(1, b"the last line\\n")
+    print("out of a buffer")
 
 with dg.DagsterInstance.get() as instance:
     assert dg.materialize([talkative], instance=instance).success
@@ -48,7 +49,7 @@ def captured(home: Path, kind: str) -> bytes:
 def test_all_that_a_step_writes_is_in_its_files_and_shown_and_no_process_is_started_for_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     out, err = run(home).communicate(timeout=120)
-    wanted = b"from python\nfrom a child\n" + b"x" * 300_000 + b"\nthe last line\n"
+    wanted = b"from python\nfrom a child\n" + b"x" * 300_000 + b"\nthe last line\nout of a buffer\n"
     assert out == wanted == captured(home, "out")
     assert b"a complaint\n" in err
     assert b"a complaint\n" in captured(home, "err")
@@ -63,7 +64,7 @@ def test_a_step_goes_on_when_nobody_reads_what_it_writes(tmp_path: Path) -> None
     process.stdout.close()
     process.stderr.read()
     process.wait(timeout=120)
-    assert captured(home, "out").endswith(b"the last line\n")
+    assert captured(home, "out").endswith(b"the last line\nout of a buffer\n")
 
 
 def test_dagsters_own_manager_reads_what_was_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
