@@ -57,10 +57,11 @@ def test_twice_the_cores_halve_the_tokenizing_and_nothing_else() -> None:
 
 
 def test_a_small_corpus_is_estimated_within_a_factor_of_two() -> None:
-    # the sample corpus with six views and 92 checks: 19 CPU-seconds of `dataprep run`
+    # the sample corpus with six views and 92 checks on two quiet cores: 5.7 s of `dataprep run` (`bench.whole_run`
+    # compares the two on larger ones)
     entries = corpus(7, 70_000, 2)
     found = costed(entries, Machine(cores=2, bandwidth=125e6), mirrored=False)
-    assert 19 / 2 < found.seconds < 19 * 2
+    assert 5.7 / 2 < found.seconds < 5.7 * 2
 
 
 def test_runs_that_the_daemon_launches_cost_their_start_and_its_ticks() -> None:
