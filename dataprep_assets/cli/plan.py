@@ -20,7 +20,6 @@ def command(
     runs_at_a_time: Annotated[int, typer.Option(min=1, help="Batches that run at the same time.")] = 1,
 ) -> int:
     """Say what building a dataset from nothing will cost: shards, runs, hours, disk, requests."""
-    from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
     from dataprep_assets.planning.cost import Machine, table
     from dataprep_assets.planning.engines import engine_table
 
@@ -29,8 +28,7 @@ def command(
     machine = Machine(cores=cores, bandwidth=bandwidth, runs_at_a_time=runs_at_a_time)
     found = component.cost(component.store(project.storage()), machine)
     print(table(dataset, found.cost, machine))
-    if isinstance(component.declaration, CorpusDeclaration):  # what has `run_on`
-        print(engine_table(found.cost, machine))
+    print(engine_table(found.cost, machine))
     print(
         f"rates          {f'measured on {found.measured:,} finished shards' if found.measured else 'of the bench'}; "
         "the cost is of all, from nothing"
