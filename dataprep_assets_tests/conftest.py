@@ -33,11 +33,10 @@ def pytest_runtest_setup() -> None:
 def _forget_instance() -> None:
     """Let Dagster forget the instance of an earlier test: one that was entered twice leaves itself behind.
 
-    Whatever loads components later would ask it for their state (`DagsterInstance.__enter__` in 1.13.27).
+    Whatever loads components later would ask it for their state (`DagsterInstance.__enter__` in 1.13.27), and fail if
+    the instance has been collected by then, which may be in the middle of a test. No component of ours has state.
     """
-    module = sys.modules.get("dagster._core.storage.defs_state.base")
-    storage = module.DefsStateStorage.get() if module is not None else None
-    if module is not None and storage is not None and storage._instance_weakref() is None:
+    if (module := sys.modules.get("dagster._core.storage.defs_state.base")) is not None:
         module._current_storage.set(None)
 
 

@@ -13,6 +13,9 @@ import itertools
 import json
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +32,28 @@ class _Points:
         self.role = "worker" if any("serve(" in a for a in sys.orig_argv) else "parent"
         self.armed = self.role == plan["role"]
         self.log = os.open(plan["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._numbers = itertools.count(1)  # one to a thread, without a lock
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
 
-    def due(self, what: str, path: str) -> bool:
-        """Count and log a point; whether it is the chosen one."""
+    @contextmanager
+    def due(self, what: str, path: str) -> Iterator[bool]:
+        """Count and log a point; whether it is the chosen one. Then no other thread passes one within the block."""
         if self.root not in path:
-            return False
-        number = next(self._numbers)
-        os.write(self.log, f"{self.role} {os.getpid()} {number} {what} {path}\n".encode())
-        return self.armed and number == self.at
+            yield False
+            return
+        with self._lock:
+            number = next(self._numbers)
+            os.write(self.log, f"{self.role} {os.getpid()} {number} {what} {path}\n".encode())
+            if is_chosen := self.armed and number == self.at:
+                yield True
+        if not is_chosen:
+            yield False
 
     def pass_by(self, what: str, path: str) -> None:
         """Count a point that is not to be torn in two."""
-        if self.due(what, path):
-            os.kill(os.getpid(), self.signal)
+        with self.due(what, path) as is_chosen:
+            if is_chosen:
+                os.kill(os.getpid(), self.signal)
 
 
 class _TornFile(io.FileIO):
@@ -51,9 +62,10 @@ class _TornFile(io.FileIO):
     points: _Points
 
     def write(self, data: Any) -> int:  # type: ignore[override]
-        if self.points.due("write", str(self.name)):
-            super().write(bytes(data)[: len(data) // 2])
-            os.kill(os.getpid(), self.points.signal)
+        with self.points.due("write", str(self.name)) as is_chosen:
+            if is_chosen:
+                super().write(bytes(data)[: len(data) // 2])
+                os.kill(os.getpid(), self.points.signal)
         return super().write(data)
 
 
