@@ -17,12 +17,12 @@ import shutil
 from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from glob import escape
 from pathlib import Path
 
 from dataprep_assets.integrity.disk_room import writing
-from dataprep_assets.stores.files import fsync_directory
+from dataprep_assets.stores.files import fsync_directory, fsync_path
 from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 
 STAGING = ".staging"
@@ -41,7 +41,7 @@ def fsync_tree(path: Path) -> None:
     for a commit of its own.
     """
     every = [Path(folder, name) for folder, _, names in os.walk(path) for name in ("", *names)]
-    for _ in _threads(os.getpid()).map(_fsync, every):
+    for _ in _threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), every):
         pass
 
 
@@ -49,14 +49,6 @@ def fsync_tree(path: Path) -> None:
 def _threads(process: int) -> ThreadPoolExecutor:
     """Those of this process, which wait for the disk: a fork has none of its parent's."""
     return ThreadPoolExecutor(_SYNCED_AT_ONCE)
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Hard links and concatenations of files made by the kernel, without bytes passing through Python.
 
-Entry points: `concatenate`, `create`, `create_durably`, `fsync_directory`, `boot_id`.
+Entry points: `concatenate`, `create`, `create_durably`, `fsync_directory`, `fsync_path`, `boot_id`.
 """
 
 import errno
@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 from dataprep_assets.errors import FormatError
 from dataprep_assets.stores.locks import own_file
 
-__all__ = ["boot_id", "concatenate", "create", "create_durably", "fsync_directory"]
+__all__ = ["boot_id", "concatenate", "create", "create_durably", "fsync_directory", "fsync_path"]
 
 # One system call moves at most this many bytes; Linux itself stops just below 2 GiB.
 _CALL_BYTES = 1 << 30
@@ -44,7 +44,12 @@ def boot_id() -> str | None:
 
 def fsync_directory(path: Path) -> None:
     """Make the directory's entries durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fsync_path(path, os.O_DIRECTORY)
+
+
+def fsync_path(path: Path, flags: int) -> None:
+    """Make a file's content or a directory's entries durable; `flags` of `os.open` say what the path may be."""
+    handle = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(handle)
     finally:
