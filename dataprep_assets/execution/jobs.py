@@ -22,7 +22,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Job", "Outcome", "TaskJob", "run_and_sweep", "run_fetches", "run_jobs", "run_tasks"]
+__all__ = ["Job", "Outcome", "Subject", "TaskJob", "run_and_sweep", "run_fetches", "run_jobs", "run_tasks"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ class Build(Protocol[S_contra]):
         workers: int,
         engine: Engine,
         verification: Verification,
-        fetches: Mapping[str, Fetch],
+        fetches: Mapping[str, Fetch] | None,
         progress: Progress,
     ) -> Iterable[Outcome]: ...
 

@@ -88,7 +88,7 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
-        fetches=shard_fetches(blend, plan, request.partitions),
+        fetches=None if blend.engine.is_this_machine else shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )
 

@@ -7,19 +7,19 @@ are the same.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, together
-from dataprep_assets.execution.jobs import DirectoryJob, Outcome, TaskJob
+from dataprep_assets.execution.jobs import DirectoryJob, Outcome, Subject, TaskJob
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into, finished_part, seal
 from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, Fetch, fetch_missing
 
-__all__ = ["SMALL_SHARD_BYTES", "ShardJob", "WholeShardJob", "ensure_shard", "shard_job"]
+__all__ = ["SMALL_SHARD_BYTES", "ShardJob", "WholeShardJob", "ensure_shard", "shard_job", "whole_shard_jobs"]
 
 SMALL_SHARD_BYTES = 16 << 10
 """Encoded in less time than it takes to hand a second task to a worker: 2 ms of a core."""
@@ -142,6 +142,24 @@ def shard_job(shard: TokenShard, verification: Verification, locks: ExitStack) -
     if len(shard.files) == 1 or shard.source_bytes <= SMALL_SHARD_BYTES:
         return WholeShardJob(shard, verification)
     return ShardJob(shard, verification, locks)
+
+
+def whole_shard_jobs(
+    shards: Iterable[Subject],
+    make: Callable[..., tuple[Receipt, bool]],
+    verification: Verification,
+    fetches: Mapping[str, Fetch] | None,
+) -> list[TaskJob]:
+    """The jobs of shards that are one task each.
+
+    Args:
+        shards: The shards to make.
+        make: Makes one of them; it gets the shard, `verification`, and the shard's fetch or None.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        fetches: Partition → a function that fetches its sources to a worker on another machine.
+    """
+    known = fetches or {}
+    return [TaskJob(shard, make, verification, known.get(shard.artifact.partition or "")) for shard in shards]
 
 
 def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_jobs
+from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_jobs
 from dataprep_assets.execution.pool import ON_PROCESSES, WORKERS, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Pool
@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
 from dataprep_assets.pipelines.corpus.retractions import retracted_here
-from dataprep_assets.pipelines.corpus.shard_job import ensure_shard, shard_job
+from dataprep_assets.pipelines.corpus.shard_job import ensure_shard, shard_job, whole_shard_jobs
 from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
@@ -158,7 +158,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
         workers=None if _is_small(corpus, manifest, request.partitions) else request.workers,
         engine=corpus.engine,
         verification=corpus.verify,
-        fetches=shard_fetches(corpus, manifest, request.partitions),
+        fetches=None if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions),
         progress=request.progress,
     )
 
@@ -239,8 +239,7 @@ def build_whole_shards(
         fetches: Partition → the function that fetches its sources.
         progress: Counts and shows the work; None: nothing is shown.
     """
-    known = fetches or {}
-    jobs = [TaskJob(shard, ensure_shard, verification, known.get(shard.partition)) for shard in shards]
+    jobs = whole_shard_jobs(shards, ensure_shard, verification, fetches)
     yield from run_jobs(pool, jobs, progress or Progress())
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -17,6 +17,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import RL_JSONL_PROOFS, prove_rl_jsonl
 from dataprep_assets.pipelines.blend.rl.shard import VERSION, RlShard, build_rl_shard
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources, fingerprint
+from dataprep_assets.pipelines.corpus.shard_job import whole_shard_jobs
 from dataprep_assets.pipelines.corpus.token_stream import Fetch
 
 __all__ = ["RL_JSONL", "RL_JSONL_SHARDS", "build_rl_shards", "rl_shards"]
@@ -76,8 +77,7 @@ def build_rl_shards(
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     worker that dies does (WorkerDiedError); finished shards are kept.
     """
-    known = fetches or {}
-    jobs = [TaskJob(shard, build_rl_shard, verification, known.get(shard.partition)) for shard in shards]
+    jobs = whole_shard_jobs(shards, build_rl_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 

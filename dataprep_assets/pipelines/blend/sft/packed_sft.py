@@ -11,7 +11,7 @@ Entry points: `PACKED_SFT_SHARDS`, `sft_shards`, `build_packed_sft`.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_tasks
+from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
@@ -30,6 +30,7 @@ from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, discard
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
+from dataprep_assets.pipelines.corpus.shard_job import whole_shard_jobs
 from dataprep_assets.pipelines.corpus.token_stream import Fetch
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.sources.rows import RowRange
@@ -137,8 +138,7 @@ def build_packed_sft(
     """
     if engine.is_this_machine:
         return run_and_sweep([SftJob(shard, verification) for shard in shards], workers=workers, progress=progress)
-    known = fetches or {}
-    jobs = [TaskJob(shard, build_sft_shard, verification, known.get(shard.partition)) for shard in shards]
+    jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
