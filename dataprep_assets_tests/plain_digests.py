@@ -1,17 +1,22 @@
 """What would tell whoever has a copy of some bytes that they were read: their digests, as programs write them."""
 
 import base64
+import gzip
 import hashlib
+import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import google_crc32c
 import numpy as np
+import pyarrow.parquet as pq
 import xxhash
+import zstandard
 from numpy.typing import NDArray
 
-__all__ = ["PlainDigests"]
+__all__ = ["PlainDigests", "contents_of"]
 
 _SHOWN = 12
 """Digits of a SHA-256 that messages show."""
@@ -33,6 +38,25 @@ def _checksums(data: bytes) -> Iterator[int]:
     yield zlib.adler32(data)
     yield int(google_crc32c.value(data))
     yield xxhash.xxh32_intdigest(data)
+
+
+def contents_of(paths: Iterable[Path]) -> Iterator[bytes]:
+    """Each file as it is and decompressed, each of its lines or rows, and each text."""
+    for path in paths:
+        data = path.read_bytes()
+        yield data
+        if path.suffix == ".parquet":
+            yield from (str(row["text"]).encode() for row in pq.read_table(path).to_pylist() if "text" in row)
+            continue
+        if path.suffix == ".zst":
+            data = zstandard.ZstdDecompressor().stream_reader(data).read()
+        elif path.suffix == ".gz":
+            data = gzip.decompress(data)
+        yield data
+        for line in data.splitlines():
+            yield line
+            if b'"text"' in line and isinstance(text := json.loads(line).get("text"), str):
+                yield text.encode()
 
 
 class PlainDigests:

@@ -2,7 +2,6 @@
 instance's folder, in a log, or in what a command prints, whether it goes well or not."""
 
 import contextlib
-import gzip
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -10,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import yaml
-import zstandard
 
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.database_cells import cells
 from dataprep_assets_tests.drill.datasets import PIPELINES
-from dataprep_assets_tests.plain_digests import PlainDigests
+from dataprep_assets_tests.plain_digests import PlainDigests, contents_of
 from dataprep_assets_tests.samples import SAMPLE
 
 pytestmark = pytest.mark.slow
@@ -62,19 +59,8 @@ def declare(folder: Path, pipelines: tuple[str, ...]) -> list[str]:
 
 
 def contents(folder: Path) -> Iterator[bytes]:
-    """Each source file as it is and decompressed, and each of its lines."""
-    for path in (p for name in SOURCES for p in folder.glob(f"*/{name}/**/*") if p.is_file()):
-        data = path.read_bytes()
-        yield data
-        if path.suffix == ".parquet":
-            yield from (str(text).encode() for text in pq.read_table(path).column("text").to_pylist())
-            continue
-        if path.suffix == ".zst":
-            data = zstandard.ZstdDecompressor().stream_reader(data).read()
-        elif path.suffix == ".gz":
-            data = gzip.decompress(data)
-        yield data
-        yield from data.splitlines()
+    """What is in the source files."""
+    return contents_of(p for name in SOURCES for p in folder.glob(f"*/{name}/**/*") if p.is_file())
 
 
 @pytest.fixture(scope="module")

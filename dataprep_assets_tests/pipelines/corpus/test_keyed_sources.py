@@ -1,16 +1,12 @@
 """Whoever has a copy of a file cannot tell from what is made of a sensitive dataset whether it is among the sources."""
 
 import contextlib
-import gzip
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 from dataprep_assets import components
 from dataprep_assets.errors import ConfigError
@@ -24,7 +20,7 @@ from dataprep_assets.sources.digests import SourceDigests
 from dataprep_assets.stores.private import private_files
 from dataprep_assets_tests.drill.datasets import Bench, bench, corpus_attributes
 from dataprep_assets_tests.drill.judge import failed_proofs
-from dataprep_assets_tests.plain_digests import PlainDigests
+from dataprep_assets_tests.plain_digests import PlainDigests, contents_of
 
 KEY = "a key of thirty-two characters.."
 SOURCES = ("source", "old", "original")
@@ -51,22 +47,8 @@ class Built:
                 yield f"metadata of {spec.name}", repr(spec.metadata(self.made.store, receipt)).encode()
 
     def contents(self) -> Iterator[bytes]:
-        """Each source file as it is and decompressed, each of its rows, and each text."""
-        for path in (p for name in SOURCES for p in (self.made.folder / name).rglob("*") if p.is_file()):
-            data = path.read_bytes()
-            yield data
-            if path.suffix == ".parquet":
-                yield from (str(row["text"]).encode() for row in pq.read_table(path).to_pylist() if "text" in row)
-                continue
-            if path.suffix == ".zst":
-                data = zstandard.ZstdDecompressor().stream_reader(data).read()
-            elif path.suffix == ".gz":
-                data = gzip.decompress(data)
-            yield data
-            for line in data.splitlines():
-                yield line
-                if b'"text"' in line and isinstance(text := json.loads(line).get("text"), str):
-                    yield text.encode()
+        """What is in the source files."""
+        return contents_of(p for name in SOURCES for p in (self.made.folder / name).rglob("*") if p.is_file())
 
     def failed(self) -> list[tuple[str, str]]:
         """Name and words of each check that fails."""
