@@ -154,7 +154,11 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
 
 
 def run_and_sweep(
-    jobs: Sequence[DirectoryJob], *, workers: int | None, progress: Progress | None = None
+    jobs: Sequence[DirectoryJob],
+    *,
+    workers: int | None,
+    progress: Progress | None = None,
+    prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
     """Run jobs on worker processes of this machine, then remove what killed runs left beside the reused artifacts.
 
@@ -162,8 +166,9 @@ def run_and_sweep(
         jobs: The jobs, in the order of their turns.
         workers: Number of processes; None does the work in this one.
         progress: Counts and shows the work; None: nothing is shown.
+        prepare: What every worker would load first (`WorkerPool`).
     """
-    with Here() if workers is None else WorkerPool(workers, ONE_THREAD) as pool:
+    with Here() if workers is None else WorkerPool(workers, ONE_THREAD, prepare) as pool:
         reused = set()
         for outcome in run_jobs(pool, jobs, progress or Progress()):
             if outcome.reused:

@@ -1,10 +1,11 @@
 """Worker processes of this machine, which fail loudly.
 
-Workers are fresh interpreters, never forks: a fork of a process in which a tokenizer library or a client has started a
-thread can hang forever. They are started with `-c`, not through `multiprocessing`, which would import the parent's main
-module (Dagster's command line) into each of them. A worker that dies is noticed at once, because its end of the socket
-closes, and is named with its task. The kernel ends workers with their parent, so nothing goes on writing after a run
-was killed.
+Workers are never forks of this process: a fork of a process in which a tokenizer library or a client has started a
+thread can hang forever. They are fresh interpreters; or, where each would load the same things, forks of one that has
+loaded them and has no thread (`fork_server`). They are started with `-c`, not through `multiprocessing`, which would
+import the parent's main module (Dagster's command line) into each of them. A worker that dies is noticed at once,
+because its end of the socket closes, and is named with its task. The kernel ends workers with their parent, so nothing
+goes on writing after a run was killed.
 
 A worker that is idle when its pool is closed is kept for the next pool of the same thread: a run of small data has a
 dozen pools, and a worker that has already loaded its libraries and tokenizer starts at once. Before its next task it is
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.answer import answer
+from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer, can_fork, serve_forks
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, kept_for_later
 from dataprep_assets.stores.private import are_private
 
@@ -76,11 +78,21 @@ def serve(handle: int, parent: int, private: bool) -> None:
         channel.send((*told, kept_for_later()))
 
 
+def serve_prepared(handle: int, parent: int, private: bool) -> None:
+    """The life of a fork server whose forks are workers. Run by `WorkerPool` in a new interpreter."""
+    _die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    serve_forks(handle, partial(serve, private=private))
+
+
 def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
     channel.send(("counts", Counts(running, done), True))
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int:
+_Process = subprocess.Popen[bytes] | ForkedProcess
+
+
+def _ended(process: _Process) -> int:
     """The exit code of a worker that has closed its socket, which may happen long before the process has ended."""
     try:
         return process.wait(_DYING_SECONDS)
@@ -93,7 +105,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 class _Worker:
     """A worker process, the parent's end of its socket, and the fixed properties with which it was started."""
 
-    process: subprocess.Popen[bytes]
+    process: _Process
     channel: Channel
     kind: "_Kind"
 
@@ -151,9 +163,24 @@ class WorkerPool:
     message there before Python can intercept it, and the message may quote the data.
     """
 
-    def __init__(self, count: int, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        count: int,
+        environment: dict[str, str] | None = None,
+        prepare: Callable[[], object] | None = None,
+    ) -> None:
+        """Prepare a pool; workers are started when there are tasks for them.
+
+        Args:
+            count: Number of workers.
+            environment: Environment variables to set in each.
+            prepare: What every worker would load before its first task: a picklable function. If there are several
+                workers it is called once, in a process that then forks into them.
+        """
         self.count = max(1, count)
         self._environment = environment or {}
+        self._prepare = prepare if self.count > 1 and can_fork() else None
+        self._server: ForkServer | None = None
         path = os.pathsep.join(entry for entry in sys.path if entry)
         self._kind = _Kind(tuple(sorted(self._environment.items())), path)
         self._idle: list[_Worker] = []
@@ -173,6 +200,8 @@ class WorkerPool:
             if worker.channel in self._last:
                 worker.end()
         _keep([worker for worker in self._idle if worker.channel not in self._last])
+        if self._server is not None:
+            self._server.close()
 
     @property
     def outstanding(self) -> int:
@@ -204,16 +233,29 @@ class WorkerPool:
             return kept
         ours, theirs = socket.socketpair()
         with theirs:
-            given = (theirs.fileno(), os.getpid(), self._kind.private)
-            code = f"from dataprep_assets.execution.processes import serve; serve{given}"
-            process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if self._kind.private else None,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-            )
+            process = self._forked(theirs.fileno(), environment) or self._start("serve", environment, theirs.fileno())
         return _Worker(process, Connection(ours.detach()), self._kind)
+
+    def _forked(self, handle: int, environment: dict[str, str]) -> ForkedProcess | None:
+        """A worker that is a fork; None where it has to be a new interpreter."""
+        if self._prepare is None:
+            return None
+        if self._server is None:
+            self._server = ForkServer(partial(self._start, "serve_prepared", environment), self._prepare)
+        if (forked := self._server.fork(handle)) is None:
+            self._prepare = None
+        return forked
+
+    def _start(self, function: str, environment: dict[str, str], handle: int) -> subprocess.Popen[bytes]:
+        """A new interpreter in which `function` of this module serves the socket `handle`."""
+        given = (handle, os.getpid(), self._kind.private)
+        return subprocess.Popen(
+            [sys.executable, "-c", f"from dataprep_assets.execution.processes import {function}; {function}{given}"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if self._kind.private else None,
+            pass_fds=[handle],
+            env=environment,
+        )
 
     def _dispatch(self) -> None:
         while self._queue and (self._idle or len(self._busy) < self.count):

@@ -19,8 +19,10 @@ _SHARED = REPOSITORY.parent / "shared"
 _SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
 
 
-def _default(shared: Path, sample: Path) -> Path:
-    return shared if shared.exists() else sample
+_HAS_SHARED = (_SHARED / "data" / "corpus" / "train").exists() and (_SHARED / "tokenizers" / "qwen3").exists()
+CORPUS = _SHARED / "data" / "corpus" / "train" if _HAS_SHARED else _SAMPLE / "data" / "train"
+TOKENIZER = _SHARED / "tokenizers" / "qwen3" if _HAS_SHARED else _SAMPLE / "tokenizer"
+"""What is tokenized and with what, unless something else is asked for: the sample, where the shared data are not."""
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -32,12 +34,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     # words of many scripts are seldom the engine's cache's: its own share is larger
     parser.set_defaults(of_floor=0.33 if languages else 0.45, only=_OF_LANGUAGES if languages else _CONTENDERS)
     found = parser.parse_args(argv)
-    both_shared = found.data is None and found.tokenizer is None
-    shared_corpus, shared_tokenizer = _SHARED / "data" / "corpus" / "train", _SHARED / "tokenizers" / "qwen3"
-    if both_shared and not (shared_corpus.exists() and shared_tokenizer.exists()):
-        found.data, found.tokenizer = _SAMPLE / "data" / "train", _SAMPLE / "tokenizer"
-    found.data = found.data or _default(shared_corpus, _SAMPLE / "data" / "train")
-    found.tokenizer = found.tokenizer or _default(shared_tokenizer, _SAMPLE / "tokenizer")
+    found.data, found.tokenizer = found.data or CORPUS, found.tokenizer or TOKENIZER
     return found
 
 

@@ -118,7 +118,7 @@ def default_repeat(corpus: Corpus) -> int:
 
 
 class Comparison:
-    """The runs. `results` is by contender, in the order of `NAMES`."""
+    """The runs. `results` is by contender, in the order of `NAMES`; `spec` is what ours is run on."""
 
     def __init__(
         self,
@@ -135,11 +135,11 @@ class Comparison:
         self.workers, self.repeat = workers, repeat
         self.of_floor = of_floor
         self._scratch, self._say = scratch, say
-        self._spec = self._template(corpus, tokenizer, sample_rate)
+        self.spec = self._template(corpus, tokenizer, sample_rate)
         self._tiny = self._tiny_spec()
         self.corpus = replace(corpus, tokens=self._count())
-        self._spec = replace(self._spec, tokens=self.corpus.tokens)
-        self._judge = Judge(self.corpus.tokens, self._spec.dtype)
+        self.spec = replace(self.spec, tokens=self.corpus.tokens)
+        self._judge = Judge(self.corpus.tokens, self.spec.dtype)
         self.results: dict[str, Result] = {}
 
     def _template(self, corpus: Corpus, tokenizer: Path, sample_rate: float) -> Spec:
@@ -182,7 +182,7 @@ class Comparison:
         for path in paths:
             path.write_bytes(zstandard.compress(b'{"text":"One."}\n'))
         return replace(
-            self._spec,
+            self.spec,
             paths=tuple(map(str, paths)),
             files=tuple(range(len(paths))),
             tokens=(0,) * len(paths),
@@ -192,7 +192,7 @@ class Comparison:
     def _count(self) -> tuple[int, ...]:
         """A pass that is not timed: tokens of each file, and a warm page cache for all."""
         counted: list[int] = []
-        self._run("d", self._spec, lambda out: counted.extend(json.loads((out / "tokens.json").read_text())))
+        self._run("d", self.spec, lambda out: counted.extend(json.loads((out / "tokens.json").read_text())))
         return tuple(counted)
 
     def _run(self, name: str, spec: Spec, look: Callable[[Path], None] | None = None) -> Measurement:
@@ -224,7 +224,7 @@ class Comparison:
             for name, result in self.results.items():
                 self._say(f"run {turn + 1} of {runs}: {NAMES[name]}")
                 result.tiny.append(self._run(name, self.spec_of(name, self._tiny)))
-                spec = replace(self._spec, files=self._spec.files * result.passes)
+                spec = replace(self.spec, files=self.spec.files * result.passes)
                 judge = self._judgement(name, result)
                 result.full.append(self._run(name, self.spec_of(name, spec), judge))
 
@@ -247,9 +247,9 @@ class Comparison:
             "tokens": sum(self.corpus.tokens),
             "workers": self.workers,
             "repeat": self.repeat,
-            "tokenizer": self._spec.tokenizer,
-            "dtype": self._spec.dtype,
-            "sample_rate": self._spec.sample_rate,
+            "tokenizer": self.spec.tokenizer,
+            "dtype": self.spec.dtype,
+            "sample_rate": self.spec.sample_rate,
             "certificate_seconds": self.certificate_seconds,
             "of_floor": self.of_floor,
         }

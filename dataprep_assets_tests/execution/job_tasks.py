@@ -134,3 +134,9 @@ def quote(text: str) -> None:
 def exhaust() -> int:
     """Ask for more memory than there is."""
     return len(bytearray(1 << 62))
+
+
+def told_prepared(variable: str, seconds: float) -> tuple[int, int, str]:
+    """A worker's task: its process, its parent, and an environment variable that what prepared it has set."""
+    time.sleep(seconds)
+    return os.getpid(), os.getppid(), os.environ.get(variable, "")

@@ -29,7 +29,8 @@ class _Points:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.root, self.at, self.signal = plan["root"], plan["at"], plan["signal"]
-        self.role = "worker" if any("serve(" in a for a in sys.orig_argv) else "parent"
+        # a worker, or a fork server whose forks are workers and go on counting for themselves
+        self.role = "worker" if any("processes import serve" in a for a in sys.orig_argv) else "parent"
         self.armed = self.role == plan["role"]
         self.log = os.open(plan["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._numbers = itertools.count(1)

@@ -4,7 +4,7 @@ For each shard the flat ids, the document ends, the quarantine of bad records an
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
@@ -29,7 +29,7 @@ from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, VERSION, TokenBinsFacts, TokenShard
-from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart, StreamPlan
+from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart, StreamPlan, load_encoder
 from dataprep_assets.planning.manifest import ManifestEntry
 
 __all__ = [
@@ -204,7 +204,13 @@ def build_token_bins(
     # the locks of shards are released when no worker writes below them any more
     with ExitStack() as locks:
         jobs = [shard_job(shard, verification, locks) for shard in shards]
-        yield from run_and_sweep(jobs, workers=workers, progress=progress)
+        yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_loading(shards))
+
+
+def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
+    """What loads the encoder that workers need to make these shards; None if all are there."""
+    absent = next((shard for shard in shards if not (shard.directory / NAME).exists()), None)
+    return None if absent is None else partial(load_encoder, absent.plan)
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
