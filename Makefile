@@ -69,9 +69,12 @@ docs: $(VENV)/.installed-tests
 	@echo 'build/site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000'
 
 bench: $(VENV)/.installed-tests
+# beside the installed one, which transformers holds back; without it the bench leaves its row out
+	-$(PIP) --pre --no-deps --upgrade --target build/tokenizers-next tokenizers
 	$(BIN)/python -m dataprep_assets_tests.bench
 	$(BIN)/python -m dataprep_assets_tests.bench --languages
 	$(BIN)/python -m dataprep_assets_tests.bench.whole_run
+	$(BIN)/python -m dataprep_assets_tests.bench.memory
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'

@@ -17,6 +17,11 @@ Answer = tuple[str, Any]
 """`("result", what the function returned)` or `("error", a DataprepError)`."""
 
 
+def without_core() -> None:
+    """Let this process leave no core dump: it would contain documents and secret keys."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool = False) -> Answer:
     """Run a task in this process and return its answer.
 
@@ -26,7 +31,7 @@ def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool 
         private: Whether its data are sensitive: only the owner can read the files that it writes (`stores.private`),
             and the message of an error that is not the project's own is withheld, because it may quote the data.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would contain documents and secret keys
+    without_core()
     connect(send)
     try:
         with private_files(private):

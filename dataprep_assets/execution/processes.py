@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import WorkerDiedError
-from dataprep_assets.execution.answer import answer
+from dataprep_assets.execution.answer import answer, without_core
 from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer, can_fork, serve_forks
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, kept_for_later
 from dataprep_assets.stores.private import are_private
@@ -82,6 +82,7 @@ def serve_prepared(handle: int, parent: int, private: bool) -> None:
     """The life of a fork server whose forks are workers. Run by `WorkerPool` in a new interpreter."""
     _die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    without_core()
     serve_forks(handle, partial(serve, private=private))
 
 

@@ -283,6 +283,11 @@ class CertifiedEncoder:
         np.cumsum([len(r) for r in rows], out=offsets[1:])
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
 
+    def warm_up(self, texts: list[str]) -> None:
+        """Show the fast engine texts like those to come, so that its cache knows their words; nothing is counted."""
+        if self._fast is not None and not self.certificate.refused:
+            self._fast.encode(texts)
+
     def recheck(self, text: str, ids: Any, where: str) -> None:
         """Encode one document again with the reference; raises CertificateError, without its text, if the ids differ.
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets_tests.bench import newest_tokenizers
 from dataprep_assets_tests.bench.contenders import Spec
 from dataprep_assets_tests.bench.runner import Measurement, measure
 from dataprep_assets_tests.bench.verdict import Judge
@@ -34,6 +35,7 @@ NAMES = {
     "e": "(e) ours, a blend",
     "f": "(f) a blend, Parquet",
     "r": "(r) ours, tokenizers",
+    "n": "(n) newest tokenizers",
     "floor": "floor: no tokenizing",
     "bare": "floor, simdjson",
 }
@@ -314,6 +316,8 @@ def available(name: str) -> str | None:
     """Why a contender cannot run here; None when it can."""
     if name == "b" and importlib.util.find_spec("datatrove") is None:
         return "datatrove is not installed: (b) is skipped (pip install datatrove==0.10.1)"
+    if name == "n" and (why := newest_tokenizers.absent()) is not None:
+        return f"{why}: (n) is skipped"
     if name == "bare" and importlib.util.find_spec("simdjson") is None:
         return "pysimdjson is not installed: the floor with it is skipped"
     return None

@@ -174,6 +174,45 @@ def megatron(spec: Spec) -> None:
     spec.report([(target, list(spec.files))])
 
 
+def newest(spec: Spec) -> None:
+    """(n) The newest `tokenizers`, candidates included: blocks of documents, arrays of ids; a process a core."""
+    _processes(spec, _newest_part)
+    spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
+
+
+def _newest_part(spec: Spec, part: int) -> None:
+    from dataprep_assets_tests.bench.newest_tokenizers import FOLDER
+
+    sys.path.insert(0, str(FOLDER))
+    import numpy as np
+    import orjson
+    from tokenizers import Tokenizer
+
+    encode = Tokenizer.from_file(f"{spec.tokenizer}/tokenizer.json").encode_batch
+    separator = np.array([spec.separator_id], spec.dtype)
+    for at in range(part, len(spec.files), spec.workers):
+        with open(Path(spec.out, f"{at}.bin"), "wb", buffering=0) as out:
+            for lines in _blocks_of_lines(spec.paths[spec.files[at]]):
+                texts = [orjson.loads(line)[spec.text_field] for line in lines]
+                found = encode(texts, add_special_tokens=False, encode_special_tokens=True)
+                arrays = [part for one in found for part in (one.ids_array, separator)]
+                out.write(np.concatenate(arrays, dtype=spec.dtype, casting="unsafe").data)
+
+
+def _blocks_of_lines(path: str) -> Iterator[list[bytes]]:
+    import zstandard
+
+    tail = b""
+    with open(path, "rb") as source:
+        reader = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
+        while data := reader.read(_BLOCK):
+            lines = (tail + data).split(b"\n")
+            tail = lines.pop()
+            yield lines
+    if tail.strip():
+        yield [tail]
+
+
 def floor(spec: Spec) -> None:
     """The floor: decompress, parse, write as many bytes as the tokens would be, tokenize nothing; a process a core."""
     _floor(spec, _floor_part)
@@ -202,24 +241,16 @@ def _bare_floor_part(spec: Spec, part: int) -> None:
 
 
 def _write_nothing(spec: Spec, part: int, parse: Callable[[bytes], Any]) -> None:
-    import zstandard
-
     width = {"uint16": 2, "uint32": 4}[spec.dtype]
     zeros = bytes(_BLOCK)
     for at in range(part, len(spec.files), spec.workers):
         file = spec.files[at]
-        tail = b""
-        with open(spec.paths[file], "rb") as source, open(Path(spec.out, f"{at}.bin"), "wb", buffering=0) as out:
-            reader = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
+        with open(Path(spec.out, f"{at}.bin"), "wb", buffering=0) as out:
             left = spec.tokens[file] * width
-            while data := reader.read(_BLOCK):
-                lines = (tail + data).split(b"\n")
-                tail = lines.pop()
+            for lines in _blocks_of_lines(spec.paths[file]):
                 texts = [parse(line)[spec.text_field] for line in lines]
                 del texts
                 left -= out.write(zeros[: min(left, _BLOCK)])
-            if tail.strip():
-                parse(tail)
             while left > 0:
                 left -= out.write(zeros[: min(left, _BLOCK)])
 
@@ -321,6 +352,7 @@ CONTENDERS: dict[str, Callable[[Spec], None]] = {
     "e": blend,
     "f": blend,
     "r": reference,
+    "n": newest,
     "floor": floor,
     "bare": bare_floor,
 }

@@ -29,7 +29,7 @@ from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, VERSION, TokenBinsFacts, TokenShard
-from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart, StreamPlan, load_encoder
+from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart, StreamPlan, load_encoder, load_warm_encoder
 from dataprep_assets.planning.manifest import ManifestEntry
 
 __all__ = [
@@ -45,6 +45,9 @@ SMALL_BYTES, FEW_SHARDS = 32 << 20, 16
 """Source files of this many bytes, as stored, are tokenized and proven in less time than it takes workers to start and
 load the tokenizer, which the run has loaded already if it made the certificate. Of many shards, however small, each
 waits for the disk: workers wait beside each other."""
+
+WARM_UP_BYTES, WARM_UP_FILES = 8 << 20, 4
+"""From so many bytes of source files on, workers begin with an engine that has seen text of so many of them."""
 
 
 def token_bins_spec(
@@ -209,8 +212,13 @@ def build_token_bins(
 
 def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
     """What loads the encoder that workers need to make these shards; None if all are there."""
-    absent = next((shard for shard in shards if not (shard.directory / NAME).exists()), None)
-    return None if absent is None else partial(load_encoder, absent.plan)
+    absent = [shard for shard in shards if not (shard.directory / NAME).exists()]
+    if not absent:
+        return None
+    if sum(shard.source_bytes for shard in absent) < WARM_UP_BYTES:
+        return partial(load_encoder, absent[0].plan)
+    some = [absent[len(absent) * k // WARM_UP_FILES].files[0] for k in range(WARM_UP_FILES)]
+    return partial(load_warm_encoder, absent[0].plan, some)
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:

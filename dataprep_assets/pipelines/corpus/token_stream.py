@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -232,9 +233,26 @@ def _encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str
     return CertifiedEncoder(bundle, mode, Certificate.from_json(json.loads(certificate)))
 
 
+WARM_UP_CHARACTERS = 4_000_000
+"""As many as an engine reads in 0.1 s once it knows their words: more of them saved less than they took."""
+
+
 def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
     """The encoder of a plan, loaded once per process."""
     encoder = _encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
     if plan.sample_rate > 0:
         _ = encoder.reference  # every worker will need it: load it at the start, not in mid-stream
     return encoder
+
+
+def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
+    """Load the encoder of a plan and let it see the beginnings of some files: workers begin with what it knows then.
+
+    An engine encodes a word that it has seen several times faster than a new one, and the most frequent words of four
+    megabytes are those of a corpus.
+    """
+    encoder, most = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
+    for part in parts:
+        if (block := next(iter(part.read_records(plan.fields)), None)) is not None:
+            fitting = takewhile(lambda read: read <= most, accumulate(map(len, block.texts)))
+            encoder.warm_up(block.texts[: len(list(fitting))])
