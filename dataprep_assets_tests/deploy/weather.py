@@ -2,8 +2,10 @@
 
 A corpus whose shards the reference engine encodes, which takes long; its artifacts go to a bucket (moto). What dies, in
 turn: a worker (of Slurm: a task of the array), the run with all that it started, and of Ray the second node with all
-that it holds. A run that died is started again, and so is a node. At the end the bytes in the bucket are compared with
-those of a quiet build, and the files that were begun more than once are counted. The last line says all of it.
+that it holds. A run that died is started again, and so is a node. A death waits until files have been begun for a
+quarter of the time between two: where a busy machine takes longer to begin than that, a job would never end. At the end
+the bytes in the bucket are compared with those of a quiet build, and the files that were begun more than once are
+counted. The last line says all of it.
 """
 
 import argparse
@@ -39,7 +41,7 @@ from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.graph.building import build_all
 
 MODULE = "dataprep_assets_tests.deploy.weather"
-FILES_A_SHARD, DOCUMENTS, WORKERS = 3, 6_000, 2
+FILES_A_SHARD, DOCUMENTS, WORKERS = 3, 18_000, 2
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,12 @@ class Begun:
 
     root: Path
     times: Counter[str] = field(default_factory=Counter)
+    moments: list[float] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
+
+    def seconds_after(self, moment: float) -> float:
+        """How long ago a part was begun for the first time after this moment; 0 if none was."""
+        return next((time.monotonic() - begun for begun in self.moments if begun > moment), 0.0)
 
     def __enter__(self) -> "Begun":
         self._watcher = threading.Thread(target=self._watch)
@@ -102,7 +109,9 @@ class Begun:
             for name in glob.glob(f"{glob.escape(str(self.root))}/*/token_bins/.staging/*/*.tokens"):
                 with suppress(OSError):
                     now, part = os.stat(name), "/".join(name.split("/")[-2:])
-                    self.times[part] += now.st_size < sizes.get((part, now.st_ino), now.st_size + 1)
+                    if now.st_size < sizes.get((part, now.st_ino), now.st_size + 1):
+                        self.times[part] += 1
+                        self.moments.append(time.monotonic())
                     sizes[part, now.st_ino] = now.st_size
 
 
@@ -225,11 +234,12 @@ def main(folder: Path, engine: str, minutes: float, every: float) -> int:
         started = time.monotonic()
         weather = Weather(job, variables, ray, slurm)
         stack.callback(weather.end)
-        next_death = started + every
+        last_death, next_death = started, started + every
         while not weather.ended_well():
-            if time.monotonic() >= next_death:
+            if time.monotonic() >= next_death and begun.seconds_after(last_death) >= every / 4:
                 weather.strike()
-                next_death += every
+                last_death = time.monotonic()
+                next_death = max(next_death, last_death) + every
             time.sleep(0.2)
         took = time.monotonic() - started
         different = differences(job)
