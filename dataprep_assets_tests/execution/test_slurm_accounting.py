@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.execution import slurm
+from dataprep_assets.errors import WorkerDiedError
+from dataprep_assets.execution import slurm, slurm_pool
 from dataprep_assets.execution.slurm import SlurmSettings
 from dataprep_assets.execution.slurm_pool import SlurmPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
@@ -19,6 +20,7 @@ RAW = """case $SLURM_ARRAY_TASK_ID in
 0) exit 0 ;;
 1) exit 3 ;;
 2) sleep 300 ;;
+4) exec python3 -c 'kept = b"x" * (600 << 20)' ;;
 3) [ "$SLURM_RESTART_COUNT" = 1 ] || { scontrol requeue "${SLURM_ARRAY_JOB_ID}_3"; sleep 300; } ;;
 esac
 """
@@ -53,7 +55,7 @@ def ended_in_every_way(cluster: SlurmCluster) -> dict[str, str]:
     def runs(task: str) -> None:
         cluster.wait(lambda: f"{task} RUNNING" in cluster.jobs(), 30, f"the start of {task}")
 
-    mixed = submitted(cluster, RAW, "--array=0-3", "--requeue")
+    mixed = submitted(cluster, RAW, "--array=0-4" if cluster.limits_memory else "--array=0-3", "--requeue")
     runs(f"{mixed}_2")
     cluster.run("scancel", f"{mixed}_2")
     cluster.wait(lambda: not any(line.startswith(f"{mixed}_2 ") for line in cluster.jobs()), 30, "what is cancelled")
@@ -66,6 +68,7 @@ def ended_in_every_way(cluster: SlurmCluster) -> dict[str, str]:
     cluster.run("scontrol", "update", "NodeName=node1", "State=DOWN", "Reason=test")
     cluster.run("scontrol", "update", "NodeName=node1", "State=RESUME")
     states = {"0": "COMPLETED", "1": "FAILED", "2": "CANCELLED", "3": "COMPLETED"}
+    states |= {"4": "OUT_OF_MEMORY"} if cluster.limits_memory else {}
     expected = {f"{mixed}_{index}": state for index, state in states.items()}
     return expected | {f"{preempted}_0": "PREEMPTED", f"{lost}_0": "NODE_FAIL"}
 
@@ -113,3 +116,15 @@ def test_an_accounting_that_does_not_answer_costs_a_run_no_task(
         finally:
             slurmdbd.send_signal(signal.SIGCONT)
     assert found == {"killed": 2}
+
+
+def test_a_task_with_too_little_memory_is_told_so(
+    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not cluster.limits_memory:
+        pytest.skip("no limits of memory: /sys/fs/cgroup/memory cannot be written")
+    monkeypatch.setattr(slurm_pool, "DEATHS", 0)
+    with pool_of(cluster) as pool:
+        pool.submit(Task(TaskId("train-00003"), slurm_run.hold, (600 << 20,)))
+        with pytest.raises(WorkerDiedError, match=r"train-00003: .* as OUT_OF_MEMORY; give it more memory\. Finished"):
+            list(pool.events())

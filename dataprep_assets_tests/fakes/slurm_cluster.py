@@ -34,9 +34,7 @@ SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/controller.log
 SlurmdLogFile={folder}/%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
 SchedulerParameters=batch_sched_delay=1,sched_min_interval=100000
 JobAcctGatherFrequency=0
 KillWait=2
@@ -46,6 +44,23 @@ MpiDefault=none
 SlurmdParameters=config_overrides
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
+"""
+_UNLIMITED = """
+TaskPlugin=task/none
+SelectTypeParameters=CR_Core
+"""
+_LIMITED = """
+TaskPlugin=task/cgroup
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=400
+"""
+_CGROUPS = Path("/sys/fs/cgroup/memory")
+_OF_CGROUPS = """
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+ConstrainRAMSpace=yes
+ConstrainSwapSpace=yes
+AllowedSwapSpace=0
 """
 _NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=2000 State=UNKNOWN"
 _PARTITIONS = """
@@ -59,12 +74,14 @@ class SlurmCluster:
     """A running cluster; `variables` are what its commands want, `nodes` the names of its nodes.
 
     `private` is the folder that each node has for itself, as its own disk; None: nodes share every folder.
+    `limits_memory`: whether a task that takes more memory than it may is killed.
     """
 
     folder: Path
     variables: Mapping[str, str]
     nodes: Sequence[str]
     private: Path | None = None
+    limits_memory: bool = False
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, name: str, *command: str) -> None:
@@ -165,6 +182,10 @@ class SlurmCluster:
         for pid in self.tasks():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for name in self.nodes if self.limits_memory else ():
+            for folder, _, _ in os.walk(_CGROUPS / f"slurm_{name}", topdown=False):
+                with suppress(OSError):
+                    os.rmdir(folder)
 
 
 def _processes() -> list[int]:
@@ -193,7 +214,8 @@ def slurm_cluster(
     Args:
         nodes: How many.
         cpus: Of each.
-        accounting: Whether how jobs ended is kept by slurmdbd; the controller then forgets it within seconds.
+        accounting: Whether how jobs ended is kept by slurmdbd; the controller then forgets it within seconds. Where
+            this machine can, its tasks have as much memory as they asked for, by default 400 MB a CPU.
         private: A folder that each node has for itself.
     """
     _require(private)
@@ -214,9 +236,12 @@ def slurm_cluster(
         books = Accounting(folder) if accounting else None
         lines = [_NODE.format(name=name, host=host, port=port, cpus=cpus) for name, port in names.items()]
         lines += [] if books is None else [books.configuration]
+        limits_memory = accounting and os.access(_CGROUPS / "memory.limit_in_bytes", os.W_OK)
+        lines.append(_LIMITED if limits_memory else _UNLIMITED)
+        (folder / "cgroup.conf").write_text(_OF_CGROUPS)
         said = _CONFIGURATION.format(host=host, folder=folder, controller=controller)
         configuration.write_text("\n".join([said, *lines, _PARTITIONS]))
-        cluster = SlurmCluster(folder, {"SLURM_CONF": str(configuration)}, tuple(names), private)
+        cluster = SlurmCluster(folder, {"SLURM_CONF": str(configuration)}, tuple(names), private, limits_memory)
         try:
             munge = folder / "munge"
             files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
