@@ -1,7 +1,6 @@
 """A real Slurm on the loopback: munge, controller, nodes, and accounting if it is wanted, in a folder of their own."""
 
 import os
-import shlex
 import shutil
 import signal
 import socket
@@ -16,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+from dataprep_assets_tests.fakes.own_disk import disk_of, require_own_disks, with_own
 from dataprep_assets_tests.fakes.slurm_accounting import Accounting, require_accounting
 from dataprep_assets_tests.servers import end, free_ports
 
@@ -105,36 +105,20 @@ class SlurmCluster:
     def start_node(self, name: str) -> None:
         """A node, whose own disk is empty."""
         slurmd = ["slurmd", "-D", "-N", name]
-        if self.private is not None:
-            # its own view of the file system, which ends with its last process
-            mounted = f'mount -t tmpfs tmpfs {shlex.quote(str(self.private))} && exec "$@"'
-            slurmd = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounted, "sh", *slurmd]
-        self.start(name, *slurmd)
+        self.start(name, *(slurmd if self.private is None else with_own(self.private, slurmd)))
 
     def lose_node(self, name: str) -> None:
         """A node without power: slurmd, its tasks and their children end at once, and its disk is gone."""
         slurmd = self.processes.pop(name)
-        disk = self._disk(slurmd.pid)
-        assert disk != self._disk(os.getpid()), "this node has no disk of its own"
-        while there := [pid for pid in _processes() if self._disk(pid) == disk]:
+        disk = disk_of(slurmd.pid)
+        assert disk != disk_of(os.getpid()), "this node has no disk of its own"
+        while there := [pid for pid in _processes() if disk_of(pid) == disk]:
             for pid in there:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             slurmd.poll()
             time.sleep(0.01)
         slurmd.wait()
-
-    @staticmethod
-    def _disk(pid: int) -> int | None:
-        """What tells a process's view of the file system from others; None when it has ended."""
-        with suppress(OSError):
-            return os.stat(f"/proc/{pid}/ns/mnt").st_ino
-        return None
-
-    def node_of(self, pid: int) -> str | None:
-        """The node that a task runs on, of those that have a disk of their own."""
-        disks = {self._disk(self.processes[name].pid): name for name in self.nodes if name in self.processes}
-        return disks.get(self._disk(pid))
 
     def run(self, *command: str) -> str:
         """What one of Slurm's commands prints."""
@@ -199,10 +183,7 @@ def _require(private: Path | None) -> None:
     if os.geteuid() != 0:
         pytest.skip("no Slurm: its daemons are started by root")
     if private is not None:
-        mount = f"mount -t tmpfs tmpfs {shlex.quote(str(private))}"
-        tried = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", mount], check=False)
-        if tried.returncode:
-            pytest.skip("no nodes with disks of their own: this machine's root may not mount (`unshare --mount`)")
+        require_own_disks(private)
 
 
 @contextmanager
