@@ -20,9 +20,14 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Counts, Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.commit import sweep
+from dataprep_assets.integrity.publication import AT_ONCE
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.stores.pool import map_all
 
 __all__ = ["Job", "Outcome", "Subject", "TaskJob", "run_and_sweep", "run_fetches", "run_jobs", "run_tasks"]
+
+_LOOKED_AT = 128
+"""Artifacts that are looked at before the current ones among them are told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +98,23 @@ class Subject(Protocol):
 class TaskJob:
     """A job of one task, which returns the receipt and whether the artifact was reused."""
 
-    def __init__(self, subject: Subject, function: Callable[..., tuple[Receipt, bool]], *arguments: Any) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        function: Callable[..., tuple[Receipt, bool]],
+        *arguments: Any,
+        found: Callable[[], Receipt | None] = lambda: None,
+    ) -> None:
         """Prepare it.
 
         Args:
             subject: What the work is of; the function's first argument.
             function: A function of a module, because workers import it.
             arguments: Further ones.
+            found: The receipt if the artifact is seen to be current without a task. Asked by `run_tasks`, on a thread,
+                where a task begins on another machine.
         """
+        self.found = found
         self.partition = subject.artifact.partition or ""
         self.source_bytes = subject.source_bytes
         self._task = Task(TaskId(self.partition), function, (subject, *arguments))
@@ -181,7 +195,7 @@ def run_and_sweep(
 def run_tasks(
     jobs: Sequence[TaskJob], *, workers: int, engine: Engine = ON_PROCESSES, progress: Progress | None = None
 ) -> Iterator[Outcome]:
-    """Run one task for each partition.
+    """Run one task for each partition; none where the artifact is `found`, if the workers are on other machines.
 
     Args:
         jobs: The tasks; their arguments are pickled into the workers.
@@ -189,6 +203,14 @@ def run_tasks(
         engine: Who does the work.
         progress: Counts and shows the work; None: nothing is shown.
     """
+    if not engine.is_this_machine:
+        found: dict[str, Receipt] = {}
+        for start in range(0, len(jobs), _LOOKED_AT):
+            part = jobs[start : start + _LOOKED_AT]
+            receipts = zip(part, map_all(lambda job: job.found(), part, AT_ONCE), strict=True)
+            found |= {job.partition: receipt for job, receipt in receipts if receipt is not None}
+            yield from (Outcome.of(found[job.partition], True) for job in part if job.partition in found)
+        jobs = [job for job in jobs if job.partition not in found]
     if jobs:
         with engine.open(min(workers, len(jobs))) as pool:
             yield from run_jobs(pool, jobs, progress or Progress())

@@ -27,12 +27,19 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError
 
 FOLDER = Path(".dataprep/slurm")
-_COMMAND_SECONDS = 60
+_COMMAND_SECONDS = 60.0
+_ACCOUNTING_SECONDS = 20.0
 _AWAY = (
     *("Unable to contact slurm controller", "Socket timed out", "Connection refused", "Zero Bytes were transmitted"),
     *("Transport endpoint is not connected", "temporarily unable", "Resource temporarily unavailable", "timed out"),
 )
 """Texts with which Slurm's commands report a controller that is down, restarting or busy."""
+
+
+ENDED = frozenset(
+    ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY")
+)
+"""States of a task that does not go on, and is not put back into the queue by Slurm."""
 
 
 class SlurmAwayError(Exception):
@@ -109,42 +116,41 @@ def submit(folder: Path, tasks: int, settings: SlurmSettings) -> str:
     return _run([*command, *settings.words()], script).partition(";")[0].strip()
 
 
-def in_queue(jobs: Iterable[str]) -> set[str]:
-    """The tasks (`job_index`) of these arrays that are waiting or running.
+def states(jobs: Iterable[str]) -> dict[str, str]:
+    """The state of each task (`job_index`) of these arrays that the controller knows, such as `RUNNING` or `TIMEOUT`.
 
-    Raises SlurmAwayError when the controller does not answer.
+    It forgets tasks some minutes after their end (`MinJobAge`). Raises SlurmAwayError when it does not answer.
     """
-    found: set[str] = set()
+    found: dict[str, str] = {}
     for job in jobs:  # one by one: an id that Slurm has forgotten hides the others
         try:
-            said = _run(["squeue", "--noheader", "--array", f"--jobs={job}", "--format=%F_%K"])
+            said = _run(["squeue", "--noheader", "--array", "--states=all", f"--jobs={job}", "--format=%F_%K %T"])
         except ConfigError as error:
             if "Invalid job id" not in str(error):
                 raise
             continue
-        found.update(line.strip() for line in said.splitlines())
+        for line in said.splitlines():
+            task, _, state = line.strip().partition(" ")
+            found[task] = state
     return found
 
 
-def ended(task: str) -> str:
-    """The state in which a task (`job_index`) ended, such as `TIMEOUT`; "" if Slurm does not know it (any longer).
+def accounted(tasks: Sequence[str]) -> dict[str, str]:
+    """The states in which tasks (`job_index`) ended, by Slurm's accounting.
 
-    From Slurm's accounting if there is one, else from the controller, which forgets jobs after minutes.
+    It learns of an end some seconds late, or never if the accounting was down for long: a task of which it has no end
+    is missing. All are, where there is no accounting or it does not answer.
     """
-    for command in (
-        ["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={task}", "--format=State"],
-        ["scontrol", "--oneliner", "show", "job", task],
-    ):
-        try:
-            said = _run(command)
-        except ConfigError:
-            continue
-        if command[0] == "sacct" and said.strip():
-            return said.split()[0]
-        for word in said.split():
-            if word.startswith("JobState="):
-                return word.removeprefix("JobState=")
-    return ""
+    if not tasks:
+        return {}
+    command = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State"]
+    try:
+        said = _run([*command, f"--jobs={','.join(tasks)}"], seconds=_ACCOUNTING_SECONDS)
+    except (ConfigError, SlurmAwayError):
+        return {}
+    # of a task that was requeued, sacct shows the last time alone; who cancelled one follows the state
+    found = {task: state.split()[0] for task, _, state in (line.partition("|") for line in said.splitlines())}
+    return {task: state for task, state in found.items() if state in ENDED}
 
 
 def cancel(jobs: Sequence[str]) -> None:
@@ -153,16 +159,14 @@ def cancel(jobs: Sequence[str]) -> None:
         _run(["scancel", "--quiet", *jobs])
 
 
-def _run(command: list[str], text: str = "") -> str:
+def _run(command: list[str], text: str = "", seconds: float = _COMMAND_SECONDS) -> str:
     """Run a command and return what it prints."""
     # of an allocation that the run itself is in, pass on only how to reach the cluster
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k == "SLURM_CONF"}
     try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, env=environment, timeout=_COMMAND_SECONDS
-        )
+        done = subprocess.run(command, input=text, capture_output=True, text=True, env=environment, timeout=seconds)
     except subprocess.TimeoutExpired as error:
-        raise SlurmAwayError(f"{command[0]}: no answer within {_COMMAND_SECONDS} s") from error
+        raise SlurmAwayError(f"{command[0]}: no answer within {seconds:.0f} s") from error
     except FileNotFoundError as error:
         raise ConfigError(f"{command[0]} is not on PATH") from error
     if done.returncode:

@@ -16,7 +16,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,13 +33,14 @@ DEATHS = 2
 """How often a task that died is tried again: a third death is its own fault (mostly its memory)."""
 RETURNS = 20
 """How often a task may lose its node or hit its time limit, which is normal on a cluster."""
-WEATHER = {"PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "REQUEUED", "REVOKED", "DEADLINE", "SUSPENDED"}
+WEATHER = {"PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"}
+_REMEDIES = {"TIMEOUT": "give it more time", "OUT_OF_MEMORY": "give it more memory"}
 ARRAY = 1_000
 """Most tasks in an array: clusters accept indices up to 1,000 by default."""
 _POLL_SECONDS = 5.0
 _SIGN_SECONDS = 2.0
 _LATE_SECONDS = 60.0
-"""How long an answer may take from a node's disk cache to this machine."""
+"""How long an answer may take from a node's disk cache to this machine, and an end to Slurm's accounting."""
 _AWAY_SECONDS = 1_800.0
 _GONE_SECONDS = 90.0
 
@@ -91,13 +92,17 @@ class SlurmPool:
         with suppress(SlurmAwayError, ConfigError):
             slurm.cancel(jobs)
             deadline = time.monotonic() + _GONE_SECONDS
-            while jobs and slurm.in_queue(jobs) and time.monotonic() < deadline:
+            while jobs and self._go_on(jobs) and time.monotonic() < deadline:
                 time.sleep(0.5)
         self._over.set()
         if not any(array.tries for array in self._arrays):  # otherwise keep its logs, which say why
             shutil.rmtree(self._folder, ignore_errors=True)
         self._arrays.clear()
         self._queue.clear()
+
+    @staticmethod
+    def _go_on(jobs: Iterable[str]) -> bool:
+        return any(state not in slurm.ENDED for state in slurm.states(jobs).values())
 
     def _give_signs(self) -> None:
         number = 0
@@ -187,31 +192,43 @@ class SlurmPool:
             yield Counts(one.task.id, done)
 
     def _look(self) -> None:
-        """Ask Slurm for its queue, and take back tasks that are neither in it nor answered."""
+        """Ask Slurm for its tasks, and take back those that have ended without an answer."""
         arrays = [array for array in self._arrays if array.tries]
         try:
-            there = slurm.in_queue(array.job for array in arrays)
-            self._away_since = 0.0
-            for array in arrays:
-                for index, one in list(array.tries.items()):
-                    if f"{array.job}_{index}" not in there and not (array.folder / "answers" / index).exists():
-                        self._missed(array, index, one)
+            states = slurm.states(array.job for array in arrays)
         except SlurmAwayError as error:
             self._wait_for_controller(error)
-
-    def _missed(self, array: _Array, index: str, one: _Try) -> None:
-        """Handle a task that left the queue without an answer: try it again, or report why not."""
-        state = slurm.ended(f"{array.job}_{index}")
-        if state in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUE_HOLD", "STOPPED"):
             return
-        if state in ("COMPLETED", ""):  # its answer is on the way, or the controller has forgotten the task
+        self._away_since = 0.0
+        there = {task for task, state in states.items() if state not in slurm.ENDED}
+        missed = []
+        for array in arrays:
+            for index, one in array.tries.items():
+                if (task := f"{array.job}_{index}") in there:
+                    one.missed_at = 0.0
+                elif not (array.folder / "answers" / index).exists():
+                    missed.append((task, array, index, one))
+        states |= slurm.accounted([task for task, *_ in missed if task not in states])
+        for task, array, index, one in missed:
+            self._missed(array, index, one, states.get(task, ""))
+
+    def _missed(self, array: _Array, index: str, one: _Try, state: str) -> None:
+        """Handle a task that left the queue without an answer: try it again, or report why not.
+
+        Args:
+            array: Its array.
+            index: Its number there.
+            one: The task.
+            state: How it ended; "" if nobody in Slurm knows it (yet).
+        """
+        if state in ("COMPLETED", ""):  # its answer is on the way, or the accounting is late
             one.missed_at = one.missed_at or time.monotonic()
             if time.monotonic() - one.missed_at < _LATE_SECONDS:
                 return
         if (array.folder / "answers" / index).exists():
             return
         log = array.folder / "logs" / f"{index}.txt"
-        if state.startswith("CANCELLED"):
+        if state == "CANCELLED":
             raise WorkerDiedError(
                 f"{one.task.id}: its Slurm task {array.job}_{index} was cancelled. "
                 "Finished shards are kept: run it again"
@@ -219,7 +236,7 @@ class SlurmPool:
         is_weather = state in WEATHER
         again = _Try(one.task, one.deaths + (not is_weather), one.returns + is_weather)
         if again.deaths > DEATHS or again.returns > RETURNS:
-            remedy = "give it more time" if state == "TIMEOUT" else "its log is " + str(log)
+            remedy = _REMEDIES.get(state, f"its log is {log}")
             raise WorkerDiedError(
                 f"{one.task.id}: its Slurm task ended {again.deaths + again.returns} times without an answer, the last "
                 f"time as {state or 'unknown'}; {remedy}. Finished shards are kept: run it again"

@@ -51,6 +51,7 @@ class BucketArtifacts(ArtifactStore):
     url: str = ""
     budget_bytes: int | None = None
     private: bool = False
+    knows_digests = True
 
     @property
     def store(self) -> Store:

@@ -2,11 +2,14 @@
 
 A corpus whose shards the reference engine encodes, which takes long; its artifacts go to a bucket (moto). What dies, in
 turn: a worker (of Slurm: a task of the array), the run with all that it started, and of Ray the second node with all
-that it holds. A run that died is started again, and so is a node. At the end the bytes in the bucket are compared with
-those of a quiet build, and the files that were begun more than once are counted.
+that it holds. A run that died is started again, and so is a node. A death waits until files have been begun for a
+quarter of the time between two: where a busy machine takes longer to begin than that, a job would never end. At the end
+the bytes in the bucket are compared with those of a quiet build, and the files that were begun more than once are
+counted. The last line says all of it.
 """
 
 import argparse
+import glob
 import itertools
 import os
 import signal
@@ -15,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -37,7 +41,7 @@ from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.graph.building import build_all
 
 MODULE = "dataprep_assets_tests.deploy.weather"
-FILES_A_SHARD, DOCUMENTS, WORKERS = 3, 6_000, 2
+FILES_A_SHARD, DOCUMENTS, WORKERS = 3, 18_000, 2
 
 
 @dataclass(frozen=True)
@@ -77,18 +81,38 @@ class Job:
 
 @dataclass
 class Begun:
-    """Looks for parts of shards as they are begun: each beginning is a file of its own, with another inode."""
+    """Counts how often parts of shards are begun: each beginning is an empty file, mostly with another inode."""
 
     root: Path
-    seen: set[tuple[str, int]] = field(default_factory=set)
+    times: Counter[str] = field(default_factory=Counter)
+    moments: list[float] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
-    def watch(self) -> None:
-        """Until `over`; a part takes seconds, so that none is missed."""
+    def seconds_after(self, moment: float) -> float:
+        """How long ago a part was begun for the first time after this moment; 0 if none was."""
+        return next((time.monotonic() - begun for begun in self.moments if begun > moment), 0.0)
+
+    def __enter__(self) -> "Begun":
+        self._watcher = threading.Thread(target=self._watch)
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.over.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        """Until `over`; a part takes half a second or more, so that none is missed."""
+        sizes: dict[tuple[str, int], int] = {}
         while not self.over.wait(0.05):
-            for path in self.root.glob("*/token_bins/.staging/*/*.tokens"):
+            # not Path.glob, which raises when a folder goes while it looks
+            for name in glob.glob(f"{glob.escape(str(self.root))}/*/token_bins/.staging/*/*.tokens"):
                 with suppress(OSError):
-                    self.seen.add((f"{path.parent.name}/{path.name}", path.stat().st_ino))
+                    now, part = os.stat(name), "/".join(name.split("/")[-2:])
+                    if now.st_size < sizes.get((part, now.st_ino), now.st_size + 1):
+                        self.times[part] += 1
+                        self.moments.append(time.monotonic())
+                    sizes[part, now.st_ino] = now.st_size
 
 
 class Weather:
@@ -125,6 +149,11 @@ class Weather:
             return True
         self.run = self._start()
         return False
+
+    def end(self) -> None:
+        """End the run, if it still goes on."""
+        if self.run.poll() is None:
+            self._run()
 
     def _run(self) -> str:
         for pid in [self.run.pid, *(pid for pid, _ in descendants(self.run.pid))]:
@@ -181,6 +210,7 @@ def seconds_a_file(job: Job) -> float:
 
 def main(folder: Path, engine: str, minutes: float, every: float) -> int:
     """The command; 1 when a byte differs."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it ends what it started
     with ExitStack() as stack:
         server = stack.enter_context(moto_server())
         probe = Job(folder, 1, engine, server, new_bucket(server))
@@ -196,26 +226,32 @@ def main(folder: Path, engine: str, minutes: float, every: float) -> int:
         ray = stack.enter_context(ray_cluster(folder)) if engine == RAY else None
         slurm = stack.enter_context(slurm_cluster()) if engine == SLURM else None
         variables = {} if ray is None else ray.variables
-        variables |= {} if slurm is None else {**slurm.variables, "DATAPREP_SLURM_FOLDER": str(folder / "slurm")}
-        begun = Begun(folder / "machine")
-        watcher = threading.Thread(target=begun.watch)
-        watcher.start()
+        if slurm is not None:
+            # tasks of a run that died make room for those of the next before that one dies
+            own = {"DATAPREP_SLURM_FOLDER": str(folder / "slurm"), "DATAPREP_SLURM_ORPHAN_SECONDS": "6"}
+            variables = {**slurm.variables, **own}
+        begun = stack.enter_context(Begun(folder / "machine"))
         started = time.monotonic()
         weather = Weather(job, variables, ray, slurm)
-        next_death = started + every
+        stack.callback(weather.end)
+        last_death, next_death = started, started + every
         while not weather.ended_well():
-            if time.monotonic() >= next_death:
+            if time.monotonic() >= next_death and begun.seconds_after(last_death) >= every / 4:
                 weather.strike()
-                next_death += every
+                last_death = time.monotonic()
+                next_death = max(next_death, last_death) + every
             time.sleep(0.2)
         took = time.monotonic() - started
-        begun.over.set()
-        watcher.join()
         different = differences(job)
-        again = len(begun.seen) - files
-        kinds = {kind: weather.killed.count(kind) for kind in dict.fromkeys(weather.killed)}
-        print(f"took {took / 60:.1f} min; killed: {kinds}; files begun more than once: {again}")
-        print(f"bytes: {'those of a quiet build' if not different else f'DIFFERENT: {different}'}")
+        again, missed = sum(begun.times.values()) - len(begun.times), files - len(begun.times)
+        if different:
+            print(f"DIFFERENT: {different}")
+        deaths = ", ".join(f"{count} {kind}" for kind, count in Counter(weather.killed).items())
+        print(
+            f"engine {engine}; {took / 60:.1f} minutes; {files} files; {shards} shards; "
+            f"{len(weather.killed)} deaths ({deaths}); files begun more than once: {again} (not seen: {missed}); "
+            f"same bytes: {'no' if different else 'yes'}"
+        )
         return int(bool(different))
 
 

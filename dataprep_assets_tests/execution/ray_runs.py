@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets_tests.fakes.own_disk import require_own_disks, with_own
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
 from dataprep_assets_tests.servers import free_ports, wait_until
 
@@ -87,16 +88,16 @@ def outcomes(lines: list[str]) -> dict[str, list[str]]:
 class Node:
     """A node of a cluster: `ray start --block`, and all that it starts."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    def __init__(self, log: Path, disk: Path | None, *arguments: str) -> None:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
         own = ["--node-ip-address=127.0.0.1", "--disable-usage-stats", "--include-log-monitor=false"]
+        started = [*command, *own, *arguments]
+        started = started if disk is None else with_own(disk, started)
         with open(log, "wb") as out:
-            self.process = subprocess.Popen(
-                [*command, *own, *arguments], stdout=out, stderr=out, env=os.environ | CLUSTER_TOKEN
-            )
+            self.process = subprocess.Popen(started, stdout=out, stderr=out, env=os.environ | CLUSTER_TOKEN)
 
     def lose(self) -> None:
-        """What a node leaves that loses its power: nothing of it goes on."""
+        """What a node leaves that loses its power: nothing of it goes on, and its own disk is gone."""
         for pid in [*(pid for pid, _ in descendants(self.process.pid)), self.process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -106,17 +107,17 @@ class Node:
 class RayCluster:
     """A head and a second node, of a CPU each; `variables` are those of a run that is on neither."""
 
-    def __init__(self, folder: Path, sessions: str) -> None:
-        self._folder, self._gcs, client = folder, *free_ports(2)
+    def __init__(self, folder: Path, sessions: str, disk: Path | None) -> None:
+        self._disk, self._folder, self._gcs, client = disk, folder, *free_ports(2)
         self.variables = {**CLUSTER_TOKEN, "RAY_ADDRESS": f"ray://127.0.0.1:{client}"}
         ports = [f"--port={self._gcs}", f"--ray-client-server-port={client}", "--include-dashboard=false"]
-        self.head = Node(folder / "head.log", "--head", f"--temp-dir={sessions}", *ports)
+        self.head = Node(folder / "head.log", disk, "--head", f"--temp-dir={sessions}", *ports)
         wait_until(lambda: answers(self._gcs) and answers(client), 120)
         self.second = self.new_node()
 
     def new_node(self) -> Node:
         """Start a further node and wait for it."""
-        node = Node(self._folder / "node.log", f"--address=127.0.0.1:{self._gcs}")
+        node = Node(self._folder / "node.log", self._disk, f"--address=127.0.0.1:{self._gcs}")
         wait_until(lambda: any("raylet" in title for _, title in descendants(node.process.pid)), 120)
         return node
 
@@ -127,11 +128,13 @@ class RayCluster:
 
 
 @contextmanager
-def ray_cluster(folder: Path) -> Iterator[RayCluster]:
-    """A cluster whose logs lie in a folder; it ends with the block."""
+def ray_cluster(folder: Path, disk: Path | None = None) -> Iterator[RayCluster]:
+    """A cluster whose logs lie in a folder; it ends with the block. `disk`: a folder that each node has for itself."""
+    if disk is not None:
+        require_own_disks(disk)
     # a socket's path has 107 bytes at most
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as sessions:
-        cluster = RayCluster(folder, sessions)
+        cluster = RayCluster(folder, sessions, disk)
         try:
             yield cluster
         finally:

@@ -28,6 +28,11 @@ def oversleep(marks: Path, name: str, seconds: float) -> int:
     return tries
 
 
+def hold(size: int) -> int:
+    """Have so many bytes of memory; their number."""
+    return len(b"x" * size)
+
+
 def main(arguments: list[str]) -> int:
     """The command; 1 when a shard failed."""
     shards = pickle.loads(Path(arguments[0]).read_bytes())

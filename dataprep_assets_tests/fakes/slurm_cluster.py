@@ -1,4 +1,4 @@
-"""A real Slurm on the loopback, of one node: munge, controller and node daemon in a folder of their own."""
+"""A real Slurm on the loopback: munge, controller, nodes, and accounting if it is wanted, in a folder of their own."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,36 +15,55 @@ from unittest import mock
 
 import pytest
 
+from dataprep_assets_tests.fakes.own_disk import disk_of, require_own_disks, with_own
+from dataprep_assets_tests.fakes.slurm_accounting import Accounting, require_accounting
 from dataprep_assets_tests.servers import end, free_ports
 
 _CONFIGURATION = """
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
-SlurmdPort={node}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/controller.pid
-SlurmdPidFile={folder}/node.pid
+SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/controller.log
-SlurmdLogFile={folder}/node.log
+SlurmdLogFile={folder}/%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
 SchedulerParameters=batch_sched_delay=1,sched_min_interval=100000
 JobAcctGatherFrequency=0
 KillWait=2
 OverTimeLimit=0
 ReturnToService=2
 MpiDefault=none
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+SlurmdParameters=config_overrides
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
+"""
+_UNLIMITED = """
+TaskPlugin=task/none
+SelectTypeParameters=CR_Core
+"""
+_LIMITED = """
+TaskPlugin=task/cgroup
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=400
+"""
+_CGROUPS = Path("/sys/fs/cgroup/memory")
+_OF_CGROUPS = """
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+ConstrainRAMSpace=yes
+ConstrainSwapSpace=yes
+AllowedSwapSpace=0
+"""
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=2000 State=UNKNOWN"
+_PARTITIONS = """
 PartitionName=low Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10
 """
@@ -52,10 +71,17 @@ PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10
 
 @dataclass
 class SlurmCluster:
-    """A running cluster; `variables` are what its commands want."""
+    """A running cluster; `variables` are what its commands want, `nodes` the names of its nodes.
+
+    `private` is the folder that each node has for itself, as its own disk; None: nodes share every folder.
+    `limits_memory`: whether a task that takes more memory than it may is killed.
+    """
 
     folder: Path
     variables: Mapping[str, str]
+    nodes: Sequence[str]
+    private: Path | None = None
+    limits_memory: bool = False
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, name: str, *command: str) -> None:
@@ -76,6 +102,24 @@ class SlurmCluster:
         process.terminate()
         process.wait(60)
 
+    def start_node(self, name: str) -> None:
+        """A node, whose own disk is empty."""
+        slurmd = ["slurmd", "-D", "-N", name]
+        self.start(name, *(slurmd if self.private is None else with_own(self.private, slurmd)))
+
+    def lose_node(self, name: str) -> None:
+        """A node without power: slurmd, its tasks and their children end at once, and its disk is gone."""
+        slurmd = self.processes.pop(name)
+        disk = disk_of(slurmd.pid)
+        assert disk != disk_of(os.getpid()), "this node has no disk of its own"
+        while there := [pid for pid in _processes() if disk_of(pid) == disk]:
+            for pid in there:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            slurmd.poll()
+            time.sleep(0.01)
+        slurmd.wait()
+
     def run(self, *command: str) -> str:
         """What one of Slurm's commands prints."""
         environment = {**os.environ, **self.variables}
@@ -88,15 +132,16 @@ class SlurmCluster:
     def tasks(self) -> list[int]:
         """The processes that do tasks of arrays."""
         found = []
-        for entry in Path("/proc").iterdir():
+        for pid in _processes():
             with suppress(OSError):
-                words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-                if b"dataprep_assets.execution.slurm_task" in words and self._is_mine(entry):
-                    found.append(int(entry.name))
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if b"dataprep_assets.execution.slurm_task" in words and self._is_mine(pid):
+                    found.append(pid)
         return found
 
-    def _is_mine(self, entry: Path) -> bool:
-        return f"SLURM_CONF={self.variables['SLURM_CONF']}".encode() in (entry / "environ").read_bytes().split(b"\0")
+    def _is_mine(self, pid: int) -> bool:
+        mark = f"SLURM_CONF={self.variables['SLURM_CONF']}".encode()
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
     def wait(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
         """Until `ready`; RuntimeError with the daemons' last words when it takes too long."""
@@ -107,10 +152,11 @@ class SlurmCluster:
                 raise RuntimeError(f"{what}: not within {seconds} s: {logs}")
             time.sleep(0.2)
 
-    def is_idle(self) -> bool:
-        """Whether the controller answers and its node is ready."""
+    def is_ready(self) -> bool:
+        """Whether the controller answers and every node is ready."""
         with suppress(subprocess.SubprocessError):
-            return self.run("sinfo", "--noheader", "--format=%T").strip() in ("idle", "mixed", "allocated")
+            states = self.run("sinfo", "--noheader", "--Node", "--partition=low", "--format=%T").split()
+            return len(states) == len(self.nodes) and set(states) <= {"idle", "mixed", "allocated"}
         return False
 
     def stop(self) -> None:
@@ -120,37 +166,75 @@ class SlurmCluster:
         for pid in self.tasks():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for name in self.nodes if self.limits_memory else ():
+            for folder, _, _ in os.walk(_CGROUPS / f"slurm_{name}", topdown=False):
+                with suppress(OSError):
+                    os.rmdir(folder)
 
 
-@contextmanager
-def slurm_cluster() -> Iterator[SlurmCluster]:
-    """A running cluster, whose commands this process finds, too; the test is skipped where Slurm is absent."""
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _require(private: Path | None) -> None:
+    """Skip the test where such a cluster cannot run."""
     if missing := [name for name in ("slurmctld", "slurmd", "sbatch", "munged") if shutil.which(name) is None]:
         pytest.skip(f"no Slurm: {missing[0]} is not on PATH (Debian: slurmctld slurmd slurm-client munge)")
     if os.geteuid() != 0:
         pytest.skip("no Slurm: its daemons are started by root")
+    if private is not None:
+        require_own_disks(private)
+
+
+@contextmanager
+def slurm_cluster(
+    *, nodes: int = 1, cpus: int = 2, accounting: bool = False, private: Path | None = None
+) -> Iterator[SlurmCluster]:
+    """A running cluster, whose commands this process finds, too; the test is skipped where Slurm is absent.
+
+    Args:
+        nodes: How many.
+        cpus: Of each.
+        accounting: Whether how jobs ended is kept by slurmdbd; the controller then forgets it within seconds. Where
+            this machine can, its tasks have as much memory as they asked for, by default 400 MB a CPU.
+        private: A folder that each node has for itself.
+    """
+    _require(private)
+    if accounting:
+        require_accounting()
     # a socket's path has 107 characters at most
     with tempfile.TemporaryDirectory(prefix="dp-slurm-", ignore_cleanup_errors=True) as home:
         folder = Path(home)
         folder.chmod(0o755)
-        for name in ("state", "spool", "munge"):
+        for name in ("state", "munge"):
             (folder / name).mkdir(mode=0o755)
         (folder / "munge" / "key").write_bytes(os.urandom(1024))
         (folder / "munge" / "key").chmod(0o400)
-        controller, node = free_ports(2)
+        controller, *ports = free_ports(1 + nodes)
         configuration = folder / "slurm.conf"
         host = socket.gethostname().partition(".")[0]
-        configuration.write_text(_CONFIGURATION.format(host=host, folder=folder, controller=controller, node=node))
-        cluster = SlurmCluster(folder, {"SLURM_CONF": str(configuration)})
+        names = {f"node{number}": port for number, port in enumerate(ports)}
+        books = Accounting(folder) if accounting else None
+        lines = [_NODE.format(name=name, host=host, port=port, cpus=cpus) for name, port in names.items()]
+        lines += [] if books is None else [books.configuration]
+        limits_memory = accounting and os.access(_CGROUPS / "memory.limit_in_bytes", os.W_OK)
+        lines.append(_LIMITED if limits_memory else _UNLIMITED)
+        (folder / "cgroup.conf").write_text(_OF_CGROUPS)
+        said = _CONFIGURATION.format(host=host, folder=folder, controller=controller)
+        configuration.write_text("\n".join([said, *lines, _PARTITIONS]))
+        cluster = SlurmCluster(folder, {"SLURM_CONF": str(configuration)}, tuple(names), private, limits_memory)
         try:
             munge = folder / "munge"
             files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
             options = [f"--{option}={munge / name}" for option, name in files.items()]
             cluster.start("munged", "munged", "--foreground", "--force", *options)
             cluster.wait((munge / "socket").exists, 20, "munge")
+            if books is not None:
+                books.start(cluster.start, cluster.wait)
             cluster.start_controller()
-            cluster.start("slurmd", "slurmd", "-D", "-N", host)
-            cluster.wait(cluster.is_idle, 60, "Slurm")
+            for name in names:
+                cluster.start_node(name)
+            cluster.wait(cluster.is_ready, 60, "Slurm")
             with mock.patch.dict(os.environ, cluster.variables):
                 yield cluster
         finally:

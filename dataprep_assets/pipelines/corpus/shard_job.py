@@ -9,17 +9,28 @@ are the same.
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, together
 from dataprep_assets.execution.jobs import DirectoryJob, Outcome, Subject, TaskJob
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into, finished_part, seal
 from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, Fetch, fetch_missing
 
-__all__ = ["SMALL_SHARD_BYTES", "ShardJob", "WholeShardJob", "ensure_shard", "shard_job", "whole_shard_jobs"]
+__all__ = [
+    "SMALL_SHARD_BYTES",
+    "ShardJob",
+    "WholeShardJob",
+    "ensure_shard",
+    "found_quickly",
+    "shard_job",
+    "whole_shard_jobs",
+]
 
 SMALL_SHARD_BYTES = 16 << 10
 """Encoded in less time than it takes to hand a second task to a worker: 2 ms of a core."""
@@ -144,11 +155,30 @@ def shard_job(shard: TokenShard, verification: Verification, locks: ExitStack) -
     return ShardJob(shard, verification, locks)
 
 
+class FinishedOnce(Subject, Protocol):
+    """A shard that is current when its store has it under its key."""
+
+    @property
+    def store(self) -> ArtifactStore: ...
+    @property
+    def key(self) -> str: ...
+
+
+S = TypeVar("S", bound=FinishedOnce)
+
+
+def found_quickly(shard: FinishedOnce, verification: Verification) -> Receipt | None:
+    """The receipt of a shard that is current, if few bytes have to be read to know it."""
+    return shard.store.quickly_current(shard.artifact, shard.key, verification)
+
+
 def whole_shard_jobs(
-    shards: Iterable[Subject],
+    shards: Iterable[S],
     make: Callable[..., tuple[Receipt, bool]],
     verification: Verification,
     fetches: Mapping[str, Fetch] | None,
+    *,
+    found: Callable[[S, Verification], Receipt | None] = found_quickly,
 ) -> list[TaskJob]:
     """The jobs of shards that are one task each.
 
@@ -157,9 +187,14 @@ def whole_shard_jobs(
         make: Makes one of them; it gets the shard, `verification`, and the shard's fetch or None.
         verification: How thoroughly a finished shard is verified before it is reused.
         fetches: Partition → a function that fetches its sources to a worker on another machine.
+        found: The receipt of a shard that needs no task, if its tasks would be on another machine.
     """
-    known = fetches or {}
-    return [TaskJob(shard, make, verification, known.get(shard.artifact.partition or "")) for shard in shards]
+
+    def job(shard: S) -> TaskJob:
+        fetch = (fetches or {}).get(shard.artifact.partition or "")
+        return TaskJob(shard, make, verification, fetch, found=partial(found, shard, verification))
+
+    return [job(shard) for shard in shards]
 
 
 def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:

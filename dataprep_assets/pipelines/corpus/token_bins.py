@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_jobs
+from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_jobs, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, WORKERS, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Pool
@@ -19,6 +19,7 @@ from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
@@ -201,8 +202,13 @@ def build_token_bins(
     worker that dies does (WorkerDiedError); finished shards stay committed.
     """
     if not engine.is_this_machine:
-        with engine.open(workers or 1) as pool:
-            yield from build_whole_shards(shards, pool, verification=verification, fetches=fetches, progress=progress)
+        reused = set()
+        tasks = whole_shard_jobs(shards, ensure_shard, verification, fetches)
+        for outcome in run_tasks(tasks, workers=workers or 1, engine=engine, progress=progress):
+            if outcome.reused:
+                reused.add(outcome.partition)
+            yield outcome
+        sweep(shard.directory for shard in shards if shard.partition in reused)
         return
     # the locks of shards are released when no worker writes below them any more
     with ExitStack() as locks:

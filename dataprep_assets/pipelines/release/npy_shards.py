@@ -19,6 +19,7 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, summarized
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.retractions import retracted_ids
@@ -123,8 +124,13 @@ def build_npy_shards(
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     worker that dies does (WorkerDiedError); finished shards stay committed.
     """
-    jobs = [TaskJob(shard, build_planned) for shard in planned]
+    jobs = [TaskJob(shard, build_planned, found=partial(_found, shard)) for shard in planned]
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
+
+
+def _found(shard: NpyShard) -> Receipt | None:
+    key = shard_recipe(shard.release, shard.layout, shard.partition).key
+    return shard.store.quickly_current(shard.artifact, key, shard.release.verify)
 
 
 def _recipes(release: ReleaseDeclaration, store: ArtifactStore, chosen: Sequence[str | None]) -> Iterator[Recipe]:

@@ -9,6 +9,7 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError, WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.pool import Engine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
@@ -49,6 +50,16 @@ def test_bytes_do_not_depend_on_the_number_of_workers(bins: Bins, tmp_path: Path
     assert (
         found[0] == found[1] == contents(alone, alone.declare(shuffle_seed=seed, tokens_per_shard=512 * LENGTH), layout)
     )
+
+
+def test_finished_shards_need_no_cluster(bins: Bins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = bins.copied(tmp_path)
+    declared = own.declare(tokens_per_shard=512 * LENGTH)
+    layout = own.build(declared)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    planned = planned_shards(declared, own.store, layout, layout.partitions, workers=1)
+    outcomes = list(build_npy_shards(planned, workers=1, engine=Engine("slurm")))
+    assert [(outcome.partition, outcome.reused) for outcome in outcomes] == [(p, True) for p in layout.partitions]
 
 
 def test_progress_counts_what_was_read_and_ends_at_all_of_it(bins: Bins, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, discard
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
-from dataprep_assets.pipelines.corpus.shard_job import whole_shard_jobs
+from dataprep_assets.pipelines.corpus.shard_job import found_quickly, whole_shard_jobs
 from dataprep_assets.pipelines.corpus.token_stream import Fetch
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.sources.rows import RowRange
@@ -138,8 +138,14 @@ def build_packed_sft(
     """
     if engine.is_this_machine:
         return run_and_sweep([SftJob(shard, verification) for shard in shards], workers=workers, progress=progress)
-    jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches)
+    jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches, found=_found)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
+
+
+def _found(shard: SftShard, verification: Verification) -> Receipt | None:
+    if (receipt := found_quickly(shard, verification)) is not None:
+        discard_spools(shard)
+    return receipt
 
 
 class SftJob:

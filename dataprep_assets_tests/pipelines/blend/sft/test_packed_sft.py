@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError
+from dataprep_assets.execution.pool import Engine
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, QUARANTINE, PackPlan
+from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
 from dataprep_assets.sources.rows import RowRange, split_rows
 from dataprep_assets.tokenization.chat.choices import OURS
 from dataprep_assets.tokenization.chat.messages import ConversationFields
@@ -107,6 +109,20 @@ def test_a_second_run_is_a_no_op(tmp_path: Path) -> None:
     (again,) = build_packed_sft([todo], workers=2)
     assert again.reused
     assert (tmp_path / "out/d/packed_sft/chat-00000" / PACKED).stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_finished_shard_needs_no_cluster_and_loses_its_spools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    todo = work(tmp_path / "out", [source(write_rows(tmp_path / "a.jsonl", ROWS))], plan())
+    first = build(todo)
+    left = spool_artifact(todo.artifact, todo.sources[0].ordinal).directory(todo.scratch)
+    left.mkdir(parents=True)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    (again,) = build_packed_sft([todo], workers=2, engine=Engine("slurm"))
+    assert again.reused
+    assert again.receipt == first.receipt
+    assert not left.exists()
 
 
 def test_a_truncated_output_is_noticed_and_rebuilt_to_the_same_bytes(tmp_path: Path) -> None:

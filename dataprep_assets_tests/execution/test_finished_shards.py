@@ -1,0 +1,76 @@
+"""Shards that are finished cost no task of a cluster: an engine that is not there is not missed."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.pool import Engine
+from dataprep_assets.integrity import artifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets.pipelines.corpus.token_shard import TOKENS, TokenShard
+from dataprep_assets_tests.bench.engines import shards
+from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.pipelines.corpus.pipeline import debris
+
+ABSENT = Engine("slurm")
+
+
+@pytest.fixture(autouse=True)
+def no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+
+
+def built(works: Iterable[TokenShard]) -> list[TokenShard]:
+    works = list(works)
+    assert [outcome.error for outcome in build_token_bins(works, workers=None)] == [None] * len(works)
+    return works
+
+
+def again(works: list[TokenShard]) -> list[Outcome]:
+    return list(build_token_bins(works, workers=2, engine=ABSENT))
+
+
+def test_those_of_a_folder_are_read_by_the_run_itself(tmp_path: Path) -> None:
+    works = built(shards(tmp_path, 3))
+    left = works[0].directory.parent / ".staging" / f"{works[0].partition}-{'0' * 16}"
+    left.mkdir()
+    assert [(o.partition, o.reused) for o in again(works)] == [(work.partition, True) for work in works]
+    assert debris(tmp_path / "out") == [], "what a killed run left is swept"
+
+
+def test_a_damaged_one_is_a_task_and_the_others_are_told_before(tmp_path: Path) -> None:
+    works = built(shards(tmp_path, 3))
+    path = works[1].directory / TOKENS
+    path.chmod(0o600)
+    path.write_bytes(bytes(path.stat().st_size))
+    outcomes = build_token_bins(works, workers=2, engine=ABSENT)
+    assert [next(outcomes).partition, next(outcomes).partition] == [works[0].partition, works[2].partition]
+    with pytest.raises(ConfigError, match="sbatch is not on PATH"):
+        next(outcomes)
+
+
+def test_large_ones_of_a_folder_are_read_by_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    works = built(shards(tmp_path, 1))
+    monkeypatch.setattr(artifacts, "_FEW_BYTES", 10)
+    with pytest.raises(ConfigError, match="sbatch is not on PATH"):
+        again(works)
+    assert [o.reused for o in build_token_bins(works, workers=2, engine=ABSENT, verification="size")] == [True]
+
+
+@pytest.mark.parametrize("kind", ["moto", "gcs"])
+def test_those_of_a_bucket_are_known_by_their_digests(
+    kind: str, servers: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "_FEW_BYTES", 10)
+    place = servers.new(kind)
+    store = BucketArtifacts(tmp_path / "machine", place, place.url)
+    works = built(replace(work, store=store) for work in shards(tmp_path, 3))
+    elsewhere = BucketArtifacts(tmp_path / "another machine", place, place.url)
+    outcomes = again([replace(work, store=elsewhere) for work in works])
+    assert [(o.partition, o.reused) for o in outcomes] == [(work.partition, True) for work in works]
+    assert not list(elsewhere.root.rglob(TOKENS)), "nothing was fetched"
