@@ -112,6 +112,7 @@ def write_bins(
     """
     import pyarrow.parquet as pq
 
+    tokens, mask = np.asarray(tokens), np.asarray(mask)  # a slice of a memmap costs several of an array
     options = {"compression": compression, "write_statistics": False, "write_page_checksum": True}
     with pq.ParquetWriter(path, schema(), **options) as writer:
         for first in range(0, len(offsets) - 1, row_group_bins):
