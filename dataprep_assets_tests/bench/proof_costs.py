@@ -15,7 +15,7 @@ from typing import Any
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import Proof
 
-__all__ = ["ProofCosts", "report_together"]
+__all__ = ["ProofCosts", "judged", "report_together"]
 
 TARGET = 1.0
 """Most CPU-seconds of all proofs for one of the build."""
@@ -91,7 +91,7 @@ class ProofCosts:
         print(f"{self._artifact}: build {build:.3f} CPU-s, all {len(self._proofs)} proofs {proofs:.3f}")
         for name, seconds in self._each.items():
             print(f"    {name:28} {statistics.median(seconds) if seconds else 0.0:8.3f}")
-        return _judged("proofs", proofs, build)
+        return judged("proofs", proofs, build)
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -106,10 +106,11 @@ class ProofCosts:
 def report_together(name: str, costs: Sequence[ProofCosts]) -> bool:
     """Print what several artifacts cost together, under a name; whether the target is met."""
     build, proofs = (sum(each) for each in zip(*(one.medians for one in costs), strict=True))
-    return _judged(f"proofs of {name}", proofs, build)
+    return judged(f"proofs of {name}", proofs, build)
 
 
-def _judged(what: str, proofs: float, build: float) -> bool:
+def judged(what: str, proofs: float, build: float) -> bool:
+    """Print whether proofs meet the target, given the CPU-seconds of both; whether they do."""
     met = proofs <= TARGET * build
     print(f"  {'met' if met else 'MISSED'}  {what} at most {TARGET:g} of the build: {proofs / build:.2f}")
     return met
