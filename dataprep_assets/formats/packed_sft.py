@@ -112,6 +112,7 @@ def write_bins(
     """
     import pyarrow.parquet as pq
 
+    tokens, mask = np.asarray(tokens), np.asarray(mask)  # a slice of a memmap costs several of an array
     options = {"compression": compression, "write_statistics": False, "write_page_checksum": True}
     with pq.ParquetWriter(path, schema(), **options) as writer:
         for first in range(0, len(offsets) - 1, row_group_bins):
@@ -245,9 +246,8 @@ def row_defects(rows: PackedRows, pack_size: int, *, untrained_allowed: bool = F
     beyond = np.zeros(len(rows), np.bool_)
     beyond[row_of_start[rows.starts >= lengths[row_of_start]]] = True
     report(beyond, "a sequence starts behind the row's end")
-    row_of_token = np.repeat(np.arange(len(rows)), lengths)
     odd = np.zeros(len(rows), np.bool_)
-    odd[row_of_token[rows.mask > 1]] = True
+    odd[np.searchsorted(rows.rows, np.flatnonzero(rows.mask > 1), side="right") - 1] = True
     report(odd, "loss_mask holds a value that is not 0 or 1")
     if found:
         return found
@@ -255,8 +255,6 @@ def row_defects(rows: PackedRows, pack_size: int, *, untrained_allowed: bool = F
     at_end, untrained = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
     at_end[row_of_start[rows.mask[ends - 1] != 0]] = True
     report(at_end, "the last position of a sequence is trained: its label would be the next sequence's first token")
-    before = np.zeros(len(rows.mask) + 1, np.int64)
-    np.cumsum(rows.mask, out=before[1:])
-    untrained[row_of_start[before[ends] == before[begins]]] = True
+    untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")
     return found

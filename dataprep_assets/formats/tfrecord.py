@@ -116,9 +116,8 @@ def records(path: Path) -> Iterator[Record]:
     """
     with open(path, "rb") as handle:
         for number, offset, length in _frames(path, handle):
-            content = handle.read(length + _CRC.size)
-            payload = content[:length]
-            if _CRC.unpack_from(content, length)[0] != _masked(payload):
+            payload = handle.read(length)
+            if _CRC.unpack(handle.read(_CRC.size))[0] != _masked(payload):
                 raise FormatError(
                     f"{path}: record {number} at byte {offset}: the payload does not match its checksum; the file is"
                     " damaged"

@@ -58,6 +58,8 @@ def find_row_defects(
     found = list(_misshapen(columns, row_length))
     if found:
         return found
+    if all(_is_sound(some, pad_id, vocab_size, pad_is_reserved) for some in _in_cache(columns, row_length)):
+        return found
     segments = columns["inputs_segmentation"]
     checks = chain(
         _segmentation(segments),
@@ -87,6 +89,48 @@ def _misshapen(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator
             yield RowDefect(column=name, why=f"has {column.shape[0]} rows, the columns before it have {rows}")
         else:
             rows = column.shape[0]
+
+
+_POSITIONS = 1 << 17
+"""Positions whose columns fit in a core's cache."""
+
+
+def _in_cache(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[dict[str, NDArray[Any]]]:
+    step = max(1, _POSITIONS // max(1, row_length))
+    for start in range(0, len(columns["inputs"]), step):
+        yield {name: column[start : start + step] for name, column in columns.items()}
+
+
+def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int | None, pad_is_reserved: bool) -> bool:
+    """Whether rows surely have no defect, in a third of the time that it takes to name one.
+
+    Where segments, positions or tokens are of another kind than the checks below expect, it says no, and they decide.
+    """
+    inputs, segments, positions = (columns[name] for name in COLUMNS[:3])
+    if not inputs.size or any(column.dtype != np.int32 for column in columns.values()):
+        return False
+    before, after = segments[:, :-1], segments[:, 1:]
+    real = segments != 0
+    labelled = (before == after) & real[:, 1:]
+    # a row begins with segment 1, each position is of the segment before it, of the next one or padding, which lasts
+    goes_on = labelled | ((after == before + 1) & real[:, :-1])
+    if (segments[:, 0] != 1).any() or not (goes_on | ~real[:, 1:]).all():
+        return False
+    is_pad = inputs == pad_id
+    if not (is_pad | real).all() or (pad_is_reserved and (is_pad & real).any()):
+        return False
+    if int(inputs.min()) < 0 or (vocab_size is not None and int(inputs.max()) >= vocab_size):
+        return False
+    if positions[:, 0].any() or not np.array_equal(positions[:, 1:], (positions[:, :-1] + 1) * labelled):
+        return False
+    for name in ("segmentation", "position"):
+        targets, wanted = columns[f"targets_{name}"], columns[f"inputs_{name}"]
+        if targets[:, -1].any() or not np.array_equal(targets[:, :-1], wanted[:, :-1] * labelled):
+            return False
+    if TARGETS in columns:
+        targets, wanted = columns[TARGETS], np.where(labelled, inputs[:, 1:], np.int32(pad_id))
+        return bool((targets[:, -1] == pad_id).all()) and np.array_equal(targets[:, :-1], wanted)
+    return True
 
 
 Check = tuple[str, Mask, str]

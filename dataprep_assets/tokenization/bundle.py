@@ -171,7 +171,10 @@ class TokenizerBundle:
 
     def decode(self, ids: Any) -> str:
         """The text of a sequence of ids, including special tokens."""
-        return str(self._reference.decode([int(i) for i in ids], skip_special_tokens=False))
+        import numpy as np
+
+        # a list at once: a step of a memory map is several of an array
+        return str(self._reference.decode(np.asarray(ids).tolist(), skip_special_tokens=False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """One packed cohort opened for its proofs: its files and receipt, one reading of its rows, one of its source.
 
-The columnar files are read once for all proofs that count tokens, the source once for all that compare with it; both
-in blocks, so memory does not grow with the cohort.
+The columnar files are read once for all proofs that count tokens, the JSON lines once for all that look at rows, the
+source once for all that compare with it; all in blocks, so memory does not grow with the cohort.
 
 Entry points: `OpenedCohort`; `load_tokenizer`; `RowScan`, `SourceScan`, `SampledNote` for what a reading found.
 """
@@ -32,6 +32,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Dropped, Note, Opened, read_notes
+from dataprep_assets.pipelines.notes.sampled_lines import SampledLines, sampled_lines
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
@@ -179,6 +180,15 @@ class OpenedCohort:
             bos_starts=counts["bos"],
             doubled_bos=counts["doubled"],
         )
+
+    @cached_property
+    def lines(self) -> Mapping[str, SampledLines]:
+        """Split → its JSON lines, counted and sampled. Raises FormatError for a damaged file, or a columnar one."""
+        paths = packed_paths(self.notes, self.month)
+        return {
+            name: sampled_lines(self.directory / path.jsonl, PackedRowsFile(self.directory / path.rows), REBUILD)
+            for name, path in paths.items()
+        }
 
     @cached_property
     def facts(self) -> PackedCohortFacts:

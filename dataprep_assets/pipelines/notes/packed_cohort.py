@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError
@@ -182,10 +181,7 @@ class _Writer:
             for block in layout.blocks(spool, shape.batch_rows):
                 self._require_valid(block)
                 file.write(block)
-                columns, lengths = block.columns(shape), self._stored_lengths(block)
-                for row, length in enumerate(lengths.tolist()):
-                    values = {column: columns[column][row, :length] for column in shape.columns}
-                    jsonl.write(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
+                jsonl.writelines(block.json_lines(shape))
                 rows += len(block)
                 tokens += block.tokens.size
         patients = _patients(spool, [layout.documents])
@@ -202,12 +198,6 @@ class _Writer:
             fill=round(tokens / positions, 6) if positions else 1.0,
             truncated_documents=layout.truncated_documents,
         )
-
-    def _stored_lengths(self, block: RowBlock) -> NDArray[np.int64]:
-        """Number of values that each row stores per column: only its tokens if rows are not padded."""
-        if self._notes.layout == "unpacked":
-            return np.diff(block.ends)
-        return np.full(len(block), self._plan.shape.row_length, np.int64)
 
     def _require_valid(self, block: RowBlock) -> None:
         """Raise FormatError for a reserved pad id among the tokens; otherwise extend the range of ids."""

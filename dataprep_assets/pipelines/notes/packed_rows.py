@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
@@ -82,6 +83,17 @@ class RowBlock:
         if shape.columns == ("tokens",):
             return {"tokens": rows.inputs}
         return {name: column for name, column in rows.columns().items() if name in shape.columns}
+
+    def stored_lengths(self, shape: RowShape) -> NDArray[np.int64]:
+        """Values that each row stores in a column, shape ``(rows,)``: only its tokens if rows are not padded."""
+        return np.diff(self.ends) if shape.columns == ("tokens",) else np.full(len(self), shape.row_length, np.int64)
+
+    def json_lines(self, shape: RowShape) -> Iterator[bytes]:
+        """The rows as JSON lines: an object of the stored columns each."""
+        columns = self.columns(shape)
+        for row, length in enumerate(self.stored_lengths(shape).tolist()):
+            values = {name: columns[name][row, :length] for name in shape.columns}
+            yield orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
 
 
 class PackedRowsWriter:

@@ -7,11 +7,9 @@ Entry points: `rows_valid`, `labels_within_notes`, `ids_in_vocabulary`, `tokens_
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
@@ -35,9 +33,6 @@ __all__ = [
     "token_defects",
     "tokens_conserved",
 ]
-
-SAMPLED_ROWS = 64
-"""Number of JSON lines that are parsed, spread over the file; the digests of `files_intact` cover the others."""
 
 
 def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_size: int) -> Iterator[str]:
@@ -77,7 +72,7 @@ def rows_valid(packed: OpenedCohort) -> Finding:
         if not scan.shape.pad_id == packed.facts.pad_id == pad_id:
             said = f"{scan.shape.pad_id} fills the rows, the receipt says {packed.facts.pad_id}"
             defects.append(f"{path}: {said}, the pad that is declared is {pad_id}")
-        for line, columns in _lines(packed.directory / path, len(scan.used))[1].items():
+        for line, columns in packed.lines[name].columns.items():
             looked += 1
             if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
                 stored, there = int(scan.used[line]), columns[TOKENS].size
@@ -107,41 +102,24 @@ def _invalid(packed: OpenedCohort, scan: RowScan, columns: Mapping[str, NDArray[
         yield str(defect)
 
 
-def _lines(path: Path, rows: int) -> tuple[int, Mapping[int, Mapping[str, NDArray[Any]]]]:
-    """How many complete lines a file has, and the columns of sampled ones: the first, the last, and some between.
-
-    Raises FormatError for a last line that was cut and for one that is not a row.
-    """
-    wanted = set(np.linspace(0, max(rows - 1, 0), min(rows, SAMPLED_ROWS)).astype(int).tolist())
-    count, found = 0, {}
-    with open(path, "rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                raise FormatError(f"{path}: line {count + 1} has no end; the file was cut. {REBUILD}")
-            if count in wanted:
-                try:
-                    found[count] = {k: np.array([v], np.int64) for k, v in orjson.loads(line).items()}
-                except (ValueError, TypeError, AttributeError, OverflowError):
-                    raise FormatError(f"{path}: line {count + 1} is not a row of integers. {REBUILD}") from None
-            count += 1
-    return count, found
-
-
 @judged
 def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
     """As many JSON lines as columnar rows and as the receipt says, and the sampled ones are equal."""
     defects, total, compared = [], 0, 0
     for name, path in packed_paths(packed.notes, packed.month).items():
         file = PackedRowsFile(packed.directory / path.rows)
-        lines, sampled = _lines(packed.directory / path.jsonl, len(file))
+        sampled = packed.lines[name]
+        lines = sampled.count
         total += lines
         if not lines == len(file) == packed.splits[name].rows:
             defects.append(
                 f"{path.jsonl}: {lines} lines for {len(file)} columnar rows; the receipt says "
                 f"{packed.splits[name].rows}"
             )
-        for line, columns in sampled.items():
+        for line, columns in sampled.columns.items():
             compared += 1
+            if line in sampled.verbatim:
+                continue
             block = file.block(line, line + 1)
             stored = block.columns(file.shape)
             if packed.notes.layout == "unpacked":
@@ -168,9 +146,9 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
     columnar file says where the notes are in a row.
     """
     labels = padding = across = masked = 0
-    for path in packed_paths(packed.notes, packed.month).values():
+    for name, path in packed_paths(packed.notes, packed.month).items():
         file = PackedRowsFile(packed.directory / path.rows)
-        for line, columns in _lines(packed.directory / path.jsonl, len(file))[1].items():
+        for line, columns in packed.lines[name].columns.items():
             trained, hidden = _trained(packed, columns)
             notes = np.zeros(trained.size + 1, np.int64)
             segments = file.block(line, line + 1).segments

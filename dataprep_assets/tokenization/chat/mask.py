@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
-from dataprep_assets.tokenization.chat.rendering import Chunk, Rendered
+from dataprep_assets.tokenization.chat.chunks import Chunk, Rendered
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 __all__ = ["ChatEncoder", "EncodedSequences", "check_cutting", "label_aligned"]

@@ -14,18 +14,21 @@ token in the result is the template's own, and put back when the result is encod
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any, Literal
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import LiteralFinder, SpecialToken
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
+from dataprep_assets.tokenization.chat.chunks import Chunk, Rendered
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, reasons
+from dataprep_assets.tokenization.chat.patterns import Patterns, Sequences, shape_of
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
+from dataprep_assets.tokenization.chat.watched import UnclearError
 
-__all__ = ["REASONS", "Chunk", "ConversationRenderer", "Rendered", "Turns", "stop_token"]
+__all__ = ["REASONS", "ConversationRenderer", "Turns", "stop_token"]
 
 REASONS = ("template_refused", "template_mismatch", "no_stop_token")
 """Why a conversation cannot be rendered: the template raised; the rendering of the first messages is not a prefix of
@@ -42,31 +45,13 @@ _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters: code points that Unicode reserves for internal use such as this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Rendered text between two cuts, and whether its tokens are trained."""
-
-    text: str
-    trained: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """One conversation: the chunks of each of its sequences.
-
-    `mark` is None, or the character around placeholders: `mark + str(i) + mark` stands for special token `i`.
-    """
-
-    sequences: tuple[tuple[Chunk, ...], ...]
-    mark: str | None = None
-
-
 class ConversationRenderer:
     """Renders conversations into chunks of text, each trained or not.
 
     `renderer` is the compiled chat template, `specials` are the tokenizer's special tokens, of which those with a
     content in `allowed` stay special in a message. `stop` is the content of the token that ends an answer. `turns` says
-    which conversations become a sequence for each user turn (see `Turns`), `choices` what is trained.
+    which conversations become a sequence for each user turn (see `Turns`), `choices` what is trained. One that `learns`
+    renders only the first conversations of each shape with the template (`patterns.py`); the result is the same.
     """
 
     def __init__(
@@ -78,27 +63,54 @@ class ConversationRenderer:
         turns: Turns = "reasoning",
         allowed: Sequence[str] = (),
         choices: ChatChoices = OURS,
+        learns: bool = False,
     ) -> None:
         self._renderer, self._stop, self._turns, self._choices = renderer, stop, turns, choices
         self._indexes = {s.content: i for i, s in enumerate(specials) if s.content not in allowed}
         self._finder = LiteralFinder(tuple(self._indexes))
         longest_first = sorted(self._indexes, key=len, reverse=True)
         self._literal = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        # Nemotron cuts a question by counting characters, which says nothing about where a text begins
+        by_place = choices.question_end == "text" and choices.system_in_question == "once"
+        self._patterns = Patterns(self._watched) if learns and by_place else None
 
     def render(self, conversation: Conversation) -> Rendered | Refusal:
         """The sequences of a conversation, or why it has none.
 
         A turn without an answer gives no sequence, unless it is kept.
         """
-        mark = None
-        if self._choices.special_literals == "text" and any(
-            map(self._finder.found_in, _strings([conversation.messages, conversation.tools]))
-        ):
+        mark, shaped = None, None
+        if self._patterns is not None and (shaped := shape_of(conversation)) is not None:
+            shape, texts = shaped
+            if self._holds_literals([*texts, *filter(None, shape)]):
+                shaped = None
+            elif (known := self._patterns.sequences(shape, texts)) is not None:
+                return Rendered(known)
+        if shaped is None and self._holds_literals(_strings([conversation.messages, conversation.tools])):
             mark, conversation = self._protected(conversation)
         try:
-            return Rendered(tuple(self._sequences(conversation, mark)), mark)
+            sequences = tuple(self._sequences(conversation, mark))
         except _RefusedError as error:
             return error.refusal
+        if self._patterns is not None and shaped is not None:
+            self._patterns.learn(*shaped, conversation, sequences)
+        return Rendered(sequences, mark)
+
+    def _holds_literals(self, texts: Iterable[str]) -> bool:
+        """Whether any of the texts contains a special token that must stay text."""
+        if self._choices.special_literals != "text":
+            return False
+        held = list(texts)
+        return self._finder.found_in("\n".join(held)) and any(map(self._finder.found_in, held))
+
+    def _watched(self, conversation: Conversation) -> Sequences:
+        """The sequences of a conversation with watched texts."""
+        watching = copy(self)
+        watching._renderer = self._renderer.watching
+        try:
+            return tuple(watching._sequences(conversation, None))
+        except _RefusedError as error:
+            raise UnclearError from error
 
     def _sequences(self, conversation: Conversation, mark: str | None) -> Iterator[tuple[Chunk, ...]]:
         messages = conversation.messages

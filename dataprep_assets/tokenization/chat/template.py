@@ -16,11 +16,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.chat.watched import UnclearError, finished
+from dataprep_assets.tokenization.chat.watching import watching
 
 if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -168,9 +171,23 @@ class Renderer:
     """A compiled template; `render` is a pure function of its arguments. Not picklable: compile it where it is used."""
 
     def __init__(
-        self, render: Callable[..., str], failures: tuple[type[Exception], ...], kwargs: Mapping[str, Any] | None = None
+        self,
+        render: Callable[..., str],
+        failures: tuple[type[Exception], ...],
+        kwargs: Mapping[str, Any] | None = None,
+        watching: "Callable[[], Renderer] | None" = None,
     ) -> None:
-        self._render, self._failures, self._kwargs = render, failures, dict(kwargs or {})
+        self._render, self._failures, self._kwargs, self._watching = render, failures, dict(kwargs or {}), watching
+
+    @cached_property
+    def watching(self) -> "Renderer":
+        """The same template for texts that remember where they come from (`watched.py`).
+
+        Raises UnclearError for a template that cannot be compiled for them.
+        """
+        if self._watching is None:
+            raise UnclearError
+        return self._watching()
 
     def render(
         self,
@@ -220,14 +237,9 @@ def compile_template(
     for a further variable whose value each rendering sets.
     """
     import jinja2
-    import jinja2.ext
     import jinja2.meta
 
-    environment = _environment_class()(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _generation_tag(marks)]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
+    environment = _environment(_environment_class(), marks)
     try:
         wanted = jinja2.meta.find_undeclared_variables(environment.parse(template.text))
         compiled = environment.from_string(template.text)
@@ -250,7 +262,28 @@ def compile_template(
         *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
         RecursionError,  # a tool's schema may be nested too deeply for `tojson`
     )
-    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs)
+
+    def watched() -> Renderer:
+        watches = _environment(watching(_environment_class()), marks)
+        watches.globals.update(environment.globals)
+        again = watches.from_string(template.text)
+        return Renderer(lambda **given: finished(again.render({**fixed, **given})), failures, kwargs)
+
+    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs, watched)
+
+
+def _environment(
+    kind: "type[ImmutableSandboxedEnvironment]", marks: tuple[str, str]
+) -> "ImmutableSandboxedEnvironment":
+    """What transformers gives to every template."""
+    import jinja2.ext
+
+    environment = kind(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _generation_tag(marks)]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    return environment
 
 
 _OF_A_RENDERING = {

@@ -10,8 +10,8 @@ import pytest
 
 from dataprep_assets.pipelines.blend.sft.options import AcceptOptions, TrainOnOptions
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, ChatChoices
+from dataprep_assets.tokenization.chat.chunks import Rendered
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import Rendered
 from dataprep_assets_tests.tokenization.chat.tokenizers import conversation_renderer
 from dataprep_assets_tests.tokenization.chat.trap import TRAP
 

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
+from dataprep_assets.tokenization.chat.chunks import Rendered
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences, check_cutting, label_aligned
 from dataprep_assets.tokenization.chat.messages import Conversation
-from dataprep_assets.tokenization.chat.rendering import Rendered
 from dataprep_assets_tests.tokenization.chat.tokenizers import (
     chat_bundle,
     chat_certificate,

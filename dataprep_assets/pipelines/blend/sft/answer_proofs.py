@@ -9,25 +9,17 @@ template that rewrites its input) is not compared; the finding says how many are
 Entry point: `answers_trained`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.graph.finding import Finding, judged, name_of, verdict
-from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
-from dataprep_assets.pipelines.blend.sft.conversation_proofs import (
-    SampledSequence,
-    origins_of,
-    sampled_sequences,
-    source_rows,
-)
-from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts
+from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
+from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -40,35 +32,21 @@ _TAGS = ("<think>", "</think>", "<tool_call>")
 
 
 @judged
-def answers_trained(
-    directory: Path,
-    receipt: Receipt,
-    sources: Sequence[ChatSource],
-    plan: ChatPlan,
-    bundle: TokenizerBundle,
-    *,
-    count: int = 64,
-) -> Finding:
+def answers_trained(packed: OpenedShard) -> Finding:
     """The trained parts of sampled sequences are answers of their source rows, found only by their text.
 
-    `directory` and `receipt` are the shard's, `sources` its source files, `plan` says how they were encoded, `bundle`
-    is the tokenizer, `count` the number of sequences compared. Messages name files and rows, never text.
+    Messages name files and rows, never text.
     """
-    if PackedSftFacts.of(receipt).empty:
+    if packed.facts.empty:
         return Finding(passed=True, summary="An empty shard, nothing to compare.")
-    origins, comparison = origins_of(directory), _Comparison(plan, bundle)
-    samples: dict[int, dict[int, list[SampledSequence]]] = {}
-    for sample in sampled_sequences(directory, receipt, count):
-        if sample.number < len(origins):  # missing origins are reported by `round_trip`
-            ordinal, row, _ = origins[sample.number].tolist()
-            samples.setdefault(ordinal, {}).setdefault(row, []).append(sample)
+    comparison = _Comparison(packed.plan, packed.bundle)
     defects: list[str] = []
-    for source in sources:
-        wanted = samples.get(source.ordinal, {})
-        for row, values in source_rows(source, set(wanted), plan):
-            for sample in wanted[row]:
+    for source in packed.sources:
+        samples = packed.compared_by_row.get(source.ordinal, {})
+        for row, values in packed.compared_rows[source.ordinal].items():
+            for sample in samples[row]:
                 places = comparison.wrong(values, sample)
-                defects += [f"{name_of(receipt)}: {source.label}: row {row}: {place}" for place in places]
+                defects += [f"{packed.name}: {source.label}: row {row}: {place}" for place in places]
     return verdict(
         defects,
         f"{comparison.compared} trained answers are those of their source rows; {comparison.others} have no text of "
@@ -80,7 +58,7 @@ def answers_trained(
 
 @dataclass(frozen=True)
 class _Said:
-    """The text of one answer, as decoded by the tokenizer. `first` are texts with which it may begin."""
+    """The text of one answer. `first` are texts with which it may begin."""
 
     first: tuple[str, ...]
     whole: str
@@ -101,11 +79,17 @@ class _Comparison:
         if isinstance(conversation, Refusal):
             return  # reported by `round_trip`
         answers = [message for message in conversation.messages if message["role"] == "assistant"]
-        said = [self._said(message) for message in answers]
+        as_given = [_said(message, str.strip) for message in answers]
+        given_back: list[_Said | None] | None = None
         for start, stop in _runs(sample.mask):
             labels = sample.tokens[start:stop]
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._ends(labels)
-            if any(found is not None and self._is_answer(text, found, is_cut) for found in said):
+            said = as_given
+            if not self._is_any(text, said, is_cut):
+                # most tokenizers give a text back as it was, so few answers have to be encoded to know
+                given_back = given_back or [_said(message, self._given_back) for message in answers]
+                said = given_back
+            if self._is_any(text, said, is_cut):
                 self.compared += 1
                 if self._holds_several(labels):
                     yield f"what is trained from token {start} of sequence {sample.number} on runs through a stop token"
@@ -114,20 +98,12 @@ class _Comparison:
             else:
                 yield f"what is trained from token {start} of sequence {sample.number} on is none of its answers"
 
-    def _said(self, message: dict[str, Any]) -> _Said | None:
-        """The text of a message; None if a template may change it."""
-        texts = [message.get(key) for key in ("reasoning_content", "content")]
-        if not all(text is None or isinstance(text, str) for text in texts):
-            return None
-        reasoning, content = (self._given_back(text or "") for text in texts)
-        if not content or any(tag in content for tag in _TAGS):
-            return None
-        first = tuple(text[:_BEGINNING] for text in (reasoning, content) if text)
-        return _Said(first, content, bool(message.get("tool_calls")))
-
     def _given_back(self, text: str) -> str:
         """A text after encoding and decoding, because some tokenizers normalize."""
         return self._bundle.decode(self._engine.encode([text.strip()])[0]).strip() if text.strip() else ""
+
+    def _is_any(self, text: str, answers: Sequence[_Said | None], is_cut: bool) -> bool:
+        return any(said is not None and self._is_answer(text, said, is_cut) for said in answers)
 
     def _is_answer(self, text: str, said: _Said, is_cut: bool) -> bool:
         bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
@@ -146,6 +122,18 @@ class _Comparison:
         if choices.unprompted_header or choices.special_literals == "special":
             return False
         return int(np.count_nonzero(labels == self._plan.stop.id)) > 1
+
+
+def _said(message: dict[str, Any], read: Callable[[str], str]) -> _Said | None:
+    """The text of a message, after `read`; None if a template may change it."""
+    texts = [message.get(key) for key in ("reasoning_content", "content")]
+    if not all(text is None or isinstance(text, str) for text in texts):
+        return None
+    reasoning, content = (read(text or "") for text in texts)
+    if not content or any(tag in content for tag in _TAGS):
+        return None
+    first = tuple(text[:_BEGINNING] for text in (reasoning, content) if text)
+    return _Said(first, content, bool(message.get("tool_calls")))
 
 
 def _runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:

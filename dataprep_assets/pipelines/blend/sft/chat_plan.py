@@ -211,8 +211,8 @@ def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tu
     return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
 
 
-def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle) -> ConversationRenderer:
-    """The renderer of a plan."""
+def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle, *, learns: bool = False) -> ConversationRenderer:
+    """The renderer of a `plan` for the tokenizer `bundle`; for many conversations one that `learns`, for proofs not."""
     variables = template_variables(bundle)
     return ConversationRenderer(
         compile_template(plan.template, variables, plan.template_date, plan.template_kwargs),
@@ -221,4 +221,5 @@ def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle) -> Conversati
         turns=plan.turns,
         allowed=plan.allowed_literals,
         choices=plan.choices,
+        learns=learns,
     )

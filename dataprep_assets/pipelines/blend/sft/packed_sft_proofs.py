@@ -1,6 +1,6 @@
 """All proofs on a shard of packed chat data: those on its rows, and those that need its text.
 
-Entry points: `PACKED_SFT_PROOFS`, `prove_packed_sft`.
+Entry points: `PACKED_SFT_PROOFS`, `prove_packed_sft`; `findings` of a shard that is open.
 """
 
 from pathlib import Path
@@ -9,12 +9,21 @@ from dataprep_assets.graph.finding import Finding, files_intact
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.sft import conversation_proofs, row_proofs
 from dataprep_assets.pipelines.blend.sft.answer_proofs import answers_trained
+from dataprep_assets.pipelines.blend.sft.conversation_proofs import decoded_mask, round_trip
+from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard
+from dataprep_assets.pipelines.blend.sft.row_proofs import (
+    counts_match,
+    ids_in_vocabulary,
+    ledger_balances,
+    rows_valid,
+    specials_not_doubled,
+    stop_tokens_trained,
+)
 from dataprep_assets.pipelines.blend.sft.shard import SftShard
 from dataprep_assets.tokenization.bundle import loaded_once
 
-__all__ = ["PACKED_SFT_PROOFS", "prove_packed_sft"]
+__all__ = ["PACKED_SFT_PROOFS", "findings", "prove_packed_sft"]
 
 PACKED_SFT_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
@@ -42,26 +51,29 @@ def prove_packed_sft(shard: SftShard, *, sensitive: bool) -> dict[str, Finding]:
     """Every proof of one shard; a missing shard fails them all. `sensitive`: lengths instead of decoded text."""
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        bundle, choices = loaded_once(shard.plan.tokenizer), shard.plan.choices
-        untrained = choices.untrained == "kept"
-        return {
-            "files_intact": files_intact(directory, receipt),
-            "ledger_balances": row_proofs.ledger_balances(directory, receipt),
-            "counts_match": row_proofs.counts_match(directory, receipt),
-            "rows_valid": row_proofs.rows_valid(directory, receipt, untrained_allowed=untrained),
-            "ids_in_vocabulary": row_proofs.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
-            "stop_tokens_trained": row_proofs.stop_tokens_trained(directory, receipt),
-            "specials_not_doubled": row_proofs.specials_not_doubled(
-                directory,
-                receipt,
-                bundle,
-                literals_are_special=choices.special_literals == "special",
-            ),
-            "decoded_mask": conversation_proofs.decoded_mask(
-                directory, receipt, bundle, sensitive=sensitive, untrained_allowed=untrained
-            ),
-            "round_trip": conversation_proofs.round_trip(directory, receipt, shard.sources, shard.plan, bundle),
-            "answers_trained": answers_trained(directory, receipt, shard.sources, shard.plan, bundle),
-        }
+        packed = OpenedShard(
+            directory=directory,
+            receipt=receipt,
+            sources=shard.sources,
+            plan=shard.plan,
+            bundle=loaded_once(shard.plan.tokenizer),
+        )
+        return findings(packed, sensitive=sensitive)
 
     return proven(shard.artifact, shard.store, PACKED_SFT_PROOFS, prove)
+
+
+def findings(packed: OpenedShard, *, sensitive: bool = False) -> dict[str, Finding]:
+    """Every proof of a shard that was opened, by name. `sensitive`: lengths instead of decoded text."""
+    return {
+        "files_intact": files_intact(packed.directory, packed.receipt),
+        "ledger_balances": ledger_balances(packed),
+        "counts_match": counts_match(packed),
+        "rows_valid": rows_valid(packed),
+        "ids_in_vocabulary": ids_in_vocabulary(packed),
+        "stop_tokens_trained": stop_tokens_trained(packed),
+        "specials_not_doubled": specials_not_doubled(packed),
+        "decoded_mask": decoded_mask(packed, sensitive=sensitive),
+        "round_trip": round_trip(packed),
+        "answers_trained": answers_trained(packed),
+    }

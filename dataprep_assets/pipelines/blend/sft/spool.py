@@ -39,9 +39,10 @@ from dataprep_assets.sources.records import BadRecord
 from dataprep_assets.sources.rows import RowBlock, RowReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
+from dataprep_assets.tokenization.chat.chunks import Rendered
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import FILTERED, Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer
 
 __all__ = [
     "CHOSEN",
@@ -87,7 +88,7 @@ def _tools(plan_key: str, directory: Path, plan: "_Hidden") -> tuple[Conversatio
     if bundle.digest != plan.value.tokenizer_digest:
         raise TokenizerError(f"{directory}: the tokenizer changed during the run; start it again")
     certified = CertifiedEncoder(bundle, "text", Certificate.from_json(plan.value.certificate))
-    return conversation_renderer(plan.value, bundle), ChatEncoder(bundle, certified), bundle.vocab_size
+    return conversation_renderer(plan.value, bundle, learns=True), ChatEncoder(bundle, certified), bundle.vocab_size
 
 
 @dataclass(frozen=True)

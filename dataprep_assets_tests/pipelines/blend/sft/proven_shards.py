@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataprep_assets.formats.packed_sft import schema
-from dataprep_assets.graph.finding import Finding, files_intact
+from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.sft import conversation_proofs, row_proofs
-from dataprep_assets.pipelines.blend.sft.answer_proofs import answers_trained
+from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard
+from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import findings
 from dataprep_assets.pipelines.blend.sft.shard import PACKED
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, conversation
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
@@ -20,29 +20,21 @@ ROWS = [conversation(seed) for seed in range(60)] + [{"id": "bad"}]
 """Sixty conversations and a row that is none."""
 
 
+def opened(shard: Shard, **numbers: int) -> OpenedShard:
+    """A shard opened for its proofs, which compare all of its sequences."""
+    return OpenedShard(
+        directory=shard.directory,
+        receipt=shard.receipt,
+        sources=shard.work.sources,
+        plan=shard.work.plan,
+        bundle=chat_bundle(),
+        **{"compared": 1000, **numbers},
+    )
+
+
 def prove_all(shard: Shard) -> dict[str, Finding]:
     """Every proof on a shard."""
-    directory, receipt, bundle = shard.directory, shard.receipt, chat_bundle()
-    untrained = shard.work.plan.choices.untrained == "kept"
-    return {
-        "files_intact": files_intact(directory, receipt),
-        "ledger_balances": row_proofs.ledger_balances(directory, receipt),
-        "counts_match": row_proofs.counts_match(directory, receipt),
-        "rows_valid": row_proofs.rows_valid(directory, receipt, untrained_allowed=untrained),
-        "ids_in_vocabulary": row_proofs.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
-        "stop_tokens_trained": row_proofs.stop_tokens_trained(directory, receipt),
-        "specials_not_doubled": row_proofs.specials_not_doubled(
-            directory,
-            receipt,
-            bundle,
-            literals_are_special=shard.work.plan.choices.special_literals == "special",
-        ),
-        "decoded_mask": conversation_proofs.decoded_mask(directory, receipt, bundle, untrained_allowed=untrained),
-        "round_trip": conversation_proofs.round_trip(
-            directory, receipt, shard.work.sources, shard.work.plan, bundle, count=1000
-        ),
-        "answers_trained": answers_trained(directory, receipt, shard.work.sources, shard.work.plan, bundle, count=1000),
-    }
+    return findings(opened(shard))
 
 
 def failing(shard: Shard) -> dict[str, str]:

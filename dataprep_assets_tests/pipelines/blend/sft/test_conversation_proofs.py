@@ -12,15 +12,14 @@ from dataprep_assets.pipelines.blend.sft.conversation_proofs import CLOSE, OPEN,
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows, source, trained_texts, write_rows
-from dataprep_assets_tests.pipelines.blend.sft.proven_shards import ROWS, edit, failing
-from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
+from dataprep_assets_tests.pipelines.blend.sft.proven_shards import ROWS, edit, failing, opened
 from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
 
 STOP = "<|im_end|>"
 
 
 def test_the_decoded_mask_shows_answers_between_brackets(built: Shard) -> None:
-    finding = decoded_mask(built.directory, built.receipt, chat_bundle(), count=1000)
+    finding = decoded_mask(opened(built, shown=1000))
     texts = [str(row["text"]) for row in finding.table]
     assert len(texts) == built.receipt.facts["sequences"]
     joined = "".join(texts)
@@ -32,7 +31,7 @@ def test_the_decoded_mask_shows_answers_between_brackets(built: Shard) -> None:
 
 
 def test_the_decoded_mask_of_sensitive_data_shows_no_text(built: Shard) -> None:
-    finding = decoded_mask(built.directory, built.receipt, chat_bundle(), sensitive=True)
+    finding = decoded_mask(opened(built), sensitive=True)
     assert finding.passed
     assert all(row.keys() == {"row", "sequence", "tokens", "trained"} for row in finding.table)
 
@@ -107,8 +106,7 @@ def test_what_is_trained_from_one_answer_into_the_next_is_found(shard: Shard) ->
 
 
 def test_answers_whose_text_a_template_may_take_apart_are_counted_and_not_compared(built: Shard) -> None:
-    work = built.work
-    found = answers_trained(built.directory, built.receipt, work.sources, work.plan, chat_bundle(), count=1000)
+    found = answers_trained(opened(built))
     assert found.passed
     assert found.facts["not_compared"] > 0  # calls without a text of their own
     runs = sum(len(trained_texts([row])) for row in built.rows)

@@ -17,10 +17,10 @@ from dataprep_assets_tests.pipelines.blend.sft.proven_shards import (
     ROWS,
     edit,
     failing,
+    opened,
     with_facts,
     with_ledger,
 )
-from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 
 
 def test_books_that_do_not_balance_are_found(shard: Shard) -> None:
@@ -141,4 +141,4 @@ def test_a_doubled_special_token_is_found_and_one_beside_another_sequences_is_no
     found = failing(doubled)
     assert found.keys() == {"specials_not_doubled"}
     assert "'<|endoftext|>' 30 times; the first in row 0, 0" in found["specials_not_doubled"]
-    assert specials_not_doubled(single.directory, single.receipt, chat_bundle()).passed
+    assert specials_not_doubled(opened(single)).passed

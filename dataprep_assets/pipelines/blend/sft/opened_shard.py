@@ -1,0 +1,274 @@
+"""One shard of packed chat data opened for its proofs: one reading of its rows, one of the source rows to compare with.
+
+Row groups are read one at a time, so memory does not grow with the shard. A row is a row of the Parquet file, a
+sequence one of the conversations' sequences in it; both are counted from 0.
+
+Entry points: `OpenedShard`; `RowScan`, `StopRuns`, `SampledSequence` for what the reading found.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects
+from dataprep_assets.graph.finding import name_of
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+__all__ = ["REBUILD", "OpenedShard", "RowScan", "SampledSequence", "StopRuns"]
+
+REBUILD = "Delete the shard's directory and materialize it again"
+
+
+@dataclass(frozen=True, eq=False)
+class SampledSequence:
+    """A sequence of a packed file: its number and its row, its ids (int32) and its label-aligned mask (uint8)."""
+
+    number: int
+    row: int
+    tokens: NDArray[np.int32]
+    mask: NDArray[np.uint8]
+
+
+@dataclass(kw_only=True)
+class StopRuns:
+    """The runs of trained labels: how many, how many end inside an answer at the end of their sequence, and of those
+    that end elsewhere one a row group: row, token within the row, the label's id, and how many there are."""
+
+    runs: int = 0
+    unfinished: int = 0
+    wrong: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class RowScan:
+    """The content of a packed file.
+
+    `low` and `high` are the least and largest id, None without tokens; `beyond` is, for row groups with ids that are
+    not in the vocabulary, the first: row and id. `doubled` counts special tokens that are followed by themselves, the
+    first at `doubled_at`: row and token within it. `defects` are sentences. `unsound` is what is wrong with the starts
+    of the first row group whose sequences have no bounds: from there on, nothing is known that needs sequences
+    (`stops`, `doubled`, `sampled`).
+    """
+
+    group_sizes: tuple[int, ...]
+    bins: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    trained: int = 0
+    longest: int = 0
+    low: int | None = None
+    high: int | None = None
+    beyond: list[tuple[int, int]] = field(default_factory=list)
+    defects: list[str] = field(default_factory=list)
+    unsound: str | None = None
+    stops: StopRuns = field(default_factory=StopRuns)
+    doubled: Counter[int] = field(default_factory=Counter)
+    doubled_at: tuple[int, int] | None = None
+    sampled: dict[int, SampledSequence] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedShard:
+    """One shard to prove: its folder and receipt, its source files, how they were encoded, and the tokenizer.
+
+    `shown` and `compared` are the numbers of sequences that are shown decoded, and compared with their source rows.
+    """
+
+    directory: Path
+    receipt: Receipt
+    sources: Sequence[ChatSource]
+    plan: ChatPlan
+    bundle: TokenizerBundle
+    shown: int = 4
+    compared: int = 64
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return name_of(self.receipt)
+
+    @cached_property
+    def facts(self) -> PackedSftFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return PackedSftFacts.of(self.receipt)
+
+    @property
+    def untrained_allowed(self) -> bool:
+        """Whether a sequence may have nothing that is trained."""
+        return self.plan.choices.untrained == "kept"
+
+    @cached_property
+    def scan(self) -> RowScan:
+        """The content of the packed file, of which an empty shard has none. Raises FormatError if it cannot be read."""
+        if self.facts.empty:
+            return RowScan(group_sizes=())
+        file = open_packed(self.directory / PACKED)
+        scan = RowScan(group_sizes=file.group_sizes)
+        for rows in file:
+            self._count(scan, rows)
+            scan.unsound = scan.unsound or self._unsound(rows)
+            if scan.unsound is None:
+                begins, ends = rows.sequence_bounds()
+                self._follow_stops(scan.stops, rows, ends)
+                self._find_doubled(scan, rows, begins)
+                self._sample(scan, rows, begins, ends)
+            scan.sequences += len(rows.starts)
+        return scan
+
+    @property
+    def sound_scan(self) -> RowScan:
+        """The same for proofs that need sequences: raises FormatError if some have no bounds."""
+        if self.scan.unsound is not None:
+            raise FormatError(f"{self.name}: {PACKED}: {self.scan.unsound}. {REBUILD}")
+        return self.scan
+
+    @property
+    def to_show(self) -> list[SampledSequence]:
+        """The few sequences that are shown decoded, spread evenly over the file, the first and the last included."""
+        return self._samples(self.shown)
+
+    @property
+    def to_compare(self) -> list[SampledSequence]:
+        """The sequences that are compared with their source rows, spread in the same way."""
+        return self._samples(self.compared)
+
+    def _samples(self, count: int) -> list[SampledSequence]:
+        return [found for n in sorted(self._wanted(count)) if (found := self.sound_scan.sampled.get(n)) is not None]
+
+    def _wanted(self, count: int) -> set[int]:
+        total = self.facts.sequences
+        return {(total - 1) * i // max(1, count - 1) for i in range(count)} if total else set()
+
+    def _count(self, scan: RowScan, rows: PackedRows) -> None:
+        scan.bins += len(rows)
+        scan.tokens += len(rows.tokens)
+        scan.trained += int(rows.mask.sum())
+        scan.longest = max(scan.longest, int(np.diff(rows.rows).max(initial=0)))
+        scan.defects += row_defects(rows, self.facts.pack_size, untrained_allowed=self.untrained_allowed)
+        if len(rows.tokens):
+            size = self.bundle.vocab_size
+            low, high = int(rows.tokens.min()), int(rows.tokens.max())
+            scan.low = low if scan.low is None else min(scan.low, low)
+            scan.high = high if scan.high is None else max(scan.high, high)
+            if low < 0 or high >= size:
+                at = int(np.argmax((rows.tokens < 0) | (rows.tokens >= size)))
+                scan.beyond.append((_place(rows, at)[0], int(rows.tokens[at])))
+
+    def _unsound(self, rows: PackedRows) -> str | None:
+        counts = np.diff(rows.heads)
+        begins, ends = rows.sequence_bounds()
+        if (counts == 0).any() or (rows.starts[rows.heads[:-1]] != 0).any() or (ends <= begins).any():
+            return (row_defects(rows, self.facts.pack_size) or ["its sequences have no sound bounds"])[0]
+        return None
+
+    def _follow_stops(self, found: StopRuns, rows: PackedRows, ends: NDArray[np.int64]) -> None:
+        """Find how every run of trained labels ends. The label of position i is token i + 1."""
+        stop, turn_end = self.facts.stop_id, self.facts.turn_end
+        is_end = np.ones(len(rows.mask), np.bool_)
+        is_end[:-1] = rows.mask[1:] == 0
+        is_end[ends - 1] = True
+        run_ends = np.flatnonzero(is_end & (rows.mask == 1))
+        complete = _end_with(rows.tokens, run_ends + 1, (stop,)) | _end_with(
+            rows.tokens, run_ends + 1, (stop, *turn_end)
+        )
+        found.runs += len(run_ends)
+        # where the label is the sequence's last token
+        is_cut = np.isin(run_ends[~complete], np.maximum(ends - 2, 0))
+        found.unfinished += int(is_cut.sum())
+        if len(inside := run_ends[~complete][~is_cut]):
+            row, token = _place(rows, int(inside[0]))
+            label = int(rows.tokens[min(int(inside[0]) + 1, len(rows.tokens) - 1)])
+            found.wrong.append((row, token, label, len(inside)))
+
+    def _find_doubled(self, scan: RowScan, rows: PackedRows, begins: NDArray[np.int64]) -> None:
+        same = rows.tokens[1:] == rows.tokens[:-1]
+        same[begins[1:] - 1] = False  # the next token belongs to another sequence
+        places = np.flatnonzero(same)
+        places = places[np.isin(rows.tokens[places], [token.id for token in self.bundle.special_tokens])]
+        scan.doubled.update(rows.tokens[places].tolist())
+        if len(places) and scan.doubled_at is None:
+            scan.doubled_at = _place(rows, int(places[0]))
+
+    def _sample(self, scan: RowScan, rows: PackedRows, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        first = scan.sequences
+        for number in self._wanted(self.shown) | self._wanted(self.compared):
+            if first <= number < first + len(begins):
+                start, stop = int(begins[number - first]), int(ends[number - first])
+                row = rows.first + int(np.searchsorted(rows.heads, number - first, side="right")) - 1
+                # copies, so that the row group is freed
+                held = rows.tokens[start:stop].copy(), rows.mask[start:stop].copy()
+                scan.sampled[number] = SampledSequence(number, row, *held)
+
+    @cached_property
+    def origins(self) -> NDArray[np.int64]:
+        """For each packed sequence: ordinal of its source, row there, number within the row; int64, `(sequences, 3)`.
+
+        Raises FormatError if the file is damaged or has another shape or dtype.
+        """
+        path = self.directory / ORIGINS
+        try:
+            origins: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise FormatError(f"{path}: cannot be read: {error}. {REBUILD}") from error
+        if origins.ndim != 2 or origins.shape[1] != 3 or origins.dtype != np.int64:
+            raise FormatError(f"{path}: {origins.dtype} of shape {origins.shape}, not int64 triples")
+        size = path.stat().st_size
+        if isinstance(origins, np.memmap) and (behind := size - origins.offset - origins.nbytes):
+            raise FormatError(f"{path}: {behind} bytes behind the array. {REBUILD}")
+        return origins
+
+    @cached_property
+    def compared_by_row(self) -> dict[int, dict[int, list[SampledSequence]]]:
+        """The sequences to compare, by the ordinal of their source and their row there.
+
+        Those without an origin are left out: `round_trip` reports them.
+        """
+        found: dict[int, dict[int, list[SampledSequence]]] = {}
+        for sample in self.to_compare:
+            if sample.number < len(self.origins):
+                ordinal, row, _ = self.origins[sample.number].tolist()
+                found.setdefault(ordinal, {}).setdefault(row, []).append(sample)
+        return found
+
+    @cached_property
+    def compared_rows(self) -> dict[int, dict[int, dict[str, Any]]]:
+        """The source rows of the sequences to compare, by the ordinal of their source and their number there.
+
+        Rows that a source does not have are missing. Raises SourceError for a source that cannot be read.
+        """
+        return {
+            source.ordinal: dict(self._rows(source, set(self.compared_by_row.get(source.ordinal, {}))))
+            for source in self.sources
+        }
+
+    def _rows(self, source: ChatSource, wanted: set[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        if not wanted:
+            return
+        for block in source.read_rows(self.plan.fields.names):
+            for number, values in zip(block.numbers, block.rows, strict=True):
+                if number in wanted:
+                    yield number, values
+
+
+def _place(rows: PackedRows, at: int) -> tuple[int, int]:
+    """The row of a token, and its position there."""
+    row = int(np.searchsorted(rows.rows, at, side="right")) - 1
+    return rows.first + row, at - int(rows.rows[row])
+
+
+def _end_with(tokens: NDArray[np.int32], places: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
+    """Whether the tokens up to each place, inclusive, end with these ids."""
+    last = len(tokens) - 1
+    wanted = enumerate(reversed(ending))
+    found = [tokens[np.clip(places - back, 0, last)] == token for back, token in wanted]
+    return np.logical_and.reduce(found)
