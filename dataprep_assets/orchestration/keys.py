@@ -5,7 +5,7 @@ import dagster as dg
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.resources import StorageResource
+from dataprep_assets.integrity.storage import Storage
 
 __all__ = ["DAMAGED_SOURCES", "DATASET", "asset_key", "job_name", "store_of"]
 
@@ -25,6 +25,6 @@ def job_name(dataset: str) -> str:
     return f"build_{dataset}"
 
 
-def store_of(declaration: DatasetDeclaration, storage: StorageResource) -> ArtifactStore:
+def store_of(declaration: DatasetDeclaration, storage: Storage) -> ArtifactStore:
     """Where a dataset's artifacts are."""
     return storage.artifacts(declaration.storage, private=declaration.sensitive)
