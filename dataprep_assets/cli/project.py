@@ -274,22 +274,24 @@ def in_the_browser() -> str:
 
 @contextmanager
 def recorded() -> "Iterator[Recorded | None]":
-    """What the Dagster instance has recorded; None if there is no instance. It is not created."""
+    """What the Dagster instance has recorded; None if there is none, or nothing yet. It is not created."""
     from dataprep_assets.orchestration import sqlite_records
 
     home = instance_home()
     if not (home / "dagster.yaml").exists():
         yield None
         return
-    with sqlite_records.opened(home) as records:
-        if records is not None:
-            yield records
-            return
-    from dataprep_assets.orchestration.instance_records import InstanceRecords
+    with ExitStack() as stack:
+        found: Recorded | None
+        try:
+            found = stack.enter_context(sqlite_records.opened(home))
+        except sqlite_records.OnlyDagsterError:
+            from dataprep_assets.orchestration.instance_records import InstanceRecords
 
-    _quiet()
-    with _opened() as instance:
-        yield InstanceRecords(instance)
+            _quiet()
+            with _locked(home):
+                found = InstanceRecords(stack.enter_context(_opened()))
+        yield found
 
 
 def _opened() -> "dg.DagsterInstance":
@@ -330,12 +332,18 @@ def instance() -> "dg.DagsterInstance":
         home.mkdir(mode=0o700, exist_ok=True)  # runs, logs and events of every dataset are in it
     except OSError as error:
         raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
-    # two commands that create the databases of a new home at the same time would collide
-    with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(home):
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
         found = _opened()
         found.all_asset_keys()  # the event log creates its tables at the first query
         limit_pools(found)
         return found
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Two commands that create the databases of a new home at the same time would collide."""
+    with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

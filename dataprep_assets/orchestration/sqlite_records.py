@@ -19,7 +19,7 @@ from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.orchestration.recorded import Check, Evaluation
 from dataprep_assets.project_template import TEMPLATE
 
-__all__ = ["SCHEMA", "SqliteRecords", "opened"]
+__all__ = ["SCHEMA", "OnlyDagsterError", "SqliteRecords", "opened"]
 
 SCHEMA = "29b539ebc72a"
 """The version of the schema (of Dagster 1.13) that the queries are for."""
@@ -58,15 +58,27 @@ class SqliteRecords:
         return found
 
 
+class OnlyDagsterError(Exception):
+    """The instance has another storage or another schema, or its file is damaged: Dagster reads it, or says so."""
+
+
 @contextmanager
 def opened(home: Path) -> Iterator[SqliteRecords | None]:
-    """The records of the instance in this folder (DAGSTER_HOME); None if only Dagster can read them."""
+    """The records of the instance in this folder (DAGSTER_HOME); None if another process is just making its tables.
+
+    Raises OnlyDagsterError.
+    """
+    if not _is_ours(home / "dagster.yaml"):
+        raise OnlyDagsterError
     path = home / "history" / "runs" / "index.db"
-    if not _is_ours(home / "dagster.yaml") or not path.is_file():
+    if not path.is_file():
         yield None
         return
     with closing(sqlite3.connect(path.absolute().as_uri() + "?mode=rw", uri=True, timeout=_BUSY_SECONDS)) as connection:
-        yield SqliteRecords(connection) if _schema(connection) == [(SCHEMA,)] else None
+        schema = _schema(connection)
+        if schema not in (None, SCHEMA):
+            raise OnlyDagsterError
+        yield None if schema is None else SqliteRecords(connection)
 
 
 def _is_ours(settings: Path) -> bool:
@@ -81,11 +93,14 @@ def _is_ours(settings: Path) -> bool:
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _schema(connection: sqlite3.Connection) -> list[tuple[str]] | None:
+def _schema(connection: sqlite3.Connection) -> str | None:
+    """The version of the schema; None until the tables are made, of which Dagster notes the version last."""
     try:
-        return connection.execute("select version_num from alembic_version").fetchall()
-    except sqlite3.DatabaseError:  # not finished, damaged, or not a database: Dagster says so
-        return None
+        tables = connection.execute("select count(*) from sqlite_master where name = 'alembic_version'").fetchone()
+        found = connection.execute("select version_num from alembic_version").fetchone() if tables[0] else None
+    except sqlite3.DatabaseError as error:
+        raise OnlyDagsterError from error
+    return None if found is None else str(found[0])
 
 
 def _key(path: AssetPath) -> str:

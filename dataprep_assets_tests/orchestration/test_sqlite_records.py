@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from dataprep_assets.orchestration import sqlite_records
 from dataprep_assets.orchestration.recorded import Check, Evaluation, Recorded
+from dataprep_assets.orchestration.sqlite_records import OnlyDagsterError
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets_tests.graph.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -110,8 +112,8 @@ def test_the_schema_is_the_one_that_this_dagster_makes(home: Home) -> None:
     with sqlite3.connect(home.folder / "history" / "runs" / "index.db") as connection:
         assert connection.execute("select version_num from alembic_version").fetchall() == [(sqlite_records.SCHEMA,)]
         connection.execute("update alembic_version set version_num = 'later'")
-    with sqlite_records.opened(home.folder) as records:
-        assert records is None, "only Dagster knows it"
+    with pytest.raises(OnlyDagsterError), sqlite_records.opened(home.folder):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -119,19 +121,29 @@ def test_the_schema_is_the_one_that_this_dagster_makes(home: Home) -> None:
 )
 def test_an_instance_with_another_storage_is_left_to_dagster(home: Home, text: str) -> None:
     (home.folder / "dagster.yaml").write_text(text)
-    with sqlite_records.opened(home.folder) as records:
-        assert records is None
+    with pytest.raises(OnlyDagsterError), sqlite_records.opened(home.folder):
+        pass
 
 
-def test_a_home_without_a_finished_database_is_left_to_dagster(home: Home, tmp_path: Path) -> None:
+def test_a_home_whose_tables_are_being_made_has_nothing_recorded_and_a_damaged_file_is_left_to_dagster(
+    home: Home, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
-    (other / "history" / "runs").mkdir(parents=True)
+    (folder := other / "history" / "runs").mkdir(parents=True)
     shutil.copy(home.folder / "dagster.yaml", other / "dagster.yaml")
-    for content in (None, b"", b"not a database, but something else of some length" * 100):
-        if content is not None:
-            (other / "history" / "runs" / "index.db").write_bytes(content)
+    for making in (
+        None,
+        "create table event_logs (id)",
+        "create table alembic_version (version_num)",
+    ):
+        if making is not None:
+            with closing(sqlite3.connect(folder / "index.db")) as connection:
+                connection.execute(making)
         with sqlite_records.opened(other) as records:
             assert records is None
+    (folder / "index.db").write_bytes(b"not a database, but something else of some length" * 100)
+    with pytest.raises(OnlyDagsterError), sqlite_records.opened(other):
+        pass
 
 
 def test_reading_leaves_the_file_as_it_is(home: Home) -> None:
