@@ -150,7 +150,7 @@ class Dataset(ABC):
 
     def store(self, storage: Storage) -> ArtifactStore:
         """Where the dataset's artifacts are."""
-        return storage.artifacts(self.declaration.storage, private=self.declaration.sensitive)
+        return self.declaration.store(storage)
 
     def spec(self, name: str, split: str | None = None) -> ArtifactSpec:
         """The artifact with this name; raises KeyError when the dataset has none."""

@@ -20,7 +20,7 @@ from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.backfill import launch
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.instance_records import InstanceRecords
-from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
+from dataprep_assets.orchestration.keys import DATASET, job_name
 from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.runs import materialize
@@ -50,7 +50,7 @@ def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
     @dg.op(name=f"{name}__steps", pool=POOLS["cpu"], description="Plans, then makes and checks what is not current.")
     def steps(context: dg.OpExecutionContext, storage: StorageResource) -> None:
         with private_files(declaration.sensitive):
-            _Build(context, specs, store_of(declaration, storage)).all()
+            _Build(context, specs, declaration.store(storage)).all()
 
     @dg.job(
         name=name,

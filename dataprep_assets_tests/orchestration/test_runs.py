@@ -8,8 +8,9 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.graph.status import Stale, stale
+from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.recorded import failed_checks
-from dataprep_assets.orchestration.timeline import DATASET, LOCATION, STEP
+from dataprep_assets.orchestration.timeline import LOCATION, STEP
 from dataprep_assets_tests.graph.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 

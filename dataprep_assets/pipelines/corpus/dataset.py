@@ -28,8 +28,8 @@ from dataprep_assets.pipelines.corpus.retract import retract
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
 from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
 from dataprep_assets.pipelines.corpus.stream_tracer import corpus_tracer
-from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS, token_bins_spec
-from dataprep_assets.pipelines.corpus.token_shard import TOKENS
+from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, TOKENS
 from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
 
