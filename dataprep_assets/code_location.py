@@ -1,23 +1,34 @@
 """The code location of a project: its datasets, bound to the resources of the environment and to their executor.
 
+Dagster's own tree of a project's components fails as a whole when one file of it is wrong, and says so with the stack
+of its parsers. So each `defs.yaml` is looked at first (`Declarations.check`), and where one is wrong the others are
+loaded without it: in its place is a group of one asset that says what is wrong and where (`merged`).
+
 A project's own `definitions.py` needs three lines on top of it; `dataprep init` writes them.
 """
 
 import importlib
+import re
+import sys
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import dagster as dg
+from dagster.components.core.load_defs import PLUGIN_COMPONENT_TYPES_JSON_METADATA_KEY
+from dagster.components.core.package_entry import discover_package_objects, get_plugin_entry_points
+from dagster.components.core.snapshot import get_package_entry_snap
+from dagster_shared.serdes.objects.package_entry import json_for_all_components
 
-from dataprep_assets.declarations import Declarations
+from dataprep_assets.declarations import Declarations, declarations_of, reason_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.overview_page import overview_definitions
 from dataprep_assets.orchestration.planning import with_planning
 from dataprep_assets.project import Project, at
 from dataprep_assets.resources import build_resources
 
-__all__ = ["bound", "declarations_of", "definitions_of"]
+__all__ = ["bound", "definitions_of", "merged"]
 
 # Dagster warns about its own code, each time that a location with checks or sensors is loaded
 for _parameter in ("execution_type", "owners"):
@@ -35,21 +46,7 @@ def definitions_of(root: Path) -> dg.Definitions:
     project = at(root)
     if project is None:
         raise ConfigError(f"{root}: not a project: no pyproject.toml with [tool.dg.project] is there")
-    return bound(with_planning(declarations_of(project).definitions_of(_tree(project))), root)
-
-
-@cache
-def declarations_of(project: Project) -> Declarations:
-    """The declared datasets of a project, which can be loaded file by file.
-
-    Raises ConfigError if the module of its datasets cannot be imported.
-    """
-    project.importable()
-    try:
-        module = importlib.import_module(project.defs_module)
-    except ImportError as error:
-        raise ConfigError(f"{project.root}: {project.defs_module}: cannot be imported: {error}") from error
-    return Declarations(module, project.root)
+    return bound(with_planning(merged(declarations_of(project), _tree(project))), root)
 
 
 @cache
@@ -72,3 +69,92 @@ def bound(loaded: dg.Definitions, root: Path) -> dg.Definitions:
     overview = overview_definitions(lambda: every.resolve_asset_graph())
     every = dg.Definitions.merge(loaded, overview, dg.Definitions(resources=resources, executor=dg.in_process_executor))
     return every
+
+
+def merged(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definitions:
+    """What the code location has: the whole tree, or, if a file is wrong, the others and an asset for the error."""
+    wrong = _wrong(declarations, declarations.check)
+    with warnings.catch_warnings():
+        for said in (dg.BetaWarning, dg.PreviewWarning):
+            warnings.simplefilter("ignore", said)
+        if not wrong:
+            try:
+                return dg.Definitions.merge(whole.build_defs(Path()), _described(whole))
+            except Exception:
+                wrong = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
+                if not wrong:
+                    raise
+        return dg.Definitions.merge(
+            *(_broken(path, why) for path, why in wrong.items()), *_right(declarations, declarations.folder, wrong)
+        )
+
+
+def _wrong(declarations: Declarations, look: Callable[[Path], object]) -> dict[Path, str]:
+    """Each file for which `look` raises, and why."""
+    wrong = {}
+    for path in declarations.paths:
+        try:
+            look(path)
+        except Exception as error:  # including whatever a user's own component raises
+            wrong[path] = reason_of(error)
+    return wrong
+
+
+def _right(declarations: Declarations, folder: Path, wrong: Mapping[Path, str]) -> Iterator[dg.Definitions]:
+    """The definitions of a folder without those that are wrong."""
+    if not any(folder in path.parents for path in wrong):
+        yield _without_tree(declarations.tree(folder).build_defs(Path()))
+        return
+    if folder / "defs.yaml" in wrong:
+        return
+    for inner in sorted(folder.iterdir()):
+        if inner.is_dir() and inner.name != "__pycache__":
+            yield from _right(declarations, inner, wrong)
+        elif inner.suffix == ".py" and inner.name != "__init__.py":
+            yield dg.load_definitions_from_module(
+                importlib.import_module(f"{declarations.module_of(folder)}.{inner.stem}")
+            )
+
+
+def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
+    """The same definitions without their component tree: Dagster cannot merge two definitions that both have one."""
+    return dg.Definitions(
+        assets=loaded.assets,
+        asset_checks=loaded.asset_checks,
+        schedules=loaded.schedules,
+        sensors=loaded.sensors,
+        jobs=loaded.jobs,
+        resources=loaded.resources,
+        executor=loaded.executor,
+        loggers=loaded.loggers,
+        metadata=loaded.metadata,
+    )
+
+
+def _broken(path: Path, why: str) -> dg.Definitions:
+    """A stand-in for a dataset that cannot be loaded: a group whose only asset says why."""
+    group = re.sub(r"\W", "_", path.parent.name)
+
+    @dg.asset(
+        key=[group, "cannot_be_loaded"],
+        group_name=group,
+        kinds={"yaml"},
+        description=f"**Cannot be loaded.** Correct it, then reload the code location.\n\n```\n{why}\n```",
+    )
+    def cannot_be_loaded() -> None:
+        raise dg.Failure(description=f"{path.parent.name} cannot be loaded: {why}", allow_retries=False)
+
+    dg.get_dagster_logger().warning(f"{path.parent.name} is left out, it cannot be loaded: {why}")
+    return dg.Definitions(assets=[cannot_be_loaded])
+
+
+def _described(tree: dg.ComponentTree) -> dg.Definitions:
+    """The definitions of the tree, with the component documentation of only those packages that are in use.
+
+    By default Dagster documents the components of every installed package, and imports them for that: boto3, BigQuery
+    and pandas take half of the time to load a code location, and each run is a process that loads it.
+    """
+    used = [entry.value for entry in get_plugin_entry_points() if entry.value in sys.modules]
+    snapshots = [get_package_entry_snap(key, found) for key, found in discover_package_objects(used).items()]
+    described = {PLUGIN_COMPONENT_TYPES_JSON_METADATA_KEY: json_for_all_components(snapshots)}
+    return dg.Definitions(metadata=described, component_tree=tree)

@@ -1,32 +1,31 @@
 """The datasets that a project declares: found, checked and loaded one by one, so that a broken one stops no other.
 
-Dagster's own tree of a project's components fails as a whole when one file of it is wrong, and says so with the stack
-of its parsers. So each `defs.yaml` is looked at first (`check`), and where one is wrong the others are loaded without
-it: `definitions_of` then has, in its place, a group of one asset that says what is wrong and where.
+Most files need nothing of Dagster's loader, and are loaded without importing it, which takes most of a second. Those
+with a template, with keys of Dagster's own, or with a component of somebody else's are loaded by Dagster.
+
+Entry points: `declarations_of`, `Declarations`.
 """
 
+import ast
 import importlib
 import re
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Mapping
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
-
-import dagster as dg
-from dagster.components.core.load_defs import PLUGIN_COMPONENT_TYPES_JSON_METADATA_KEY
-from dagster.components.core.package_entry import discover_package_objects, get_plugin_entry_points
-from dagster.components.core.snapshot import get_package_entry_snap
-from dagster_shared.serdes.objects.package_entry import json_for_all_components
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets import components
 from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration_mistakes import Document, nearest, read, validated
-from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.shipped import dataset_of, is_shown, shown_as
+from dataprep_assets.project import Project
 
-__all__ = ["Declarations"]
+if TYPE_CHECKING:
+    import dagster as dg
+
+__all__ = ["Declarations", "declarations_of", "reason_of"]
 
 _DATASET = re.compile(r"""^\s+dataset:\s*["']?([A-Za-z0-9_]+)""", re.MULTILINE)
 _YAML = "defs.yaml"
@@ -50,66 +49,32 @@ class Declarations:
     def check(self, path: Path) -> None:
         """Raise ConfigError, with a line for each mistake, if the content of a `defs.yaml` cannot be loaded."""
         for document in read(path):
-            component = _component_of(document)
-            if component is not None:
-                declaration = validated(component.model, document)
+            found = _dataset_type(document)
+            if found is not None:
+                declaration = validated(found.model, document)
                 self._refuse_second(declaration.dataset, document)
 
-    def load(self, path: Path) -> dg.Component:
-        """The component of a `defs.yaml`, loaded without reading any other.
+    def load(self, path: Path) -> "Dataset | dg.Component":
+        """The dataset of a `defs.yaml`, loaded without reading any other; a component of somebody else's as it is.
 
         Raises ConfigError when the file is wrong.
         """
-        self.check(path)
         try:
-            return self._tree(path.parent).load_component(Path())
+            self.check(path)
+            return _without_dagster(path) or self.tree(path.parent).load_component(Path())
+        except ConfigError:
+            raise
         except Exception as error:
-            raise ConfigError(_reason(error)) from error
+            raise ConfigError(reason_of(error)) from error
 
-    def definitions_of(self, whole: dg.ComponentTree) -> dg.Definitions:
-        """What the code location has: the whole tree, or, if a file is wrong, the others and an asset for the error."""
-        wrong = self._wrong(self.check)
-        with warnings.catch_warnings():
-            for said in (dg.BetaWarning, dg.PreviewWarning):
-                warnings.simplefilter("ignore", said)
-            if not wrong:
-                try:
-                    return dg.Definitions.merge(whole.build_defs(Path()), _described(whole))
-                except Exception:
-                    wrong = self._wrong(lambda path: self._tree(path.parent).build_defs(Path()))
-                    if not wrong:
-                        raise
-            return dg.Definitions.merge(
-                *(_broken(path, why) for path, why in wrong.items()), *self._right(self.folder, wrong)
-            )
+    def tree(self, folder: Path) -> "dg.ComponentTree":
+        """Dagster's components of one folder."""
+        import dagster as dg
 
-    def _wrong(self, look: Callable[[Path], object]) -> dict[Path, str]:
-        """Each file for which `look` raises, and why."""
-        wrong = {}
-        for path in self.paths:
-            try:
-                look(path)
-            except Exception as error:  # including whatever a user's own component raises
-                wrong[path] = _reason(error)
-        return wrong
+        return dg.ComponentTree.from_module(importlib.import_module(self.module_of(folder)), self.project_root)
 
-    def _right(self, folder: Path, wrong: Mapping[Path, str]) -> Iterator[dg.Definitions]:
-        """The definitions of a folder without those that are wrong."""
-        if not any(folder in path.parents for path in wrong):
-            yield _without_tree(self._tree(folder).build_defs(Path()))
-            return
-        if folder / _YAML in wrong:
-            return
-        for inner in sorted(folder.iterdir()):
-            if inner.is_dir() and inner.name != "__pycache__":
-                yield from self._right(inner, wrong)
-            elif inner.suffix == ".py" and inner.name != "__init__.py":
-                yield dg.load_definitions_from_module(importlib.import_module(f"{self._name(folder)}.{inner.stem}"))
-
-    def _tree(self, folder: Path) -> dg.ComponentTree:
-        return dg.ComponentTree.from_module(importlib.import_module(self._name(folder)), self.project_root)
-
-    def _name(self, folder: Path) -> str:
+    def module_of(self, folder: Path) -> str:
+        """The name of a folder as a Python module."""
         return ".".join([self.module.__name__, *folder.relative_to(self.folder).parts])
 
     @cached_property
@@ -135,16 +100,15 @@ class Declarations:
             raise ConfigError(f"{document.path}:{line}: dataset: {dataset} is also declared in {others[0]}")
 
 
-def _component_of(document: Document) -> type[DatasetComponent] | None:
-    """The component that a document names; None for one that is not ours.
+def _dataset_type(document: Document) -> type[Dataset] | None:
+    """The class of the datasets that the component of a document declares; None for a component that is not ours.
 
     Raises ConfigError if the name is in our namespace and does not exist.
     """
     where = f"{document.path}:{document.line}: type: {document.type}"
     known = [_OURS + name for name in components.__all__]
     if document.type in known:
-        found: type[DatasetComponent] = getattr(components, document.type.removeprefix(_OURS))
-        return found
+        return components.dataset_type(document.type.removeprefix(_OURS))
     near = nearest(document.type, known) or nearest(document.type, components.__all__)
     if document.type.startswith("dataprep") or "." not in document.type:
         more = f"did you mean {near if '.' in near else _OURS + near}?" if near else f"there are {', '.join(known)}"
@@ -154,25 +118,51 @@ def _component_of(document: Document) -> type[DatasetComponent] | None:
         other = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: cannot be imported: {error}") from error
-    return other if isinstance(other, type) and issubclass(other, DatasetComponent) else None
+    return other if isinstance(other, type) and issubclass(other, Dataset) else None
 
 
-def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
-    """The same definitions without their component tree: Dagster cannot merge two definitions that both have one."""
-    return dg.Definitions(
-        assets=loaded.assets,
-        asset_checks=loaded.asset_checks,
-        schedules=loaded.schedules,
-        sensors=loaded.sensors,
-        jobs=loaded.jobs,
-        resources=loaded.resources,
-        executor=loaded.executor,
-        loggers=loaded.loggers,
-        metadata=loaded.metadata,
-    )
+def _without_dagster(path: Path) -> Dataset | None:
+    """The dataset of a file that Dagster would load as it stands; None for any other."""
+    document, *more = read(path)
+    if more or document.keys != {"type", "attributes"} or not document.type.startswith(_OURS):
+        return None
+    found = components.dataset_type(document.type.removeprefix(_OURS))
+    try:
+        dataset = found.of(_as_rendered(found.before_templates(document.attributes)), path)
+    except _TemplateError:
+        return None
+    automation = dataset.declaration.automation
+    return None if automation is not None and automation.crons else dataset  # Dagster says which crons ever come due
 
 
-def _reason(error: BaseException) -> str:
+class _TemplateError(Exception):
+    """A value that Dagster's templates may change."""
+
+
+def _as_rendered(value: Any) -> Any:
+    """What Dagster makes of a value that has no template: every text is rendered by Jinja, as native Python.
+
+    That drops its final newline, and evaluates a text that is a Python literal. Raises _TemplateError for what may be
+    more than that.
+    """
+    if isinstance(value, dict):
+        return {key: _as_rendered(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_rendered(inner) for inner in value]
+    if value is None or isinstance(value, bool | int | float) or value == "":
+        return value
+    if not isinstance(value, str) or "\r" in value or any(mark in value for mark in ("{{", "{%", "{#")):
+        raise _TemplateError
+    text = value.removesuffix("\n")
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        if text:
+            return text
+    raise _TemplateError
+
+
+def reason_of(error: BaseException) -> str:
     """What is wrong, without the reader's stack frames: the innermost DataprepError, else the first cause."""
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
@@ -180,30 +170,15 @@ def _reason(error: BaseException) -> str:
     return str(next((cause for cause in causes if isinstance(cause, DataprepError)), causes[-1]))
 
 
-def _broken(path: Path, why: str) -> dg.Definitions:
-    """A stand-in for a dataset that cannot be loaded: a group whose only asset says why."""
-    group = re.sub(r"\W", "_", path.parent.name)
+@cache
+def declarations_of(project: Project) -> Declarations:
+    """The declared datasets of a project, which can be loaded file by file.
 
-    @dg.asset(
-        key=[group, "cannot_be_loaded"],
-        group_name=group,
-        kinds={"yaml"},
-        description=f"**Cannot be loaded.** Correct it, then reload the code location.\n\n```\n{why}\n```",
-    )
-    def cannot_be_loaded() -> None:
-        raise dg.Failure(description=f"{path.parent.name} cannot be loaded: {why}", allow_retries=False)
-
-    dg.get_dagster_logger().warning(f"{path.parent.name} is left out, it cannot be loaded: {why}")
-    return dg.Definitions(assets=[cannot_be_loaded])
-
-
-def _described(tree: dg.ComponentTree) -> dg.Definitions:
-    """The definitions of the tree, with the component documentation of only those packages that are in use.
-
-    By default Dagster documents the components of every installed package, and imports them for that: boto3, BigQuery
-    and pandas take half of the time to load a code location, and each run is a process that loads it.
+    Raises ConfigError if the module of its datasets cannot be imported.
     """
-    used = [entry.value for entry in get_plugin_entry_points() if entry.value in sys.modules]
-    snapshots = [get_package_entry_snap(key, found) for key, found in discover_package_objects(used).items()]
-    described = {PLUGIN_COMPONENT_TYPES_JSON_METADATA_KEY: json_for_all_components(snapshots)}
-    return dg.Definitions(metadata=described, component_tree=tree)
+    project.importable()
+    try:
+        module = importlib.import_module(project.defs_module)
+    except ImportError as error:
+        raise ConfigError(f"{project.root}: {project.defs_module}: cannot be imported: {error}") from error
+    return Declarations(module, project.root)

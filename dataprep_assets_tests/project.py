@@ -12,10 +12,11 @@ import dagster as dg
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.graph.asset_path import asset_path
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, checks_of, findings
-from dataprep_assets.orchestration.component import DatasetComponent, declared
+from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.sqlite_storage import SqliteStorage
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

@@ -1,6 +1,7 @@
 """What a person reads who made a mistake in a `defs.yaml`, and what becomes of the other datasets."""
 
 import importlib
+import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -9,9 +10,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.code_location import bound
-from dataprep_assets.declarations import Declarations
+from dataprep_assets.code_location import bound, merged
+from dataprep_assets.declarations import Declarations, declarations_of
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.orchestration.component import DatasetComponent
+from dataprep_assets.project import at
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 GOOD = f"""type: dataprep_assets.components.TokenizedCorpus
@@ -145,7 +151,7 @@ def test_bytes_that_are_no_text_and_an_empty_file(project: Declarations) -> None
 def located(project: Declarations) -> dict[str, dg.AssetSpec]:
     """The assets of the code location, by key."""
     whole = dg.ComponentTree.from_module(project.module, project.project_root)
-    found = bound(project.definitions_of(whole), project.project_root)
+    found = bound(merged(project, whole), project.project_root)
     specs = found.resolve_all_asset_specs()
     return {spec.key.to_user_string(): spec for spec in specs if spec.group_name != "overview"}
 
@@ -172,3 +178,60 @@ def test_two_datasets_of_one_name_are_both_named(project: Declarations) -> None:
 def test_without_a_broken_file_the_location_is_the_whole_tree(project: Declarations) -> None:
     shutil.rmtree(project.folder / "other")
     assert {key.partition("/")[0] for key in located(project)} == {"mine"}
+
+
+def by_dagster(project: Declarations, path: Path) -> DatasetDeclaration:
+    """The declaration of a file as Dagster loads it, with its templates."""
+    found = project.tree(path.parent).load_component(Path())
+    assert isinstance(found, DatasetComponent)
+    return found.declaration
+
+
+def test_every_shipped_file_is_loaded_without_dagster_as_dagster_loads_it() -> None:
+    shipped = declarations_of(at(PROJECT_ROOT))  # type: ignore[arg-type]
+    assert len(shipped.paths) >= 14
+    for path in shipped.paths:
+        found = shipped.load(path)
+        assert isinstance(found, Dataset)
+        assert not isinstance(found, DatasetComponent), path
+        assert found.declaration == by_dagster(shipped, path), path
+        assert found.folder == path.parent
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a plain text",
+        "two lines\n",
+        "two final ones\n\n",
+        "a {brace} and 5 % of it",
+        "{{ env.TOLD }}",
+        "{{ 1 + 1 }}x",
+        "a {# remark #}",
+        "{% raw %}{{ kept }}{% endraw %}",
+        "'in quotes'",
+        "a\r\nb",
+        "",
+    ],
+)
+def test_a_text_becomes_what_dagsters_templates_make_of_it(
+    project: Declarations, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLD", "from the environment")
+    path = project.files["mine"]
+    path.write_text(GOOD.replace("description: text", f"description: {json.dumps(text)}"))
+    found = project.load(path)
+    assert isinstance(found, Dataset)
+    assert found.declaration.description == by_dagster(project, path).description
+    plain = not any(mark in text for mark in ("{{", "{%", "{#", "'", "\r"))
+    assert isinstance(found, DatasetComponent) != plain, "Dagster is asked only where it is needed"
+
+
+def test_keys_of_dagsters_own_and_crons_are_left_to_dagster(project: Declarations) -> None:
+    path = project.files["mine"]
+    for more in ("requirements: {env: [HOME]}\n", "  automation: {schedule: '0 3 * * 1'}\n"):
+        path.write_text(GOOD + more)
+        assert isinstance(project.load(path), DatasetComponent)
+    path.write_text(GOOD + "  automation: {schedule: '0 3 31 2 *'}\n")
+    with pytest.raises(ConfigError, match="is not a cron expression that ever comes due"):
+        project.load(path)

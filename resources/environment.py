@@ -28,13 +28,10 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.storage import cache_of, local_storage
 from dataprep_assets.resources.storage import StorageResource
 from dataprep_assets.stores.connect import AWS_PAIR, WRITE_PAIR, names_to_set, s3_credentials, s3_endpoint
 from dataprep_assets.stores.endpoints import allows_http
-
-DEFAULT_ROOT = Path(".dataprep/artifacts")
-DEFAULT_CACHE = Path(".dataprep/cache")
-KINDS = ("local", "gcs", "r2", "s3")
 
 
 def build_storage(project_root: Path, environment: Mapping[str, str] = os.environ) -> StorageResource:
@@ -42,21 +39,12 @@ def build_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
 
     ConfigError names the variable that is missing or wrong.
     """
-    kind = environment.get("DATAPREP_STORAGE") or "local"
-    if kind not in KINDS:
-        raise ConfigError(f"DATAPREP_STORAGE: {kind!r} is not allowed; one of {', '.join(KINDS)}")
-    root = environment.get("DATAPREP_ROOT") or ""
-    common: dict[str, Any] = {
-        "cache": str(_in_project(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE)),
-        "cache_bytes": _bytes(environment, "DATAPREP_CACHE_BYTES"),
-    }
-    if "://" in root:
-        raise ConfigError(
-            f"DATAPREP_ROOT: {root!r}: a folder or, in a bucket, a prefix; name the bucket with DATAPREP_STORAGE and "
-            "DATAPREP_BUCKET, or by `storage:` of a dataset"
-        )
-    if kind == "local":
-        return StorageResource(root=str(_in_project(project_root, root or DEFAULT_ROOT)), **common)
+    local = local_storage(project_root, environment)
+    cache, cache_bytes = cache_of(project_root, environment)
+    common: dict[str, Any] = {"cache": str(cache), "cache_bytes": cache_bytes}
+    if local is not None:
+        return StorageResource(root=str(local.root), **common)
+    kind, root = environment["DATAPREP_STORAGE"], environment.get("DATAPREP_ROOT") or ""
     if kind == "gcs":
         return _gcs(environment, root, common)
     return _s3(environment, kind, root, common)
@@ -128,23 +116,9 @@ def initialized(resource: StorageResource) -> StorageResource:
         return storage
 
 
-def _in_project(project_root: Path, path: str | Path) -> Path:
-    expanded = Path(path).expanduser()
-    return expanded if expanded.is_absolute() else project_root / expanded
-
-
 def _required(environment: Mapping[str, str], kind: str, *names: str) -> str:
     for name in names:
         if value := environment.get(name):
             return value
     others = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
     raise ConfigError(f"{names[0]}: not set{others}; DATAPREP_STORAGE={kind} needs it")
-
-
-def _bytes(environment: Mapping[str, str], name: str) -> int | None:
-    text = environment.get(name)
-    if not text:
-        return None
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ConfigError(f"{name}: {text!r} is not a number of bytes: give digits only, for example 200000000000")
-    return int(text)

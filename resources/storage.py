@@ -4,15 +4,14 @@ Entry point: `StorageResource`, which assets ask for the store of their dataset.
 this one, `resources.gcs` and `resources.r2`.
 """
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.storage import artifacts_at
 from dataprep_assets.stores.connect import LocalPlace, Place, place_of
 
 
@@ -36,14 +35,5 @@ class StorageResource(dg.ConfigurableResource[Any]):
         `private`: only their owner can read local copies of a bucket's files.
         """
         place = self.place() if declared is None else place_of(declared, os.environ)
-        if isinstance(place, LocalPlace):
-            return LocalArtifacts(place.root)
         cache = Path(self.cache).expanduser() if self.cache else Path(self.root or ".").expanduser().parent / "cache"
-        return BucketArtifacts(cache / _folder_name(place), place, place.url, self.cache_bytes, private)
-
-
-def _folder_name(place: Place) -> str:
-    """A folder name that is unique to the place: buckets of the same name behind two endpoints are two places."""
-    identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
-    readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
-    return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        return artifacts_at(place, cache, self.cache_bytes, private=private)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Dataset", "Datasets", "LockFile", "Options", "Profile", "Select", "dataset_names"]
+__all__ = ["AsJson", "LockFile", "Name", "Names", "Options", "Profile", "Select", "dataset_names"]
 
 
 class Options:
@@ -21,10 +21,10 @@ def dataset_names(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-Dataset = Annotated[
+Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A dataset: the folder of its defs.yaml.", autocompletion=dataset_names)
 ]
-Datasets = Annotated[
+Names = Annotated[
     list[str],
     typer.Argument(metavar="NAME...", help="Datasets: folders of a defs.yaml.", autocompletion=dataset_names),
 ]

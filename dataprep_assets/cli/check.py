@@ -15,8 +15,8 @@ from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.small_cells import cells_of
 
 if TYPE_CHECKING:
+    from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.remark import Remark
-    from dataprep_assets.orchestration.component import DatasetComponent
 
 __all__ = ["command", "require_sound"]
 
@@ -51,7 +51,7 @@ def command(
     return _WRONG if found else 0
 
 
-def require_sound(name: str, component: "DatasetComponent") -> None:
+def require_sound(name: str, component: "Dataset") -> None:
     """Raise ConfigError naming all that is wrong with a dataset, so that nothing is built; hints go to standard error.
 
     What only the source can tell is left to the run: a dataset may be up to date while its source is out of reach.
@@ -90,14 +90,14 @@ def _files(names: list[str]) -> list[Path]:
 
 
 def _remarks(path: Path) -> "Iterator[tuple[Remark, str]]":
-    from dataprep_assets.orchestration.component import DatasetComponent
+    from dataprep_assets.graph.dataset import Dataset
 
     component = project.declarations().load(path)
-    if isinstance(component, DatasetComponent):
+    if isinstance(component, Dataset):
         yield from _located(path, component)
 
 
-def _located(path: Path, component: "DatasetComponent") -> "Iterator[tuple[Remark, str]]":
+def _located(path: Path, component: "Dataset") -> "Iterator[tuple[Remark, str]]":
     """Each remark, with its sentence prefixed by the file and line that it is about."""
     from dataprep_assets.graph.declaration_mistakes import read
 
@@ -107,7 +107,7 @@ def _located(path: Path, component: "DatasetComponent") -> "Iterator[tuple[Remar
         yield remark, f"{path}:{document.line_of(remark.keys)}: {sentence}"
 
 
-def _of_other_datasets(component: "DatasetComponent") -> "Iterator[Remark]":
+def _of_other_datasets(component: "Dataset") -> "Iterator[Remark]":
     """A remark for each input dataset that is not declared here: it may be another project's, or misspelt."""
     from dataprep_assets.graph.declaration_mistakes import nearest
     from dataprep_assets.graph.remark import Remark

@@ -15,7 +15,7 @@ from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.small_cells import cells_of
 
 if TYPE_CHECKING:
-    from dataprep_assets.orchestration.component import DatasetComponent
+    from dataprep_assets.graph.dataset import Dataset
 
 __all__ = ["Listed", "command"]
 
@@ -71,13 +71,13 @@ def command(
 
 def _listed(name: str, component: str) -> Listed:
     """The state of one dataset; an error becomes a state, so that the other datasets are still listed."""
-    from dataprep_assets.orchestration.component import DatasetComponent
+    from dataprep_assets.graph.dataset import Dataset
 
     try:
         loaded = project.declarations().load(project.declaration_of(name))
     except ConfigError as error:
         return Listed(dataset=name, component=component, state="broken declaration", why=_first_line(error))
-    if not isinstance(loaded, DatasetComponent):
+    if not isinstance(loaded, Dataset):
         return Listed(dataset=name, component=component, state="unknown", why="not a component of dataprep_assets")
     try:
         to_make, why = _to_make(loaded)
@@ -87,7 +87,7 @@ def _listed(name: str, component: str) -> Listed:
     return Listed(dataset=name, component=component, state=state, to_make=to_make, why=why)
 
 
-def _to_make(component: "DatasetComponent") -> tuple[int | None, str]:
+def _to_make(component: "Dataset") -> tuple[int | None, str]:
     """How many artifacts a run would make, and why the first of them; None for a dataset that was never run."""
     from dataprep_assets.graph.status import never_built, stale
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Dataset
+from dataprep_assets.cli.arguments import Name
 from dataprep_assets.cli.status import known_failures
 from dataprep_assets.errors import ConfigError, DriftError
 
@@ -25,7 +25,7 @@ _SHOWN = 20
 
 
 def command(
-    dataset: Dataset,
+    dataset: Name,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Default: dataset.lock beside the defs.yaml.")
     ] = None,

@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Dataset
+from dataprep_assets.cli.arguments import Name
 
 __all__ = ["command"]
 
 
 def command(
-    dataset: Dataset,
+    dataset: Name,
     cores: Annotated[
         int | None, typer.Option(min=1, help="Cores of all machines together; default: those of this one.")
     ] = None,

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     import dagster as dg
 
     from dataprep_assets.declarations import Declarations
+    from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.declaration import DatasetDeclaration
-    from dataprep_assets.orchestration.component import DatasetComponent
-    from dataprep_assets.resources import StorageResource
+    from dataprep_assets.integrity.storage import Storage
+    from dataprep_assets.orchestration.recorded import Recorded
     from dataprep_assets.stores.connect import Place
 
 __all__ = [
@@ -45,7 +46,6 @@ __all__ = [
     "in_the_browser",
     "instance",
     "instance_home",
-    "instance_there",
     "kinds",
     "names",
     "naming",
@@ -53,6 +53,7 @@ __all__ = [
     "others",
     "place",
     "place_of_dataset",
+    "recorded",
     "shown",
     "storage",
 ]
@@ -76,7 +77,7 @@ _TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 def declarations() -> "Declarations":
     """The declared datasets of the current project."""
-    from dataprep_assets.code_location import declarations_of
+    from dataprep_assets.declarations import declarations_of
 
     return declarations_of(current())
 
@@ -110,8 +111,12 @@ def _folders() -> dict[str, Path]:
     return {dataset_of(path.parent.relative_to(below)): path.parent for path in below.rglob("defs.yaml")}
 
 
-def storage() -> "StorageResource":
+def storage() -> "Storage":
     """The storage that the environment configures."""
+    from dataprep_assets.integrity.storage import local_storage
+
+    if (local := local_storage(current().root)) is not None:
+        return local
     from dataprep_assets.resources import open_storage
 
     return open_storage(current().root)
@@ -154,12 +159,12 @@ def declaration_of(name: str) -> Path:
     return known[name]
 
 
-def component(name: str) -> "DatasetComponent":
+def component(name: str) -> "Dataset":
     """The declared dataset of this name; raises ConfigError when there is none, or its component is not one of ours."""
-    from dataprep_assets.orchestration.component import DatasetComponent
+    from dataprep_assets.graph.dataset import Dataset
 
     found = declarations().load(declaration_of(name))
-    if not isinstance(found, DatasetComponent):
+    if not isinstance(found, Dataset):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
     if _running:
         _running[-1].take(found.declaration)
@@ -195,34 +200,32 @@ def shown(text: str) -> str:
     return _running[-1].cells.text(text) if _running else text
 
 
-def naming(dataset: str) -> "list[DatasetComponent]":
+def naming(dataset: str) -> "list[Dataset]":
     """The datasets whose declarations contain this one's name, directly or through other datasets.
 
     Only these can be made of it. Datasets that cannot be loaded are left out: their own commands say why.
     """
-    import dagster as dg
-
     files = declarations().files
     texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in files.items()}
-    found: dict[str, DatasetComponent] = {}
+    found: dict[str, Dataset] = {}
     asked = [dataset]
     while asked:
         wanted = re.compile(rf"\b{re.escape(asked.pop())}\b")
         for name in sorted(texts):
             if name == dataset or name in found or not wanted.search(texts[name]):
                 continue
-            with suppress(DataprepError, dg.DagsterError, ValueError):
+            with suppress(DataprepError, ValueError):
                 found[name] = component(name)
                 asked.append(found[name].declaration.dataset)
     return list(found.values())
 
 
-def others(dataset: str) -> "list[DatasetComponent]":
+def others(dataset: str) -> "list[Dataset]":
     """All other declared datasets that can be loaded, sorted by name."""
     return _loaded(name for name in sorted(declarations().files) if name != dataset)
 
 
-def retracting(dataset: str) -> "list[DatasetComponent]":
+def retracting(dataset: str) -> "list[Dataset]":
     """The other datasets that may have retracted documents."""
     return _loaded(name for name in sorted(declarations().files) if name != dataset and may_retract(name))
 
@@ -233,12 +236,10 @@ def may_retract(dataset: str) -> bool:
     return path.with_name("retracted.jsonl").exists() or "retractions:" in path.read_text(errors="replace")
 
 
-def _loaded(names: Iterable[str]) -> "list[DatasetComponent]":
-    import dagster as dg
-
+def _loaded(names: Iterable[str]) -> "list[Dataset]":
     found = []
     for name in names:
-        with suppress(DataprepError, dg.DagsterError, ValueError):
+        with suppress(DataprepError, ValueError):
             found.append(component(name))
     return found
 
@@ -271,13 +272,26 @@ def in_the_browser() -> str:
     return f"see it: {browser()}, then open http://127.0.0.1:3000"
 
 
-def instance_there() -> "dg.DagsterInstance | None":
-    """The Dagster instance if there is one; None otherwise. It is not created."""
+@contextmanager
+def recorded() -> "Iterator[Recorded | None]":
+    """What the Dagster instance has recorded; None if there is none, or nothing yet. It is not created."""
+    from dataprep_assets.orchestration import sqlite_records
 
-    if not (instance_home() / "dagster.yaml").exists():
-        return None
-    _quiet()
-    return _opened()
+    home = instance_home()
+    if not (home / "dagster.yaml").exists():
+        yield None
+        return
+    with ExitStack() as stack:
+        found: Recorded | None
+        try:
+            found = stack.enter_context(sqlite_records.opened(home))
+        except sqlite_records.OnlyDagsterError:
+            from dataprep_assets.orchestration.instance_records import InstanceRecords
+
+            _quiet()
+            with _locked(home):
+                found = InstanceRecords(stack.enter_context(_opened()))
+        yield found
 
 
 def _opened() -> "dg.DagsterInstance":
@@ -318,12 +332,18 @@ def instance() -> "dg.DagsterInstance":
         home.mkdir(mode=0o700, exist_ok=True)  # runs, logs and events of every dataset are in it
     except OSError as error:
         raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
-    # two commands that create the databases of a new home at the same time would collide
-    with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(home):
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
         found = _opened()
         found.all_asset_keys()  # the event log creates its tables at the first query
         limit_pools(found)
         return found
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Two commands that create the databases of a new home at the same time would collide."""
+    with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

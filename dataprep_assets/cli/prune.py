@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Dataset
+from dataprep_assets.cli.arguments import Name
 
 __all__ = ["command"]
 
 
-def command(dataset: Dataset, yes: Annotated[bool, typer.Option("--yes", help="Remove them.")] = False) -> int:
+def command(dataset: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove them.")] = False) -> int:
     """List the artifacts that are no longer in any plan; with --yes remove them."""
     from dataprep_assets.graph.prune import listed, prune
     from dataprep_assets.planning.cost import shown_bytes

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Dataset
+from dataprep_assets.cli.arguments import Name
 from dataprep_assets.cli.status import tell_of
 from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
+    from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.retraction import Retracted
-    from dataprep_assets.orchestration.component import DatasetComponent
 
 __all__ = ["command"]
 
@@ -23,7 +23,7 @@ _WIDTHS = (20, 22)
 
 
 def command(
-    dataset: Dataset,
+    dataset: Name,
     ids: Annotated[
         Path,
         typer.Option(
@@ -47,7 +47,7 @@ def command(
     return 0
 
 
-def _beyond(component: "DatasetComponent", files: frozenset[str]) -> Iterator[str]:
+def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     """What a `dataprep run` of this dataset leaves unchanged: other datasets made of the same files, and copies."""
     from dataprep_assets.graph.sharing import published_places, sharing
 

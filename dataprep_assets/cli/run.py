@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Datasets, LockFile, Options
+from dataprep_assets.cli.arguments import AsJson, LockFile, Names, Options
 from dataprep_assets.cli.check import require_sound
 from dataprep_assets.cli.lock import LockedRuns, lock_of
 from dataprep_assets.cli.part import Part
@@ -15,13 +15,16 @@ from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
+    import dagster as dg
+
+    from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.lock import Lock
 
 __all__ = ["command"]
 
 
 def command(
-    datasets: Datasets,
+    datasets: Names,
     split: Annotated[
         str | None, typer.Option(help="Only the shards of this split; a plain `run` combines them later.")
     ] = None,
@@ -69,36 +72,46 @@ def command(
 
 
 def _run(name: str, lock: "Lock | None") -> int:
-    from dataprep_assets.code_location import bound
-    from dataprep_assets.graph.runs import planned_runs
     from dataprep_assets.graph.status import sweep
-    from dataprep_assets.orchestration.needed import narrowed, up_to_date
-    from dataprep_assets.orchestration.runs import materialize
+    from dataprep_assets.orchestration.needed import up_to_date
     from dataprep_assets.orchestration.summary import summary
-    from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
     require_sound(name, component)
     specs, store = component.specs, component.store(project.storage())
-    started = time.monotonic()
     locked = None if lock is None else LockedRuns(lock, specs, store)
     if locked is not None:
         locked.before()
-    with project.instance() as instance, watched(sys.stderr):
-        if up_to_date(specs, store, instance):
+    with project.recorded() as recorded:
+        if recorded is not None and up_to_date(specs, store, recorded):
             sweep(specs, store)
             print(f"{name}: all is up to date, nothing to do")
-            print(summary(component, instance, store))
+            print(summary(component, recorded, store))
             if locked is not None:
                 locked.after()
             return 0
+    return _make(name, component, locked)
+
+
+def _make(name: str, component: "Dataset", locked: LockedRuns | None) -> int:
+    """Make what is to be made of a dataset, in Dagster runs."""
+    from dataprep_assets.graph.runs import planned_runs
+    from dataprep_assets.orchestration.instance_records import InstanceRecords
+    from dataprep_assets.orchestration.needed import narrowed
+    from dataprep_assets.orchestration.runs import materialize
+    from dataprep_assets.orchestration.summary import summary
+    from dataprep_assets.orchestration.terminal import watched
+
+    specs, store = component.specs, component.store(project.storage())
+    started = time.monotonic()
+    with project.instance() as instance, watched(sys.stderr):
+        recorded = InstanceRecords(instance)
         print(f"{name}:")
         runs = planned_runs(specs, store)
-        job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
-        todo = narrowed(runs, specs, store, instance) if locked is None else locked.each(runs)
-        ok = materialize(job, todo, instance, verbose=Options.verbose)
+        todo = narrowed(runs, specs, store, recorded) if locked is None else locked.each(runs)
+        ok = materialize(_job(component), todo, instance, verbose=Options.verbose)
         if ok:
-            print(summary(component, instance, store, time.monotonic() - started))
+            print(summary(component, recorded, store, time.monotonic() - started))
             if locked is not None:
                 locked.after()
         else:
@@ -107,9 +120,17 @@ def _run(name: str, lock: "Lock | None") -> int:
     return 0 if ok else 1
 
 
+def _job(component: "Dataset") -> "dg.JobDefinition":
+    """Dagster's implicit job of all assets of a dataset."""
+    from dataprep_assets.code_location import bound
+    from dataprep_assets.orchestration.component import definitions_of_dataset
+
+    definitions = bound(definitions_of_dataset(component), project.current().root)
+    return definitions.resolve_implicit_global_asset_job_def()
+
+
 def _run_part(name: str, part: Part) -> int:
     """Make the chosen partitions of a dataset, but none of its unpartitioned artifacts."""
-    from dataprep_assets.code_location import bound
     from dataprep_assets.orchestration.partitions import register_planned
     from dataprep_assets.orchestration.runs import materialize
     from dataprep_assets.orchestration.terminal import watched
@@ -125,5 +146,4 @@ def _run_part(name: str, part: Part) -> int:
     with project.instance() as instance, watched(sys.stderr):
         # another node may have made the plan, recorded in its own instance
         register_planned(instance, (spec for run in runs for spec in run.specs), store)
-        job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
-        return 0 if materialize(job, runs, instance, verbose=Options.verbose) else 1
+        return 0 if materialize(_job(component), runs, instance, verbose=Options.verbose) else 1

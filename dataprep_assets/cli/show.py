@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Dataset
+from dataprep_assets.cli.arguments import Name
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.shown import number_of
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-def command(dataset: Dataset) -> int:
+def command(dataset: Name) -> int:
     """Say what a dataset makes and where, and how its trainer takes it. What was made is not read: `verify` does."""
     from dataprep_assets.graph.status import never_built
     from dataprep_assets.orchestration.summary import summary
 
     component = project.component(dataset)
     store = component.store(project.storage())
-    print(f"{dataset}: {type(component).__name__}, declared in {project.declaration_of(dataset)}")
+    print(f"{dataset}: {component.component}, declared in {project.declaration_of(dataset)}")
     if component.declaration.description:
         print(component.declaration.description)
     print()
@@ -31,16 +31,13 @@ def command(dataset: Dataset) -> int:
     if never_built(component.specs, store):
         print(f"\nnever run: `dataprep run {dataset}` makes it, with --dry-run it only says what that would do")
         return 0
-    instance = project.instance_there()
-    try:
-        print(summary(component, instance, store))
-        print(project.in_the_browser())
-    except DataprepError as error:
-        print(f"\nnot finished: {error}")
-        print(f"`dataprep status {dataset}` says what is left, `dataprep run {dataset}` makes it")
-    finally:
-        if instance is not None:
-            instance.dispose()
+    with project.recorded() as recorded:
+        try:
+            print(summary(component, recorded, store))
+            print(project.in_the_browser())
+        except DataprepError as error:
+            print(f"\nnot finished: {error}")
+            print(f"`dataprep status {dataset}` says what is left, `dataprep run {dataset}` makes it")
     return 0
 
 

@@ -9,20 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Datasets
+from dataprep_assets.cli.arguments import AsJson, Names
 from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
+    from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.rebuild import Rebuild
     from dataprep_assets.graph.sharing import StillHeld
     from dataprep_assets.graph.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
-    from dataprep_assets.orchestration.component import DatasetComponent
 
 __all__ = ["command", "known_failures", "tell", "tell_of"]
 
 
-def command(datasets: Datasets, json_: AsJson = False) -> int:
+def command(datasets: Names, json_: AsJson = False) -> int:
     """Say what of a dataset is missing, damaged or out of date, why, and what building it costs."""
     return max(tell(name, as_json=json_) for name in datasets)
 
@@ -35,7 +35,7 @@ def tell(name: str, *, as_json: bool) -> int:
     return tell_of(project.component(name), as_json=as_json)
 
 
-def tell_of(component: "DatasetComponent", *, as_json: bool) -> int:
+def tell_of(component: "Dataset", *, as_json: bool) -> int:
     """`tell` for a dataset that is already loaded: loading takes about as long as the rest of the command."""
     from dataprep_assets.graph.rebuild import rebuild_of
     from dataprep_assets.graph.status import unplanned
@@ -52,9 +52,7 @@ def tell_of(component: "DatasetComponent", *, as_json: bool) -> int:
     return 1 if rebuild.works else 0
 
 
-def _print(
-    component: "DatasetComponent", store: "ArtifactStore", rebuild: "Rebuild", left: Sequence[tuple[str, str]]
-) -> None:
+def _print(component: "Dataset", store: "ArtifactStore", rebuild: "Rebuild", left: Sequence[tuple[str, str]]) -> None:
     from dataprep_assets.cli.rebuild_table import rebuild_lines
 
     name = component.declaration.dataset
@@ -80,7 +78,7 @@ def _print(
 
 
 def _as_json(
-    component: "DatasetComponent", store: "ArtifactStore", rebuild: "Rebuild", left: Sequence[tuple[str, str]]
+    component: "Dataset", store: "ArtifactStore", rebuild: "Rebuild", left: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
     return {
         "dataset": component.declaration.dataset,
@@ -92,7 +90,7 @@ def _as_json(
     }
 
 
-def _reached(component: "DatasetComponent", rebuild: "Rebuild") -> list[dict[str, str]]:
+def _reached(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
     """The artifacts of other declared datasets that are made of what a run would build."""
     from dataprep_assets.graph.downstream import reached
 
@@ -104,7 +102,7 @@ def _reached(component: "DatasetComponent", rebuild: "Rebuild") -> list[dict[str
     return [vars(one) for one in reached(dataset, names, others)]
 
 
-def _still_held(component: "DatasetComponent", store: "ArtifactStore") -> "Iterator[StillHeld]":
+def _still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[StillHeld]":
     """Partitions of other datasets that hold documents which this one retracted, and the other way round.
 
     Other datasets are loaded only if needed: all of them if this dataset dropped any document as retracted, else those
@@ -123,10 +121,7 @@ def _still_held(component: "DatasetComponent", store: "ArtifactStore") -> "Itera
 
 def known_failures(specs: "Sequence[ArtifactSpec]") -> Mapping[tuple[str, ...], Sequence[str]]:
     """Path of an asset → its blocking checks whose latest result is a failure; empty if there is no instance."""
-    from dataprep_assets.orchestration.runs import failed_checks
+    from dataprep_assets.orchestration.recorded import failed_checks
 
-    instance = project.instance_there()
-    if instance is None:
-        return {}
-    with instance:
-        return failed_checks(specs, instance)
+    with project.recorded() as recorded:
+        return {} if recorded is None else failed_checks(specs, recorded)

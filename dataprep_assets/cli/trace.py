@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Dataset
+from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError
 
 __all__ = ["command"]
@@ -20,7 +20,7 @@ def _number(told: str) -> Any:
 
 
 def command(
-    dataset: Dataset,
+    dataset: Name,
     token: Annotated[int | None, _number("Position in the stream of --split or --shard, from 0.")] = None,
     document: Annotated[int | None, _number("Number of a document in --split or --shard, from 0.")] = None,
     row: Annotated[

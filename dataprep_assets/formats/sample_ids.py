@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.flat_bins import create, mapped
+from dataprep_assets.formats.flat_bins import mapped
+from dataprep_assets.stores.files import create
 
 __all__ = ["ID_BYTES", "differing", "open_sample_ids", "sample_id", "sample_ids", "write"]
 

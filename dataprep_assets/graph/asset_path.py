@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifact import Artifact
 
-__all__ = ["artifact_at", "asset_path"]
+__all__ = ["AssetPath", "artifact_at", "asset_path"]
+
+AssetPath = tuple[str, ...]
+"""The parts of an asset's key."""
 
 OF_SPLITS = ("snapshot", "token_bins", "combined_bins")
 """Artifacts that exist once for each split. No other artifact's name begins with one of these names and `_`."""

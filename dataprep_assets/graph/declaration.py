@@ -10,7 +10,9 @@ from pydantic import Field, field_validator
 from dataprep_assets.graph.automation import Automation
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
+from dataprep_assets.integrity.storage import Storage
 
 __all__ = [
     "ATTRIBUTION",
@@ -18,7 +20,6 @@ __all__ = [
     "CardDeclaration",
     "Creator",
     "DatasetDeclaration",
-    "Declared",
     "resolved",
 ]
 
@@ -120,6 +121,10 @@ class DatasetDeclaration(Declared):
         if self.storage is None or "://" in self.storage:
             return self
         return self.model_copy(update={"storage": str(resolved(Path(self.storage), folder))})
+
+    def store(self, storage: Storage) -> ArtifactStore:
+        """Where its artifacts are."""
+        return storage.artifacts(self.storage, private=self.sensitive)
 
     def artifact(self, name: str, partition: str | None = None) -> Artifact:
         """The name of one of this dataset's artifacts."""

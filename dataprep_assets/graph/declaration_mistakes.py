@@ -54,6 +54,7 @@ class Document:
         attributes: The parsed attributes.
         node: The YAML tree of `attributes`, which knows the lines.
         line: The line where the document begins, from 1; 0 if it is not in a file.
+        keys: Its keys: `type`, `attributes`, and those that only Dagster reads.
     """
 
     path: Path
@@ -61,6 +62,7 @@ class Document:
     attributes: Any
     node: yaml.Node | None
     line: int
+    keys: frozenset[str] = frozenset()
 
     def line_of(self, keys: Sequence[str | int]) -> int:
         """The line of the deepest of these nested keys that is present."""
@@ -145,6 +147,7 @@ def _document(path: Path, node: yaml.Node) -> Document:
         attributes=_value(keys["attributes"]) if "attributes" in keys else None,
         node=keys.get("attributes"),
         line=line,
+        keys=frozenset(keys),
     )
 
 

@@ -5,7 +5,7 @@ import os
 from pydantic import Field
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import Declared
+from dataprep_assets.graph.declared import Declared
 
 __all__ = ["SHORTEST_KEY", "EnvironmentKey", "checked_key", "key_from_environment"]
 

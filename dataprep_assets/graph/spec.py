@@ -13,7 +13,7 @@ from typing import Literal
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.graph.asset_path import asset_path
+from dataprep_assets.graph.asset_path import AssetPath, asset_path
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_others, places_of
 from dataprep_assets.graph.closed_files import DESCRIPTION as CLOSED_DESCRIPTION
 from dataprep_assets.graph.declaration import DatasetDeclaration
@@ -93,7 +93,7 @@ class OtherDataset:
     name: str
 
     @property
-    def path(self) -> tuple[str, ...]:
+    def path(self) -> AssetPath:
         """The parts of the asset's key."""
         return asset_path(self.dataset, self.name)
 
@@ -262,7 +262,7 @@ class ArtifactSpec:
             yield from others(store, partitions)
 
     @property
-    def path(self) -> tuple[str, ...]:
+    def path(self) -> AssetPath:
         """The parts of the asset's key."""
         return asset_path(self.declaration.dataset, self.name, self.split)
 

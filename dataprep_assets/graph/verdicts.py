@@ -17,6 +17,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.known_verdicts import KnownVerdicts
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
@@ -24,6 +25,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.stores.files import version_of
 
 __all__ = ["Verdicts", "of_all_partitions", "prove_all", "proven", "remember", "remembered", "summarized"]
 
@@ -112,15 +114,33 @@ def of_all_partitions(
     for partition, findings in prove(examined) if examined else ():
         remember(artifact(partition), store, findings, proofs)
         fresh[partition] = findings
-    found: dict[str, dict[str, Finding]] = {}
-    for partition in partitions:
-        kept = fresh.get(partition) or remembered(artifact(partition), store, proofs)
-        if kept is not None:
-            found[partition] = kept
+    found = {**_of_others(store, proofs, [p for p in partitions if p not in fresh], artifact), **fresh}
+    found = {partition: found[partition] for partition in partitions if partition in found}
     unknown = len(partitions) - len(found)
     for proof in proofs:
         of_proof = {p: of[proof.name] for p, of in found.items()}
         yield proof.name, summarized(of_proof, examined, unknown, noun)
+
+
+def _of_others(
+    store: ArtifactStore, proofs: Sequence[Proof], partitions: Sequence[str], artifact: Callable[[str], Artifact]
+) -> dict[str, dict[str, Finding]]:
+    """The remembered verdicts on partitions that are not examined now; of those without one, nothing."""
+    artifacts = [artifact(partition) for partition in partitions]
+    if not artifacts:
+        return {}
+    known = KnownVerdicts(_memory(artifacts[0], store).parent.with_suffix(".known"), proofs)
+    found: dict[str, dict[str, Finding]] = {}
+    for partition, one, receipt in zip(partitions, artifacts, store.receipt_versions(artifacts), strict=True):
+        versions = (receipt, version_of(_memory(one, store)))
+        there, verdict = known.of(partition, versions)
+        if not there:
+            verdict = remembered(one, store, proofs)
+            known.keep(partition, versions, verdict)
+        if verdict is not None:
+            found[partition] = verdict
+    known.write()
+    return found
 
 
 def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:

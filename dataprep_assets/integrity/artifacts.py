@@ -19,7 +19,7 @@ from dataprep_assets.errors import DataprepError, IntegrityError, MissingArtifac
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.commit import alone, remove_directory, sweep
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
-from dataprep_assets.stores.files import concatenate
+from dataprep_assets.stores.files import concatenate, version_of
 
 _BLOCK = 8 << 20
 _FEW_BYTES = 16 << 20
@@ -82,6 +82,13 @@ class ArtifactStore(ABC):
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
         """The receipts of many artifacts, in order."""
         return [self.receipt(artifact) for artifact in artifacts]
+
+    @abstractmethod
+    def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
+        """For each of these artifacts a text that a replaced receipt would not have, without reading any receipt.
+
+        They are partitions of one artifact. None: it has no receipt.
+        """
 
     @abstractmethod
     def partitions(self, dataset: str, name: str) -> list[str]:
@@ -205,6 +212,9 @@ class LocalArtifacts(ArtifactStore):
     def receipt(self, artifact: Artifact) -> Receipt | None:
         receipt = read_receipt(self.directory(artifact))
         return receipt if receipt is None else of_artifact(receipt, artifact, self.location(artifact))
+
+    def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
+        return [version_of(self.directory(artifact) / NAME) for artifact in artifacts]
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         return sorted(path.name for path in (self.root / dataset / name).glob("[!.]*") if path.is_dir())

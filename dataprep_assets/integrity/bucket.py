@@ -20,6 +20,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, dig
 from dataprep_assets.integrity.commit import alone, remove_directory
 from dataprep_assets.integrity.copies import Copies
 from dataprep_assets.integrity.object_digests import ObjectDigests
+from dataprep_assets.integrity.object_ranges import ObjectRanges
 from dataprep_assets.integrity.publication import AT_ONCE, Publication, differs
 from dataprep_assets.integrity.receipt import (
     NAME,
@@ -111,6 +112,13 @@ class BucketArtifacts(ArtifactStore):
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
         return map_all(self.receipt, artifacts, AT_ONCE)
 
+    def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
+        if not artifacts:
+            return []
+        below = f"{artifacts[0].dataset}/{artifacts[0].name}/"
+        found = {info.key: info.version for info in self.store.list(below)}
+        return [found.get(f"{artifact}/{NAME}") for artifact in artifacts]
+
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
         """Missing objects, wrong sizes and wrong digests; with `full`, every digest is known and compared.
 
@@ -187,7 +195,7 @@ class BucketArtifacts(ArtifactStore):
         weakref.finalize(holder, self.copies.hold(directory))
         return self._copy(artifact, receipt, [name]) / name
 
-    def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> "ObjectRanges | None":
+    def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> ObjectRanges | None:
         copy = self.copies.find(artifact, receipt.content, receipt.file(name))
         return ObjectRanges(self, artifact, receipt, name) if copy is None else None
 
@@ -352,39 +360,6 @@ class BucketArtifacts(ArtifactStore):
         return MissingArtifactError(
             f"{self.location(artifact)}: it was replaced, or removed, while it was read. Load it again"
         )
-
-
-class ObjectRanges:
-    """Ranged reads of the file `name` of one content in a bucket; picklable into other processes."""
-
-    def __init__(self, store: BucketArtifacts, artifact: Artifact, receipt: Receipt, name: str) -> None:
-        self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
-        # The object with the content, once it was looked up.
-        self._info: ObjectInfo | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self._receipt.file(self._name).bytes
-
-    def read(self, start: int, stop: int) -> bytes:
-        """The bytes `[start, stop)`.
-
-        Raises MissingArtifactError when the artifact was replaced since its receipt was read.
-        """
-        if start >= stop:
-            return b""
-        for last in (False, True):
-            if self._info is None:
-                self._info = self._store.pinned(self._artifact, self._receipt, self._name)
-            try:
-                return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
-            except (ConflictError, MissingArtifactError):
-                # The object of this content may have moved to another key, or may have been rewritten.
-                self._info = None
-                if last:
-                    raise
-        raise AssertionError("unreachable")
 
 
 _STORES: dict[tuple[int, Callable[[], Store]], Store] = {}

@@ -6,20 +6,23 @@ or the new one, never a mixture and never nothing; a run that fails before the r
 
 Staging is named after what it builds (`.staging/<name>-<key>`), so that a rerun after a kill finds the parts that
 were finished. A lock file beside it, held with `flock`, is released by the kernel when its process dies: there is no
-stale lock to clean.
+stale lock to clean. It holds the name of the staging that was begun last, so that a build finds what is left of another
+key without listing the area, which has the locks of thousands of shards.
 """
 
 import ctypes
 import errno
 import fcntl
+import math
 import os
+import re
 import shutil
 from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
-from glob import escape
 from pathlib import Path
+from typing import BinaryIO
 
 from dataprep_assets.integrity.disk_room import writing
 from dataprep_assets.stores.files import fsync_directory, fsync_path
@@ -27,10 +30,15 @@ from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 
 STAGING = ".staging"
 _ASIDE = ".aside-"
+_NEW = b"\n"
+"""The content of a lock file before anything was staged."""
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 # Seconds. Writing a small file takes milliseconds; a draft of this age no longer has a writer.
 _DRAFT_SECONDS = 600.0
+_DRAFT = re.compile(r"\..+\.\d+\.tmp")
+_discarded: dict[Path, float] = {}
+"""Folder → when this process last removed old drafts from it, by the clock of its file system."""
 _SYNCED_AT_ONCE = 8
 
 
@@ -57,8 +65,8 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
     Unless `durably`, a crash of the machine may leave the new file empty or cut short; nothing then waits for the disk.
     That is for files which their readers check and can do without. A killed process harms the file in neither case.
 
-    Drafts that killed writers of this file left behind are removed by age: a process number says nothing about a writer
-    on another machine.
+    Drafts that killed writers left in the folder are removed by age: a process number says nothing about a writer on
+    another machine.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -67,7 +75,8 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
             file.flush()
             if durably:
                 os.fsync(file.fileno())
-            _discard_old_drafts(path, os.fstat(file.fileno()).st_mtime)
+            written = os.fstat(file.fileno()).st_mtime
+        _discard_old_drafts(path.parent, written)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -75,11 +84,18 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
         fsync_directory(path.parent)
 
 
-def _discard_old_drafts(path: Path, now: float) -> None:
-    """Remove old drafts; `now` is the time of the file system's clock, which may not be this machine's."""
-    for draft in path.parent.glob(escape(f".{path.name}.") + "*.tmp"):
+def _discard_old_drafts(folder: Path, now: float) -> None:
+    """Remove the old drafts of a folder, at most once a process in the time after which a draft is old.
+
+    Not with every write: a folder of verdicts has a file for each of thousands of shards. `now` is the time of the file
+    system's clock, which may not be this machine's.
+    """
+    if now < _discarded.get(folder, -math.inf) + _DRAFT_SECONDS:
+        return
+    _discarded[folder] = now
+    for draft in folder.glob(".*.tmp"):
         with suppress(FileNotFoundError):
-            if draft.stat().st_mtime < now - _DRAFT_SECONDS:
+            if _DRAFT.fullmatch(draft.name) and draft.stat().st_mtime < now - _DRAFT_SECONDS:
                 draft.unlink()
 
 
@@ -142,13 +158,17 @@ def staging(final: Path, key: str) -> Iterator[Path]:
     area = final.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)
-    with open(_lock_path(final), "a", opener=own_file) as lock:
+    with _lock_file(final) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         recover_aside(final)
         wanted = area / f"{final.name}-{key[:16]}"
-        for other in _staged(area, {final.name}):
+        for other in _begun(final, lock):
             if other != wanted:
                 shutil.rmtree(other)
+        lock.seek(0)
+        lock.truncate()
+        lock.write(wanted.name.encode() + _NEW)
+        lock.flush()
         wanted.mkdir(exist_ok=True)
         refuse_link(wanted)
         with writing(final):
@@ -158,8 +178,8 @@ def staging(final: Path, key: str) -> Iterator[Path]:
 @contextmanager
 def alone(final: Path) -> Iterator[bool]:
     """Yields whether no build of this directory is under way on this machine; none can begin inside the block."""
-    _lock_path(final).parent.mkdir(parents=True, exist_ok=True)
-    with open(_lock_path(final), "a", opener=own_file) as lock:
+    (final.parent / STAGING).mkdir(parents=True, exist_ok=True)
+    with _lock_file(final) as lock:
         yield try_lock(lock)
 
 
@@ -189,10 +209,26 @@ def sweep(finals: Iterable[Path]) -> None:
     for final in finals:
         by_parent.setdefault(final.parent, {})[final.name] = final
     for parent, names in by_parent.items():
+        if len(names) == 1:  # of a worker, one after another
+            (final,) = names.values()
+            if _something_left(final):
+                _sweep_one(final)
+            continue
         left = {_final_name(other) for other in _staged(parent / STAGING, names)}
         left |= {name for entry in parent.glob(f"{_ASIDE}*") if (name := entry.name.removeprefix(_ASIDE)) in names}
         for name in left:
             _sweep_one(names[name])
+
+
+def _something_left(final: Path) -> bool:
+    """Whether a killed run left something beside a directory, without listing what is beside all others."""
+    if final.with_name(f"{_ASIDE}{final.name}").exists():
+        return True
+    try:
+        with open(_lock_path(final), "rb", opener=own_file) as lock:
+            return bool(_begun(final, lock))
+    except FileNotFoundError:
+        return bool(_staged(final.parent / STAGING, {final.name}))
 
 
 def _sweep_one(final: Path) -> None:
@@ -204,8 +240,30 @@ def _sweep_one(final: Path) -> None:
             shutil.rmtree(other)
 
 
+@contextmanager
+def _lock_file(final: Path) -> Iterator[BinaryIO]:
+    """The lock file of a directory, open; it is made if there is none."""
+    path = _lock_path(final)
+    with (
+        suppress(FileExistsError),
+        open(path, "xb", opener=lambda name, flags: own_file(name, flags | os.O_APPEND)) as new,
+    ):
+        new.write(_NEW)  # after whatever another process, which may hold the lock already, has written
+    with open(path, "r+b", opener=own_file) as lock:
+        yield lock
+
+
 def _lock_path(final: Path) -> Path:
     return final.parent / STAGING / f"{final.name}.lock"
+
+
+def _begun(final: Path, lock: BinaryIO) -> list[Path]:
+    """The staging directories that are left of this one's builds, as its lock file says."""
+    area, said = final.parent / STAGING, lock.read()
+    if not said:  # of a version that wrote nothing into it, or cut short
+        return _staged(area, {final.name})
+    named = [area / name for name in said.decode(errors="replace").split() if name[:-17] == final.name]
+    return [path for path in named if path.is_dir() and not path.is_symlink()]
 
 
 def _final_name(staged: Path) -> str:

@@ -54,6 +54,11 @@ class OverlayArtifacts(ArtifactStore):
         found = dict(zip(below, self.below.receipts(below), strict=True))
         return [found[artifact] if artifact in found else self.receipt(artifact) for artifact in artifacts]
 
+    def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
+        below = self.below.receipt_versions(artifacts)
+        here = self._scratch.receipt_versions(artifacts)
+        return [version or found for version, found in zip(here, below, strict=True)]
+
     def partitions(self, dataset: str, name: str) -> list[str]:
         return sorted({*self._scratch.partitions(dataset, name), *self.below.partitions(dataset, name)})
 

@@ -19,7 +19,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.anew import built
-from dataprep_assets.orchestration.keys import DAMAGED_SOURCES, asset_key, job_name, store_of
+from dataprep_assets.orchestration.keys import DAMAGED_SOURCES, asset_key, job_name
 from dataprep_assets.orchestration.metadata import definition_metadata, metadata_of, rendered_entries
 from dataprep_assets.orchestration.partitions import definition_of, register_in_order
 from dataprep_assets.orchestration.plans import made_of, plan_metadata
@@ -44,7 +44,7 @@ def asset_of(
 
     @dg.asset(**_arguments(spec, tags), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
-        store = store_of(spec.declaration, storage)
+        store = spec.declaration.store(storage)
         workers = worker_count(spec.declaration.workers)
         cells = cells_of(spec.declaration)
         progress = Progress(workers=workers, sinks=sinks_of(context), shown=cells.count)

@@ -9,7 +9,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, accepted
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.keys import asset_key, store_of
+from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.metadata import rendered_entries, table
 from dataprep_assets.orchestration.partitions import partitions_of_run
 from dataprep_assets.resources import StorageResource
@@ -55,7 +55,7 @@ def findings(
     """
     assert spec.proofs is not None
     wanted = {check.name for check in chosen}
-    store = store_of(spec.declaration, storage)
+    store = spec.declaration.store(storage)
     try:
         every = [] if spec.partitions is None else spec.partitions.keys(store)
         found = spec.proofs.examine(store, partitions_of_run(run, every))

@@ -19,7 +19,8 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.backfill import launch
 from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
+from dataprep_assets.orchestration.instance_records import InstanceRecords
+from dataprep_assets.orchestration.keys import DATASET, job_name
 from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.runs import materialize
@@ -49,7 +50,7 @@ def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
     @dg.op(name=f"{name}__steps", pool=POOLS["cpu"], description="Plans, then makes and checks what is not current.")
     def steps(context: dg.OpExecutionContext, storage: StorageResource) -> None:
         with private_files(declaration.sensitive):
-            _Build(context, specs, store_of(declaration, storage)).all()
+            _Build(context, specs, declaration.store(storage)).all()
 
     @dg.job(
         name=name,
@@ -71,7 +72,7 @@ class _Build:
 
     def all(self) -> None:
         """Make everything, or launch the backfill that does; raises dg.Failure if a step or a blocking check fails."""
-        if up_to_date(self._specs, self._store, self._context.instance):
+        if up_to_date(self._specs, self._store, InstanceRecords(self._context.instance)):
             sweep(self._specs, self._store)
             self._tell(f"{self._dataset}: all is up to date and green, nothing to do")
             return
@@ -126,7 +127,7 @@ class _Build:
 
     def _launch(self) -> None:
         """Launch a backfill of everything that is not current and whose partitions are known."""
-        wanted = needed(self._specs, self._store, self._context.instance)
+        wanted = needed(self._specs, self._store, InstanceRecords(self._context.instance))
         if not wanted:
             left = [spec for spec in self._specs if spec not in plannable(self._specs, self._store)]
             raise dg.Failure(

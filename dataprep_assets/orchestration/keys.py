@@ -1,13 +1,10 @@
-"""Names that link Dagster to a dataset: asset keys, job names, tags and metadata entries; and the dataset's store."""
+"""Names that link Dagster to a dataset: asset keys, job names, tags and metadata entries."""
 
 import dagster as dg
 
-from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
-from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.resources import StorageResource
 
-__all__ = ["DAMAGED_SOURCES", "DATASET", "asset_key", "job_name", "store_of"]
+__all__ = ["DAMAGED_SOURCES", "DATASET", "asset_key", "job_name"]
 
 DATASET = "dataprep/dataset"
 """Tag of runs, backfills and jobs: the dataset that they make."""
@@ -23,8 +20,3 @@ def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:
 def job_name(dataset: str) -> str:
     """The name of the job that makes all of a dataset."""
     return f"build_{dataset}"
-
-
-def store_of(declaration: DatasetDeclaration, storage: StorageResource) -> ArtifactStore:
-    """Where a dataset's artifacts are."""
-    return storage.artifacts(declaration.storage, private=declaration.sensitive)

@@ -1,4 +1,4 @@
-"""Which artifacts of a dataset are still to be made: by receipts, blocking checks, and what this instance has recorded.
+"""Which artifacts of a dataset are still to be made: by receipts, blocking checks, and what the instance has recorded.
 
 An artifact that is there but was made elsewhere (by another instance, or copied) is "made" too: that only reads its
 receipt and files, and then Dagster shows it.
@@ -7,31 +7,28 @@ receipt and files, and then Dagster shows it.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import dagster as dg
-
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.status import stale
 from dataprep_assets.graph.verdicts import remembered
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.runs import failed_checks
+from dataprep_assets.orchestration.recorded import Recorded, failed_checks
 
 __all__ = ["narrowed", "needed", "plannable", "planned", "up_to_date"]
 
 
-def up_to_date(specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance) -> bool:
-    """Whether every artifact of a dataset is current by its receipt, recorded in this instance, and green."""
+def up_to_date(specs: Sequence[ArtifactSpec], store: ArtifactStore, recorded: Recorded) -> bool:
+    """Whether every artifact of a dataset is current by its receipt, recorded in the instance, and green."""
     return (
-        not any(_never_seen(spec, store, instance) for spec in specs)
-        and not failed_checks(specs, instance, never_ran=True)
+        not any(_never_seen(spec, store, recorded) for spec in specs)
+        and not failed_checks(specs, recorded, never_ran=True)
         and next(stale(specs, store), None) is None
     )
 
 
 def needed(
-    specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance
+    specs: Sequence[ArtifactSpec], store: ArtifactStore, recorded: Recorded
 ) -> Mapping[ArtifactSpec, Sequence[str]]:
     """What is to be made: artifact → its partitions, consecutive and in order; empty for an unpartitioned artifact.
 
@@ -42,10 +39,10 @@ def needed(
     Args:
         specs: The artifacts of a dataset, inputs before what is made of them.
         store: Where its artifacts are.
-        instance: Where its materializations and checks were recorded.
+        recorded: Its materializations and the results of its checks.
     """
     wanted: dict[ArtifactSpec, set[str | None]] = {}
-    for one in stale(specs, store, failed_checks(specs, instance, never_ran=True)):
+    for one in stale(specs, store, failed_checks(specs, recorded, never_ran=True)):
         if one.spec is None:
             continue
         slots = wanted.setdefault(one.spec, set())
@@ -55,7 +52,7 @@ def needed(
                 continue
         slots.add(one.partition)
     for spec in plannable(specs, store):
-        if seen := _never_seen(spec, store, instance):
+        if seen := _never_seen(spec, store, recorded):
             wanted.setdefault(spec, set()).update(seen)
     together: dict[Partitions, set[str]] = {}
     for spec, slots in wanted.items():
@@ -71,7 +68,7 @@ def needed(
 
 
 def narrowed(
-    runs: Iterable[PlannedRun], specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance
+    runs: Iterable[PlannedRun], specs: Sequence[ArtifactSpec], store: ArtifactStore, recorded: Recorded
 ) -> Iterator[PlannedRun]:
     """Yield the runs; those of fixed partitions are narrowed to the range from the first to the last one `needed`.
 
@@ -81,7 +78,7 @@ def narrowed(
     if not any(_fixed(spec) for spec in specs):
         yield from runs
         return
-    wanted = needed(specs, store, instance)
+    wanted = needed(specs, store, recorded)
     for run in runs:
         chosen = _covering(run.partitions, {key for spec in run.specs for key in wanted.get(spec, ())})
         if chosen and all(map(_fixed, run.specs)):
@@ -125,12 +122,11 @@ def plannable(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Artif
     return found
 
 
-def _never_seen(spec: ArtifactSpec, store: ArtifactStore, instance: dg.DagsterInstance) -> set[str | None]:
-    """The partitions (None for an unpartitioned artifact) without a materialization in this instance."""
-    key = asset_key(spec)
+def _never_seen(spec: ArtifactSpec, store: ArtifactStore, recorded: Recorded) -> set[str | None]:
+    """The partitions (None for an unpartitioned artifact) without a recorded materialization."""
     if spec.partitions is None:
-        return {None} if instance.get_latest_materialization_event(key) is None else set()
-    seen = instance.get_materialized_partitions(key)
+        return set() if recorded.is_materialized(spec.path) else {None}
+    seen = recorded.partitions(spec.path)
     return {partition for partition in _keys(spec.partitions, store) if partition not in seen}
 
 

@@ -1,20 +1,19 @@
-"""Materializes a whole dataset in this process, in a few Dagster runs, and finds the checks that failed last.
+"""Materializes a whole dataset in this process, in a few Dagster runs.
 
 The runs are those that a backfill from the UI would launch. Thanks to receipts, finished artifacts cost nothing. If a
 split fails only because of damaged sources, the others are still made, so that all damaged files are reported at once.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import dagster as dg
 from dagster._core.errors import DagsterAssetCheckFailedError
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.keys import DAMAGED_SOURCES, asset_key
+from dataprep_assets.orchestration.keys import DAMAGED_SOURCES
 from dataprep_assets.orchestration.lost_runs import end_lost_runs
 from dataprep_assets.orchestration.timeline import execute
 
@@ -112,65 +111,3 @@ def _why(event: dg.DagsterEvent, *, checked: bool) -> str | None:
     if error is None or (checked and error.cls_name == DagsterAssetCheckFailedError.__name__):
         return None
     return f"{(error.cause or error).message.strip()}. That is a bug: `--verbose` shows where"
-
-
-def latest_evaluations(
-    specs: Sequence[ArtifactSpec], instance: dg.DagsterInstance
-) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation | None]:
-    """Every check of the artifacts → its latest evaluation, or None if it was never evaluated."""
-    keys = [
-        dg.AssetCheckKey(asset_key(spec), proof.name)
-        for spec in specs
-        if spec.proofs is not None
-        for proof in spec.proofs.proofs
-    ]
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-    found: dict[dg.AssetCheckKey, dg.AssetCheckEvaluation | None] = dict.fromkeys(keys)
-    for key, record in records.items():
-        event = record.event.dagster_event if record.event is not None else None
-        if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
-            found[key] = event.asset_check_evaluation_data
-    return found
-
-
-def failed_checks(
-    specs: Sequence[ArtifactSpec], instance: dg.DagsterInstance, *, never_ran: bool = False
-) -> dict[tuple[str, ...], list[str]]:
-    """Path of an asset → names of its blocking checks whose latest result is a failure.
-
-    Args:
-        specs: The artifacts to look at.
-        instance: Where their checks were recorded.
-        never_ran: Also include checks that a run would have to evaluate: blocking checks without a result, and checks
-            whose acceptance in the declaration has changed since their last result.
-
-    A failure that counts as a warning blocks nothing, and is left out.
-    """
-    blocking = {
-        dg.AssetCheckKey(asset_key(spec), proof.name)
-        for spec in specs
-        if spec.proofs is not None
-        for proof in spec.proofs.proofs
-        if proof.blocking
-    }
-    accept = {asset_key(spec): spec.declaration.accept for spec in specs}
-    found: dict[tuple[str, ...], list[str]] = {}
-    for key, evaluation in latest_evaluations(specs, instance).items():
-        if key not in blocking:
-            why = accept[key.asset_key].get(key.name)
-            bad = never_ran and evaluation is not None and _judged_otherwise(evaluation, why)
-        elif evaluation is None:
-            bad = never_ran
-        else:
-            bad = not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
-        if bad:
-            found.setdefault(tuple(key.asset_key.path), []).append(key.name)
-    return found
-
-
-def _judged_otherwise(evaluation: dg.AssetCheckEvaluation, why: str | None) -> bool:
-    """Whether a warning check was evaluated under another `accept` reason than `why` (None: not accepted)."""
-    shown = evaluation.metadata.get(ACCEPTED)
-    if evaluation.passed:
-        return shown is not None and shown.value != why
-    return why is not None

@@ -16,7 +16,7 @@ from dataprep_assets.graph.source_watch import Look, SourceWatch, look
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.dataset_runs import in_progress
 from dataprep_assets.orchestration.deadline import within
-from dataprep_assets.orchestration.keys import DATASET, store_of
+from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import private_files
 
@@ -140,7 +140,7 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
     """
     try:
         with private_files(declaration.sensitive):
-            found = within(LONGEST_LOOK_SECONDS, lambda: look(watch, store_of(declaration, storage), seen))
+            found = within(LONGEST_LOOK_SECONDS, lambda: look(watch, declaration.store(storage), seen))
     except TimeoutError:
         return _Asked(
             sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s; it is asked again. Where it "

@@ -7,8 +7,8 @@ opened (as each tick of a sensor does), it reads its schema migrations again, ei
 of the time of a small run, and of a tick.
 
 Here connections stay open until their instance is disposed of, the database of a run begins as a copy of an empty one,
-and a database that has its tables is not inspected again. The planned materializations of a run, one event for each
-partition, are written in one batch (if DAGSTER_EVENT_BATCH_SIZE is set, as every command does). Files and tables are
+and a database that has its tables is not inspected again. What a run is about to do, one event for each partition and
+each check, is written in one batch (if DAGSTER_EVENT_BATCH_SIZE is set, as every command does). Files and tables are
 Dagster's own. The UI follows a run by changes of its file, which a commit to the write-ahead log does not make: so each
 write also touches the file.
 
@@ -19,15 +19,16 @@ import os
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from dagster._core.events import DagsterEventType
 from dagster._core.events.log import EventLogEntry
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.event_log import SqliteEventLogStorage
-from dagster._core.storage.event_log.schema import AssetKeyTable, SqlEventLogStorageTable
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, AssetKeyTable, SqlEventLogStorageTable
 from dagster._core.storage.runs import SqliteRunStorage
 from dagster._core.storage.schedules import SqliteScheduleStorage
 from dagster._core.storage.sqlite import create_db_conn_string
@@ -43,7 +44,8 @@ from sqlalchemy.pool import NullPool
 
 __all__ = ["SqliteStorage"]
 
-_PLANNED = DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+_CHECK_PLANNED = DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED
+_PLANNED = (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, _CHECK_PLANNED)
 _BUSY_SECONDS = 60.0
 _MOST_OPEN = 16
 """Most databases that stay open: a process writes to few at a time."""
@@ -114,20 +116,26 @@ class _Events(SqliteEventLogStorage):
         return name in self._there
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        """Write the planned materializations of a run in two transactions, and other events one by one."""
-        planned = [one for one in events if one.dagster_event_type == _PLANNED]
+        """Write the planned materializations and checks of a run in two transactions, and other events one by one."""
+        planned = [one for one in events if one.dagster_event_type in _PLANNED]
         for run in dict.fromkeys(one.run_id for one in planned):
             of_run = [one for one in planned if one.run_id == run]
             rows = [self._event_to_row(one) for one in of_run]
             with self.run_connection(run) as connection:
                 connection.execute(SqlEventLogStorageTable.insert(), rows)
             with self.index_transaction() as connection:
-                connection.execute(SqlEventLogStorageTable.insert(), rows)
-                for one in {row["asset_key"]: one for row, one in zip(rows, of_run, strict=True)}.values():
+                columns = SqlEventLogStorageTable.columns
+                insert = SqlEventLogStorageTable.insert().returning(columns.id, sort_by_parameter_order=True)
+                stored = list(zip(rows, of_run, connection.execute(insert, rows).scalars(), strict=True))
+                assets = {row["asset_key"]: one for row, one, _ in stored if one.dagster_event_type != _CHECK_PLANNED}
+                for one in assets.values():
                     # no asset row to update: it holds the ids of materializations only, and these are plans
                     self._store_asset_event(connection, one, event_id=0)
+                checks = [_execution(*each) for each in stored if each[1].dagster_event_type == _CHECK_PLANNED]
+                if checks:
+                    connection.execute(AssetCheckExecutionsTable.insert(), [row for rows in checks for row in rows])
         for one in events:
-            if one.dagster_event_type != _PLANNED:
+            if one.dagster_event_type not in _PLANNED:
                 self.store_event(one)
 
     @contextmanager
@@ -178,6 +186,22 @@ class _Events(SqliteEventLogStorage):
     def _close(self) -> None:
         for shard in self._initialized_dbs:
             _databases.close(self.path_for_shard(shard))
+
+
+def _execution(row: Mapping[str, Any], event: EventLogEntry, event_id: int) -> list[dict[str, Any]]:
+    """The rows of a planned check among the executions of checks: one, or one for each partition of the run."""
+    planned: Any = event.get_dagster_event().event_specific_data
+    partitions = planned.partitions_subset.get_partition_keys() if planned.partitions_subset else [None]
+    shared = {
+        "asset_key": planned.asset_key.to_string(),
+        "check_name": planned.check_name,
+        "run_id": event.run_id,
+        "execution_status": AssetCheckExecutionRecordStatus.PLANNED.value,
+        "evaluation_event": row["event"],
+        "evaluation_event_timestamp": row["timestamp"],
+        "evaluation_event_storage_id": event_id,
+    }
+    return [{**shared, "partition": partition} for partition in partitions]
 
 
 def _made(path: Path, table: str) -> bool:

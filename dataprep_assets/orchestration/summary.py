@@ -1,16 +1,14 @@
 """The summary of a finished dataset: printed at the end of a run, and by `dataprep show`.
 
-The lines for the trainer among them are the component's own (`DatasetComponent.summary`).
+The lines for the trainer among them are the component's own (`Dataset.summary`).
 """
 
 from collections.abc import Sequence
 
-import dagster as dg
-
+from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.runs import latest_evaluations
+from dataprep_assets.orchestration.recorded import Recorded, latest_evaluations
 
 __all__ = ["summary"]
 
@@ -18,8 +16,8 @@ _FILES_SHOWN = 12
 
 
 def summary(
-    component: DatasetComponent,
-    instance: dg.DagsterInstance | None,
+    dataset: Dataset,
+    recorded: Recorded | None,
     store: ArtifactStore,
     seconds: float | None = None,
 ) -> str:
@@ -28,15 +26,15 @@ def summary(
     Raises MissingArtifactError if an artifact that the summary describes is missing.
 
     Args:
-        component: The dataset.
-        instance: Where its checks were recorded; None if there is no instance yet.
+        dataset: The dataset.
+        recorded: The results of its checks; None if there is no instance yet.
         store: Where its artifacts are.
         seconds: How long the run took; None outside of a run.
     """
-    product = component.product(store)
+    product = dataset.product(store)
     receipt = store.receipt(product)
-    cells = cells_of(component.declaration)
-    lines = ["", *map(cells.text, component.summary(store)), "", _checks(component, instance)]
+    cells = cells_of(dataset.declaration)
+    lines = ["", *map(cells.text, dataset.summary(store)), "", _checks(dataset, recorded)]
     lines += [
         f"files:  {store.location(product)}",
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
@@ -46,13 +44,13 @@ def summary(
     return "\n".join(lines)
 
 
-def _checks(component: DatasetComponent, instance: dg.DagsterInstance | None) -> str:
-    if instance is None:
+def _checks(dataset: Dataset, recorded: Recorded | None) -> str:
+    if recorded is None:
         return "checks: no Dagster instance is here that has their results"
-    evaluations = latest_evaluations(component.specs, instance)
+    evaluations = latest_evaluations(dataset.specs, recorded)
     others = sorted(
-        f"{key.asset_key.to_user_string()}: {key.name}"
-        for key, evaluation in evaluations.items()
+        f"{'/'.join(path)}: {name}"
+        for (path, name), evaluation in evaluations.items()
         if evaluation is None or not evaluation.passed
     )
     return f"checks: {len(evaluations) - len(others)} of {len(evaluations)} passed" + "".join(

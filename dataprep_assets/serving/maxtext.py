@@ -28,7 +28,6 @@ __all__ = ["grain_batches", "install", "six_columns", "tfds_batches"]
 _SHUFFLE_BUFFER = 1024
 """Rows of `tf.data`'s shuffle; that of MaxText's tfds pipeline."""
 _PIPELINES = "maxtext.input_pipeline"
-Array = NDArray[np.integer[Any]]
 
 
 def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:

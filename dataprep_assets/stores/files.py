@@ -1,6 +1,6 @@
 """Hard links and concatenations of files made by the kernel, without bytes passing through Python.
 
-Entry points: `concatenate`, `create`, `create_durably`, `fsync_directory`, `fsync_path`, `boot_id`.
+Entry points: `concatenate`, `create`, `create_durably`, `fsync_directory`, `fsync_path`, `boot_id`, `version_of`.
 """
 
 import errno
@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 from dataprep_assets.errors import FormatError
 from dataprep_assets.stores.locks import own_file
 
-__all__ = ["boot_id", "concatenate", "create", "create_durably", "fsync_directory", "fsync_path"]
+__all__ = ["boot_id", "concatenate", "create", "create_durably", "fsync_directory", "fsync_path", "version_of"]
 
 # One system call moves at most this many bytes; Linux itself stops just below 2 GiB.
 _CALL_BYTES = 1 << 30
@@ -40,6 +40,15 @@ def boot_id() -> str | None:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
     except OSError:
         return None
+
+
+def version_of(path: Path) -> str | None:
+    """A text that changes when a file is replaced, without reading it; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return f"{found.st_ino}-{found.st_size}-{found.st_mtime_ns}"
 
 
 def fsync_directory(path: Path) -> None:

@@ -148,7 +148,7 @@ class GcsApi:
             "destination": {"contentType": "application/octet-stream", "metadata": dict(metadata or {})},
         }
         path = f"{self._object(name)}/compose"
-        return _resource(self._send_json(path, "storage.objects.create", {"fields": _FIELDS}, request))
+        return _resource(self._send_json(path, {"fields": _FIELDS}, request))
 
     def rewrite(self, source: str, generation: int, name: str, token: str | None) -> "Resource | Unfinished":
         """One step of a copy of `source`, at this generation, to the object `name`; metadata kept.
@@ -160,7 +160,7 @@ class GcsApi:
         if token is not None:
             query["rewriteToken"] = token
         path = f"{self._object(source)}/rewriteTo/b/{quote(self.bucket, safe='')}/o/{quote(name, safe='')}"
-        answer = self._send_json(path, "storage.objects.create", query, None)
+        answer = self._send_json(path, query, None)
         if answer.get("done") is True:
             return _resource(answer.get("resource"))
         following = answer.get("rewriteToken")
@@ -210,12 +210,10 @@ class GcsApi:
     def _object(self, name: str) -> str:
         return f"/storage/v1/b/{quote(self.bucket, safe='')}/o/{quote(name, safe='')}"
 
-    def _send_json(
-        self, path: str, permission: str, query: Mapping[str, str], request: Mapping[str, Any] | None
-    ) -> Mapping[str, Any]:
+    def _send_json(self, path: str, query: Mapping[str, str], request: Mapping[str, Any] | None) -> Mapping[str, Any]:
         body = b"" if request is None else json.dumps(request).encode()
         headers = {"Content-Type": "application/json; charset=UTF-8"}
-        return self._json("POST", path, permission, query, body=body, headers=headers)
+        return self._json("POST", path, "storage.objects.create", query, body=body, headers=headers)
 
     def _json(
         self,

@@ -95,7 +95,6 @@ class _Trial:
         self._store, self._scratch, self._folder = store, scratch, folder
         self._small = secrets.token_bytes(1000)
         self._big = secrets.token_bytes(1 << 20) * (_BIG_BYTES >> 20)
-        self._put_info: ObjectInfo | None = None
 
     def steps(self) -> Iterator[tuple[str, set[str], Callable[[], str | None]]]:
         """The steps in order: name, the steps that it needs, and the function."""
@@ -124,7 +123,7 @@ class _Trial:
         next(self._store.list(self._scratch), None)
 
     def _put(self) -> str | None:
-        self._put_info = self._store.put(self._key("small"), self._small)
+        self._store.put(self._key("small"), self._small)
         found = self._store.head(self._key("small"))
         return (
             None if found is not None and found.bytes == len(self._small) else "it does not exist after it was written"

@@ -88,13 +88,11 @@ class RefusedError(Exception):
         self.code = code
 
 
-def s3_client_config(
-    *, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS, connections: int = CONNECTIONS
-) -> Any:
+def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS) -> Any:
     """The `botocore.config.Config` that a client of :class:`~dataprep_assets.stores.s3.S3Store` must have.
 
     `connect_seconds` limits each connect, `read_seconds` each wait for bytes, in either direction, never a whole
-    request. `connections` is the size of the pool: at least the requests that run at once.
+    request.
 
     Raises ConfigError without the extra `r2`.
     """
@@ -106,7 +104,7 @@ def s3_client_config(
         connect_timeout=connect_seconds,
         read_timeout=read_seconds,
         retries={"total_max_attempts": 1, "mode": "standard"},
-        max_pool_connections=connections,
+        max_pool_connections=CONNECTIONS,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         tcp_keepalive=True,

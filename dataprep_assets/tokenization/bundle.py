@@ -68,15 +68,7 @@ class TokenizerBundle:
 
     @cached_property
     def _definition(self) -> "_Definition":
-        try:
-            value = orjson.loads((self.directory / _FILES[0]).read_bytes())
-        except ValueError as error:
-            raise TokenizerError(f"{self.directory / _FILES[0]}: not JSON: {error}") from error
-        if not isinstance(value, dict) or "model" not in value:
-            raise TokenizerError(f"{self.directory / _FILES[0]}: no `model`: not a tokenizer.json")
-        value["truncation"] = value["padding"] = None
-        added = value.get("added_tokens") or []
-        return _Definition(text=orjson.dumps(value).decode(), added=added, ids=_ids(value["model"], added))
+        return _defined(self.directory / _FILES[0], self.digest)
 
     @property
     def tokenizer_json(self) -> str:
@@ -171,10 +163,9 @@ class TokenizerBundle:
 
     def decode(self, ids: Any) -> str:
         """The text of a sequence of ids, including special tokens."""
-        import numpy as np
-
-        # a list at once: a step of a memory map is several of an array
-        return str(self._reference.decode(np.asarray(ids).tolist(), skip_special_tokens=False))
+        # of an array all at once: one by one takes as long as the decoding
+        plain = ids.tolist() if hasattr(ids, "tolist") else list(map(int, ids))
+        return str(self._reference.decode(plain, skip_special_tokens=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +175,20 @@ class _Definition:
     text: str
     added: list[dict[str, Any]]
     ids: dict[str, int] | None
+
+
+@lru_cache(maxsize=2)
+def _defined(path: Path, _digest: str) -> _Definition:
+    """What a `tokenizer.json` defines, parsed once a process as long as its content does not change."""
+    try:
+        value = orjson.loads(path.read_bytes())
+    except ValueError as error:
+        raise TokenizerError(f"{path}: not JSON: {error}") from error
+    if not isinstance(value, dict) or "model" not in value:
+        raise TokenizerError(f"{path}: no `model`: not a tokenizer.json")
+    value["truncation"] = value["padding"] = None
+    added = value.get("added_tokens") or []
+    return _Definition(text=orjson.dumps(value).decode(), added=added, ids=_ids(value["model"], added))
 
 
 def _ids(model: Any, added: list[dict[str, Any]]) -> dict[str, int] | None:

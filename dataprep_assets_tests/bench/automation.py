@@ -17,8 +17,8 @@ from unittest import mock
 import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorType
 
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
 from dataprep_assets_tests.deploy.daemon import daemon

@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import declared
-from dataprep_assets.pipelines.notes.component import notes_specs
+from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.sources.cohorts import expected_months
 from dataprep_assets_tests.bench.invented_text import sentence, vocabulary

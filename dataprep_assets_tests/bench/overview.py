@@ -17,7 +17,7 @@ import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 from dataprep_assets.code_location import bound
-from dataprep_assets.orchestration.component import declared
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.orchestration.overview import overview
 from dataprep_assets.orchestration.overview_page import page
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus

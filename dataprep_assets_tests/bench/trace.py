@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.formats import document_ends
-from dataprep_assets.formats.document_index import RunWriter
+from dataprep_assets.formats.document_index import IDS, ROWS, RunWriter
 from dataprep_assets.graph.trace import Question
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -22,7 +22,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus.stream_index import IndexedShard
 from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, IDS, ROWS, TOKENS
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_texts
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 from dataprep_assets_tests.pipelines.corpus.shards import bundle

@@ -26,7 +26,7 @@ from unittest import mock
 import dagster as dg
 import yaml
 
-from dataprep_assets.orchestration.component import declared
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.location import DECLARATION

@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets.code_location import bound
-from dataprep_assets.orchestration.component import declared
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 

@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 import yaml
 
+from dataprep_assets.integrity.storage import KINDS
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.resources import environment
 from dataprep_assets.stores.connect import GcsPlace, S3Place
@@ -377,7 +378,7 @@ def test_the_ray_of_the_cluster_is_the_ray_of_the_constraints() -> None:
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS.values()))
 def test_the_environment_names_a_storage_that_the_project_knows(name: str) -> None:
     data = next(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))["data"]
-    assert data["DATAPREP_STORAGE"] in environment.KINDS
+    assert data["DATAPREP_STORAGE"] in KINDS
     for variable in data:
         # boto3's own, for the compute log manager
         known = (environment.__doc__ or "") + "DATAPREP_STORAGE"

@@ -28,7 +28,7 @@ from dataprep_assets.execution.pool import ENGINES, PROCESSES, RAY, SLURM
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.verify import receipts_below
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.stores.connect import S3Place

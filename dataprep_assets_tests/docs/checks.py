@@ -9,10 +9,10 @@ Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs
 from collections.abc import Iterator
 from pathlib import Path
 
-from dataprep_assets.code_location import declarations_of
+from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
+from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import Proof
-from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
 from dataprep_assets.project import at
 
@@ -155,12 +155,12 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     for component in _samples():
         for spec in component.specs:
             if spec.proofs is not None and spec.proofs.proofs:
-                found[type(component).__name__].setdefault(f"`{spec.name}`", spec.proofs.proofs)
+                found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
     return found
 
 
-def _samples() -> Iterator[DatasetComponent]:
+def _samples() -> Iterator[Dataset]:
     project = at(ROOT)
     assert project is not None
     declarations = declarations_of(project)

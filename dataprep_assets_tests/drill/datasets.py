@@ -13,9 +13,10 @@ from random import Random
 from typing import Any
 
 import dataprep_assets
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import DatasetComponent, declared
+from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts

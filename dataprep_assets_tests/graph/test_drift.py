@@ -22,7 +22,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.verify import verify, verify_store
-from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.graph.building import build_all

@@ -11,7 +11,7 @@ import zstandard
 
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus

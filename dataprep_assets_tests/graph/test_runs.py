@@ -10,7 +10,7 @@ from dataprep_assets.graph.runs import apart, planned_runs
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
 from dataprep_assets_tests.graph.notices import KEYS, notices_specs, write_notices
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration

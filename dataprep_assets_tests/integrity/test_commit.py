@@ -11,6 +11,7 @@ import pytest
 
 from dataprep_assets.integrity import commit
 from dataprep_assets.integrity.commit import STAGING, publish_directory, recover_aside, staging, sweep, write_atomically
+from dataprep_assets_tests.opened import counted
 
 KEY, OTHER = "a" * 64, "b" * 64
 
@@ -108,6 +109,40 @@ def test_a_failing_build_changes_nothing(tmp_path: Path) -> None:
     assert held(final) == "old"
 
 
+def test_no_build_lists_the_locks_of_all_others(tmp_path: Path) -> None:
+    finals = [tmp_path / f"train-{i:05}" for i in range(30)]
+    with counted(tmp_path) as opened:
+        for key in (KEY, OTHER):
+            for final in finals:
+                with staging(final, key) as staged:
+                    fill(staged, "left by a kill")
+        assert opened[STAGING] == 0
+        assert left(tmp_path / STAGING) == [f"{final.name}-{OTHER[:16]}/data" for final in finals]
+        opened.clear()
+        for final in finals:
+            sweep([final])
+        assert opened[STAGING] == len(finals), "only to remove what was left, once"
+        opened.clear()
+        for final in finals:
+            sweep([final])
+        assert opened[STAGING] == 0
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("said", [b"", b"\xff", b"../../elsewhere\n", b"train-00001-" + b"9" * 16 + b"\n"])
+def test_a_lock_file_of_another_version_or_damaged_removes_nothing_else(tmp_path: Path, said: bytes) -> None:
+    final, elsewhere = tmp_path / "a" / "b" / "train-00001", fill(tmp_path / "elsewhere", "somebody's")
+    with staging(final, KEY) as staged:
+        fill(staged, "left by a kill")
+    (final.parent / STAGING / "train-00001.lock").write_bytes(said)
+    with staging(final, OTHER) as other:
+        assert list(other.iterdir()) == []
+        assert staged.exists() == bool(said), "an empty one is of a version that wrote nothing into it"
+    sweep([final])
+    assert left(final.parent) == []
+    assert held(elsewhere) == "somebody's"
+
+
 def test_sweeping_removes_staging_and_asides_of_the_given_artifacts_alone(tmp_path: Path) -> None:
     for name in ("train-00001", "train-00002"):
         fill(tmp_path / name, "finished")
@@ -176,6 +211,11 @@ def test_old_drafts_of_killed_writers_go_with_the_next_write_and_fresh_ones_stay
         draft.write_bytes(b"{")
     for draft in (old, other):
         os.utime(draft, (1, 1))
-    write_atomically(path, b"{}")
+    (foreign := tmp_path / ".x.tmp").touch()
+    os.utime(foreign, (1, 1))
+    with counted(tmp_path.parent) as opened:
+        for _ in range(10):
+            write_atomically(path, b"{}", durably=False)  # syncing would open the folder, too
+        assert opened[tmp_path.name] == 1, "the folder, which may have thousands of files, is not listed each time"
     assert path.read_bytes() == b"{}"
-    assert sorted(tmp_path.iterdir()) == sorted([path, fresh, other])
+    assert sorted(tmp_path.iterdir()) == sorted([path, fresh, foreign])

@@ -14,7 +14,8 @@ from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import definitions_of
-from dataprep_assets.orchestration.keys import asset_key, store_of
+from dataprep_assets.orchestration.instance_records import InstanceRecords
+from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.orchestration.runs import materialize
 from dataprep_assets.resources import StorageResource, resources_of
@@ -35,7 +36,12 @@ class NoticeBoard:
     @property
     def store(self) -> ArtifactStore:
         """Where its artifacts are."""
-        return store_of(self.declaration, initialized(self.storage))
+        return self.declaration.store(initialized(self.storage))
+
+    @property
+    def recorded(self) -> InstanceRecords:
+        """What its instance has recorded."""
+        return InstanceRecords(self.instance)
 
     @cached_property
     def definitions(self) -> dg.Definitions:

@@ -11,6 +11,7 @@ import pytest
 
 from dataprep_assets.orchestration import dataset_job
 from dataprep_assets.orchestration.dataset_job import CONTINUES
+from dataprep_assets.orchestration.instance_records import InstanceRecords
 from dataprep_assets.orchestration.keys import DATASET, job_name
 from dataprep_assets.orchestration.needed import needed, up_to_date
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -37,9 +38,9 @@ def outcome(result: dg.ExecuteInProcessResult) -> str:
 
 
 def test_a_small_dataset_is_made_by_the_jobs_own_run_and_then_there_is_nothing_to_do(board: NoticeBoard) -> None:
-    assert not up_to_date(board.specs, board.store, board.instance)
+    assert not up_to_date(board.specs, board.store, board.recorded)
     assert outcome(build(board)) == "notices: made and checked"
-    assert up_to_date(board.specs, board.store, board.instance)
+    assert up_to_date(board.specs, board.store, board.recorded)
     assert len(board.instance.get_materialized_partitions(dg.AssetKey(["notices", "notices"]))) == 3
     runs = board.instance.get_runs_count()
     assert outcome(build(board)) == "notices: all is up to date and green, nothing to do"
@@ -128,11 +129,11 @@ def test_where_runs_have_their_own_place_a_new_dataset_is_planned_first_and_then
 
 def test_what_is_needed_is_the_range_that_is_not_current_and_all_that_is_made_of_it(board: NoticeBoard) -> None:
     notices, report_of = board.specs[0], board.specs[1:]
-    assert needed(board.specs, board.store, board.instance)[notices] == ("n-0", "n-1", "n-2")
+    assert needed(board.specs, board.store, board.recorded)[notices] == ("n-0", "n-1", "n-2")
     assert board.materialize()
-    assert needed(board.specs, board.store, board.instance) == {}
+    assert needed(board.specs, board.store, board.recorded) == {}
     board.say("n-1", "another")
-    found = needed(board.specs, board.store, board.instance)
+    found = needed(board.specs, board.store, board.recorded)
     assert found[notices] == ("n-1",)
     assert set(found) == {notices, *report_of}
 
@@ -140,5 +141,5 @@ def test_what_is_needed_is_the_range_that_is_not_current_and_all_that_is_made_of
 def test_what_another_instance_made_is_shown_by_this_one(board: NoticeBoard) -> None:
     assert board.materialize()
     with dg.DagsterInstance.ephemeral() as other:
-        assert not up_to_date(board.specs, board.store, other)
-        assert set(needed(board.specs, board.store, other)) == set(board.specs)
+        assert not up_to_date(board.specs, board.store, InstanceRecords(other))
+        assert set(needed(board.specs, board.store, InstanceRecords(other))) == set(board.specs)

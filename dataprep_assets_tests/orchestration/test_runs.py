@@ -8,8 +8,9 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.graph.status import Stale, stale
-from dataprep_assets.orchestration.runs import failed_checks
-from dataprep_assets.orchestration.timeline import DATASET, LOCATION, STEP
+from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets.orchestration.recorded import failed_checks
+from dataprep_assets.orchestration.timeline import LOCATION, STEP
 from dataprep_assets_tests.graph.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
@@ -24,7 +25,7 @@ def board(tmp_path: Path) -> Iterator[NoticeBoard]:
 
 def behind(board: NoticeBoard) -> list[Stale]:
     """What `dataprep run` asks first: nothing when nothing has to be done."""
-    return list(stale(board.specs, board.store, failed_checks(board.specs, board.instance)))
+    return list(stale(board.specs, board.store, failed_checks(board.specs, board.recorded)))
 
 
 def severity(board: NoticeBoard, name: str) -> dg.AssetCheckSeverity:
@@ -78,11 +79,11 @@ def test_a_blocking_check_that_failed_holds_up_what_follows_and_is_told(
     ]
     assert printed.err == "", "said once"
     assert severity(board, "has_words") == dg.AssetCheckSeverity.ERROR
-    assert failed_checks(board.specs, board.instance) == {NOTICES: ["has_words"]}
+    assert failed_checks(board.specs, board.recorded) == {NOTICES: ["has_words"]}
     assert str(behind(board)[0]) == "notices/notices: its blocking check has_words failed"
     board.say("n-1", "now it says something")
     assert board.materialize()
-    assert failed_checks(board.specs, board.instance) == {}
+    assert failed_checks(board.specs, board.recorded) == {}
 
 
 def test_a_warning_of_a_blocking_check_holds_up_nothing_and_the_next_run_has_nothing_to_do(
@@ -91,7 +92,7 @@ def test_a_warning_of_a_blocking_check_holds_up_nothing_and_the_next_run_has_not
     board.say("n-2", " ")
     assert board.materialize()
     assert severity(board, "has_words") == dg.AssetCheckSeverity.WARN
-    assert failed_checks(board.specs, board.instance) == {}
+    assert failed_checks(board.specs, board.recorded) == {}
     assert behind(board) == []
 
 
@@ -99,15 +100,15 @@ def test_a_failure_of_a_check_that_does_not_block_holds_up_nothing(board: Notice
     board.say("n-0", "NO ENTRY")
     assert board.materialize()
     assert severity(board, "is_polite") == dg.AssetCheckSeverity.ERROR
-    assert failed_checks(board.specs, board.instance) == {}
+    assert failed_checks(board.specs, board.recorded) == {}
     assert behind(board) == []
 
 
 def test_checks_without_a_result_count_only_where_asked(board: NoticeBoard) -> None:
-    assert failed_checks(board.specs, board.instance) == {}
-    assert failed_checks(board.specs, board.instance, never_ran=True) == {NOTICES: ["has_words"]}
+    assert failed_checks(board.specs, board.recorded) == {}
+    assert failed_checks(board.specs, board.recorded, never_ran=True) == {NOTICES: ["has_words"]}
     assert board.materialize()
-    assert failed_checks(board.specs, board.instance, never_ran=True) == {}
+    assert failed_checks(board.specs, board.recorded, never_ran=True) == {}
 
 
 def accepting(board: NoticeBoard, **accept: str) -> NoticeBoard:
@@ -120,10 +121,10 @@ def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(boa
     board.say("n-0", "NO ENTRY")
     assert board.materialize()
     accepted = accepting(board, is_polite="signs are loud")
-    assert failed_checks(accepted.specs, board.instance) == {}, "it holds up nothing"
-    assert failed_checks(accepted.specs, board.instance, never_ran=True) == {NOTICES: ["is_polite"]}
+    assert failed_checks(accepted.specs, board.recorded) == {}, "it holds up nothing"
+    assert failed_checks(accepted.specs, board.recorded, never_ran=True) == {NOTICES: ["is_polite"]}
     assert accepted.materialize()
-    assert failed_checks(accepted.specs, board.instance, never_ran=True) == {}
+    assert failed_checks(accepted.specs, board.recorded, never_ran=True) == {}
     key = dg.AssetCheckKey(dg.AssetKey(NOTICES), "is_polite")
     record = board.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert record.event is not None
@@ -133,11 +134,11 @@ def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(boa
     assert str(evaluation.description).startswith("Accepted: signs are loud. 1 of 3 notices fails, first n-0: shouted")
     assert evaluation.metadata["accepted"].value == "signs are loud"
     for changed in (accepting(board, is_polite="another reason"), board):
-        assert failed_checks(changed.specs, board.instance, never_ran=True) == {NOTICES: ["is_polite"]}
+        assert failed_checks(changed.specs, board.recorded, never_ran=True) == {NOTICES: ["is_polite"]}
 
 
 def test_a_blocking_check_is_not_accepted(board: NoticeBoard) -> None:
     board.say("n-1", "")
     accepted = accepting(board, has_words="silence is golden")
     assert not accepted.materialize()
-    assert failed_checks(accepted.specs, board.instance) == {NOTICES: ["has_words"]}
+    assert failed_checks(accepted.specs, board.recorded) == {NOTICES: ["has_words"]}

@@ -11,6 +11,7 @@ from dataprep_assets.code_location import bound
 from dataprep_assets.declarations import Declarations
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.orchestration.shipped import FOLDERS, TAG, is_shown
 
 DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
@@ -60,16 +61,17 @@ def test_a_word_that_means_nothing_is_named() -> None:
 
 def test_the_users_own_are_always_shown_and_have_no_tag() -> None:
     assert is_shown(None, {"DATAPREP_SHOW": "none"})
-    component = type(project.component("sample_replay"))(project.component("sample_replay").declaration)
-    assert component.shown_as is None
-    assert all(TAG not in spec.tags for spec in bound(component.definitions, PROJECT_ROOT).resolve_all_asset_specs())
+    dataset = type(project.component("sample_replay"))(project.component("sample_replay").declaration)
+    definitions = bound(definitions_of_dataset(dataset), PROJECT_ROOT)
+    assert all(TAG not in spec.tags for spec in definitions.resolve_all_asset_specs())
 
 
 def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATAPREP_SHOW", raising=False)
     component = project.component("dclm_2t")
     assert component.declaration.dataset == "dclm_2t"
-    assert component.shown_as == "example"
+    definitions = bound(definitions_of_dataset(component), PROJECT_ROOT)
+    assert {spec.tags[TAG] for spec in definitions.resolve_all_asset_specs() if TAG in spec.tags} == {"example"}
     assert project.folder("dclm_2t") == DEFS / "examples" / "dclm_2t"
     assert project.folder("not_there") == DEFS / "not_there"
 

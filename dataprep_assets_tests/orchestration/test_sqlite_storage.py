@@ -2,6 +2,8 @@
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -115,6 +117,7 @@ def test_what_a_run_will_make_is_the_same_whether_it_is_written_at_once(
             run = job.execute_in_process(instance=ours, tags=of_range)
         planned = "DagsterEventType.ASSET_MATERIALIZATION_PLANNED"
         assert one_by_one.count(planned) == (10 if batch == "0" else 0)
+        assert one_by_one.count("DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED") == (batch == "0")
         kind = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
         # both of the run's own database and of that of all runs
         of_run = [log.dagster_event for log in ours.all_logs(run.run_id, of_type=kind)]
@@ -126,6 +129,32 @@ def test_what_a_run_will_make_is_the_same_whether_it_is_written_at_once(
         assert record.asset_entry.last_materialization is not None
         checks = ours.event_log_storage.get_latest_asset_check_execution_by_key([sound.check_key])
         assert checks[sound.check_key].run_id == run.run_id
+
+
+@pytest.mark.parametrize("batch", ["0", "1000"])
+def test_planned_checks_are_recorded_alike_and_point_to_their_events(
+    batch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", batch)
+    shutil.copy(TEMPLATE / "dagster.yaml", tmp_path)
+
+    @dg.multi_asset_check(specs=[dg.AssetCheckSpec(name, asset=months) for name in ("long", "short")])
+    def lengths() -> Iterator[dg.AssetCheckResult]:
+        yield from ()
+
+    job = dg.Definitions(assets=[months], asset_checks=[sound, lengths]).resolve_implicit_global_asset_job_def()
+    with dg.DagsterInstance.from_config(str(tmp_path)) as ours:
+        run = ours.create_run_for_job(job)
+        with closing(sqlite3.connect(tmp_path / "history" / "runs" / "index.db")) as index:
+            rows = index.execute(
+                "select e.asset_key, e.check_name, e.partition, e.run_id, e.execution_status,"
+                " e.evaluation_event = l.event, e.evaluation_event_timestamp = l.timestamp, l.dagster_event_type,"
+                " e.create_timestamp is not null"
+                " from asset_check_executions e join event_logs l on l.id = e.evaluation_event_storage_id order by 2"
+            ).fetchall()
+    shared = (None, run.run_id, "PLANNED", 1, 1, "ASSET_CHECK_EVALUATION_PLANNED", 1)
+    assert rows == [('["months"]', name, *shared) for name in ("long", "short", "sound")]
 
 
 def test_a_home_that_was_removed_and_made_again_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ import yaml
 import zstandard
 
 from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import declared
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import build_snapshot

@@ -14,7 +14,8 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, Declared, resolved
+from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, resolved
+from dataprep_assets.graph.declared import Declared
 from dataprep_assets.planning.blend import SPLITS
 
 __all__ = ["SAID", "BlendDataset", "DataBlend", "Unit", "noted"]

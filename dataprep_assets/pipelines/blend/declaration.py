@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import Declared, resolved
+from dataprep_assets.graph.declaration import resolved
+from dataprep_assets.graph.declared import Declared
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.blend.data_blend import DataBlend

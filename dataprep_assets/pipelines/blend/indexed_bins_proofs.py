@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.formats import document_ends, flat_bins, megatron
-from dataprep_assets.formats.document_index import open_ids
+from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_quarantine, wrong_sums
 from dataprep_assets.graph.spec import Proof
@@ -26,7 +26,6 @@ from dataprep_assets.pipelines.corpus.stream_documents import Documents
 from dataprep_assets.pipelines.corpus.token_bins_proofs import ids_in_vocabulary
 from dataprep_assets.pipelines.corpus.token_shard import (
     ENDS,
-    IDS,
     MEGATRON_INDEX,
     QUARANTINE,
     TOKENS,

@@ -16,7 +16,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.rows import RowRange
+from dataprep_assets.sources.row_files import RowRange
 
 __all__ = [
     "BlendPlan",

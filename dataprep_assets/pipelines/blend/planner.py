@@ -24,7 +24,8 @@ from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
-from dataprep_assets.sources.rows import RowRange, count_rows, split_rows
+from dataprep_assets.sources.row_files import RowRange
+from dataprep_assets.sources.rows import count_rows, split_rows
 
 __all__ = ["plan_blend", "refound", "relisted", "source_digest", "stage_identity"]
 

@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.corpus.declaration import (
     ObjectStoreSource,
 )
 from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts
-from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 
 __all__ = ["card_source", "corpus_card"]
 

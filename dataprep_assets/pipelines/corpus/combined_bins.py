@@ -17,6 +17,7 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import document_ends, flat_bins, meta
+from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged
@@ -44,7 +45,7 @@ from dataprep_assets.pipelines.corpus.retraction_proofs import made_without
 from dataprep_assets.pipelines.corpus.retractions import retracted_ids
 from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, IDS, TOKEN_BINS, TOKENS, TokenBinsFacts
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
 from dataprep_assets.planning.shard_plan import split_of

@@ -10,7 +10,7 @@ from dataprep_assets.pipelines.corpus.corpus_view import view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, open_source, plan_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.planning.cost import Machine, Products, split_sizes
 
 __all__ = ["corpus_cost", "corpus_products"]

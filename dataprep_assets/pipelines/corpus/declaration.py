@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from dataprep_assets.graph.declaration import Attributed, Declared, resolved
+from dataprep_assets.graph.declaration import Attributed, resolved
+from dataprep_assets.graph.declared import Declared
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.graph.source_key import key_needed

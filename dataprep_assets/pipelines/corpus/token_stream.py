@@ -20,8 +20,8 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.records import RecordFields, RecordReader, read_records
-from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
-from dataprep_assets.sources.rows import RowRange, RowReader, read_rows
+from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
+from dataprep_assets.sources.rows import RowReader, read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.document_ids import DocumentIds

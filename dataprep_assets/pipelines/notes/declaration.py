@@ -13,7 +13,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD
-from dataprep_assets.graph.declaration import Declared, resolved
+from dataprep_assets.graph.declaration import resolved
+from dataprep_assets.graph.declared import Declared
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.packing.bins import LARGEST_CAPACITY

@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from dataprep_assets.graph.declaration import Declared
+from dataprep_assets.graph.declared import Declared
 from dataprep_assets.graph.secret_key import checked_key, key_from_environment
 
 __all__ = ["PatientKey", "key_digest"]

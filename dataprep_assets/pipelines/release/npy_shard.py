@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats import npy_shards, sample_ids
-from dataprep_assets.formats.flat_bins import create, token_dtype
+from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Change, Recipe
@@ -26,9 +26,10 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
+from dataprep_assets.stores.files import create
 
 VERSION = 1
 NPY_SHARDS = "npy_shards"

@@ -16,8 +16,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.source_rows import SourceRows
 from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, Numbers
 from dataprep_assets.pipelines.corpus.stream_tracer import Found, StreamTracer, corpus_splits
-from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
-from dataprep_assets.pipelines.corpus.token_shard import ENDS
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKEN_BINS
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ShardCut, cut_stream, partition_key

@@ -1,73 +1,14 @@
 """`dataprep_assets.components.TaskMigration`: task folders of an old project, put where a new one's trainer looks."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
 from dagster.components.scaffold.scaffold import scaffold_with
 
-from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
-from dataprep_assets.pipelines.tasks.card import tasks_card
-from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
-from dataprep_assets.pipelines.tasks.remarks import task_remarks
-from dataprep_assets.pipelines.tasks.routes import partitions, route_of, target_of, task_line
-from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
+from dataprep_assets.pipelines.tasks.dataset import Tasks
 
 
 @scaffold_with(scaffolder(Path(__file__).with_name("task_migration.scaffold.yaml")))
-class TaskMigration(DatasetComponent):
+class TaskMigration(Tasks, DatasetComponent):
     """Versions of synthetic data, migrated into the folders that a trainer reads, under a contract for each task."""
-
-    pipeline: ClassVar[str] = "tasks"
-    model: ClassVar[type[TaskMigrationDeclaration]] = TaskMigrationDeclaration
-    declaration: TaskMigrationDeclaration
-
-    @cached_property
-    def specs(self) -> Sequence[ArtifactSpec]:
-        specs = [task_folder_spec(self.declaration)]
-        return [*specs, tasks_card(self.declaration, specs)]
-
-    def product(self, store: ArtifactStore) -> Artifact:
-        return self.declaration.artifact(TASK_FOLDER, partitions(self.declaration)[0])
-
-    def remarks(self) -> Iterable[Remark]:
-        return task_remarks(self.declaration)
-
-    def summary(self, store: ArtifactStore) -> list[str]:
-        lines = [f"{'task':<24}{'version':>16}{'files':>8}{'rows':>10}   for the training script"]
-        lines += [self._line(store, partition) for partition in partitions(self.declaration)]
-        return [*lines, *self._passed_over()]
-
-    def _line(self, store: ArtifactStore, partition: str) -> str:
-        """What was migrated of a partition, with the line of a training script."""
-        try:
-            receipt = store.receipt(self.declaration.artifact(TASK_FOLDER, partition))
-        except DataprepError:
-            return f"{partition:<24}  its record is damaged: the check `as_migrated` says how"
-        if receipt is None:
-            return f"{partition:<24}  not there"
-        facts = TaskFolderFacts.of(receipt)
-        rows = f"{len(facts.rows):>8}{sum(facts.rows.values()):>10,}"
-        return f"{partition:<24}{facts.version:>16}{rows}   {task_line(target_of(self.declaration, partition))}"
-
-    def standing(self, store: ArtifactStore) -> list[str]:
-        return self.summary(store)
-
-    def _passed_over(self) -> list[str]:
-        """Folders beside the versions, in the present old project, that do not count as versions."""
-        found: dict[str, None] = {}
-        for partition in partitions(self.declaration):
-            with suppress(DataprepError):  # the migration and its checks say why there is no route
-                route = route_of(self.declaration, partition)
-                told = (f"{route.task}: {one.name} is passed over: it {one.reason}" for one in route.unordered)
-                found |= dict.fromkeys(told)
-        return list(found)

@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import Declared
+from dataprep_assets.graph.declared import Declared
 
 __all__ = [
     "SPLITS",

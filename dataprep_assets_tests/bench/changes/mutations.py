@@ -267,7 +267,7 @@ def _damages(artifact: str) -> Callable[[Corpus], Happened]:
 def prune(corpus: Corpus) -> Happened:
     """What is in no plan any more is removed."""
     from dataprep_assets.graph.prune import prune as removed
-    from dataprep_assets.pipelines.corpus.component import corpus_specs
+    from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 
     gone = [str(artifact) for artifact, _ in removed(corpus_specs(corpus.declared()), corpus.store)]
     return Happened(f"pruned {gone}")

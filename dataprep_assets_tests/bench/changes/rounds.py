@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dataprep_assets.graph.rebuild import rebuild_of
 from dataprep_assets.graph.status import Stale, stale, unplanned
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.bench.changes.corpus import DATASET, Corpus

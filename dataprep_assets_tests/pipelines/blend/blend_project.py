@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.cli.project import folder
-from dataprep_assets.orchestration.component import declared
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests.pipelines.blend.dagster_blend import blend
 

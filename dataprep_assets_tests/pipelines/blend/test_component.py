@@ -13,9 +13,10 @@ from dataprep_assets.cli.project import component as dataset_named
 from dataprep_assets.code_location import bound
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.blend import component
 from dataprep_assets.pipelines.blend.component import TrainingBlend
@@ -168,7 +169,7 @@ def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: st
 def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> None:
     for stage, shards in STAGES.items():
         name = f"{family}_{stage}"
-        graph = bound(dataset_named(name).definitions, PROJECT_ROOT).resolve_asset_graph()
+        graph = bound(definitions_of_dataset(dataset_named(name)), PROJECT_ROOT).resolve_asset_graph()
         keys = {k for k in graph.get_all_asset_keys() if k.path[0] == name}
         expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend", "data_card"}
         assert {k.path[-1] for k in keys} == expected | {"engine_certificate" if stage != "rl" else "rl_manifest"}

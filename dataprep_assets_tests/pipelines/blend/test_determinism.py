@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.fakes.hub_server import HubServer

@@ -9,7 +9,7 @@ import pytest
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend import run_lines
-from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.rl_manifest import names_the_latest_run
 from dataprep_assets_tests.drill.box import reseal, write
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish

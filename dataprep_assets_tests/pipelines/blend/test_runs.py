@@ -11,7 +11,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats import blend_json
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.preview import preview_blend

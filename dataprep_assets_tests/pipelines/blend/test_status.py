@@ -12,7 +12,7 @@ from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.blend import runs
-from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stores.connect import S3Place

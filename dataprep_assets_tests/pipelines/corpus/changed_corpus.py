@@ -10,7 +10,7 @@ import zstandard
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, run_pipeline, sample_declaration
 from dataprep_assets_tests.samples import SAMPLE, SMALL

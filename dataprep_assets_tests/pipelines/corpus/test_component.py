@@ -10,10 +10,10 @@ import yaml
 
 from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.orchestration.component import declared
 from dataprep_assets.orchestration.timeline import LOCATION
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets_tests import forked

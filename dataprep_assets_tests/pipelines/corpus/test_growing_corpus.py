@@ -13,7 +13,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan

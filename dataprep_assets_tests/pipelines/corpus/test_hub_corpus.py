@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
-from dataprep_assets.orchestration.component import declared
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, HubSource
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline

@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.graph.prune import listed, prune
 from dataprep_assets.graph.status import stale, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets_tests import forked

@@ -7,7 +7,7 @@ from pathlib import Path
 from dataprep_assets.graph.shown import Markdown, Table
 from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.planning.cost import shown_bytes
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest

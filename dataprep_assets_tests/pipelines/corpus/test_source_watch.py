@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import TransferError
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.source_watch import EDITED, Look, look
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
 from dataprep_assets.pipelines.corpus.source_watch import corpus_watch

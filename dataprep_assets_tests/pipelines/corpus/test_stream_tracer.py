@@ -20,7 +20,7 @@ from dataprep_assets.graph.trace import Question, Trace, trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus import stream_index
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_index import search
 from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer, corpus_tracer

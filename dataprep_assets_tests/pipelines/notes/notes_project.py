@@ -11,10 +11,11 @@ from typing import Any
 
 import dagster as dg
 
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.graph.status import sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import DatasetComponent, declared
+from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts

@@ -14,8 +14,10 @@ from dataprep_assets.cli.project import component as dataset_named
 from dataprep_assets.cli.project import folder
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.component import declared
+from dataprep_assets.graph.dataset import declared
+from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
+from dataprep_assets.pipelines.notes.dataset import Notes, Replay
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.notes.notes_project import notes_attributes
@@ -24,7 +26,7 @@ from dataprep_assets_tests.pipelines.notes.notes_project import notes_attributes
 def graph_of(component: Any) -> Any:
     """The graph of a component's assets and checks, bound to a storage."""
     resources = dg.Definitions(resources=resources_of(StorageResource(root="/nowhere")))
-    return dg.Definitions.merge(component.definitions, resources).resolve_asset_graph()
+    return dg.Definitions.merge(definitions_of_dataset(component), resources).resolve_asset_graph()
 
 
 def shipped(name: str) -> dict[str, Any]:
@@ -58,7 +60,7 @@ def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
 @pytest.mark.parametrize("name", ["arcus_notes", "sample_notes", "sample_replay", "sample_notes_replay_combined"])
 def test_the_shipped_definitions_load(name: str) -> None:
     loaded = dataset_named(name)
-    assert isinstance(loaded, PackedCohorts | CombinedCohorts)
+    assert isinstance(loaded, Notes | Replay)
     assert list(graph_of(loaded).asset_check_keys)
 
 

@@ -15,6 +15,7 @@ from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.orchestration.assets import asset_of
+from dataprep_assets.orchestration.instance_records import InstanceRecords
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.needed import narrowed, up_to_date
 from dataprep_assets.planning.cost import SHARDS_A_RUN
@@ -149,7 +150,7 @@ def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> 
         specs = made.components[0].specs
 
         def runs() -> list[PlannedRun]:
-            return list(narrowed(planned_runs(specs, made.store), specs, made.store, made.instance))
+            return list(narrowed(planned_runs(specs, made.store), specs, made.store, InstanceRecords(made.instance)))
 
         assert [run.partitions for run in runs() if run.partitions] == [months]
         (whole,) = [run for run in runs() if run.partitions]
@@ -167,7 +168,7 @@ def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> 
                 if run.partitions:
                     assert evaluation.metadata["cohorts_examined"].value == 1
                     assert evaluation.metadata["cohorts_examined_before"].value == 3
-        assert up_to_date(specs, made.store, made.instance)
+        assert up_to_date(specs, made.store, InstanceRecords(made.instance))
         path = made.directory("tfrecord_shards", "2010-03")
         victim = next(file for file in sorted(path.rglob("*")) if file.is_file() and file.name != "receipt.json")
         content = victim.read_bytes()

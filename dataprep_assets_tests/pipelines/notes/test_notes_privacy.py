@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import declared
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate

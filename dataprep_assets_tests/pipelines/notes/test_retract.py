@@ -17,7 +17,8 @@ from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, read_receipt
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
-from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts, notes_specs
+from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
+from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts

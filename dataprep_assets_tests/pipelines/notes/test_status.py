@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.graph.status import Stale, stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes import packed_cohort, packed_cohorts
-from dataprep_assets.pipelines.notes.component import notes_specs
+from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written

@@ -14,7 +14,7 @@ from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
-from dataprep_assets.pipelines.notes.component import notes_specs
+from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.stores.local import LocalStore

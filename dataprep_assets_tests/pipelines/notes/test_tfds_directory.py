@@ -14,7 +14,7 @@ from dataprep_assets.formats import array_record, example, tfds, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
-from dataprep_assets.pipelines.notes.component import notes_specs
+from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import FileFormat
 from dataprep_assets.pipelines.notes.maxtext import maxtext_line, maxtext_settings
 from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort

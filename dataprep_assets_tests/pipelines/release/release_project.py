@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.graph.card import DATA_CARD
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.status import stale
-from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout

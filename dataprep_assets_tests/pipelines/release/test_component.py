@@ -15,9 +15,10 @@ from dataprep_assets.code_location import bound
 from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import npy_shards
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
 from dataprep_assets_tests.dg_command import dg
@@ -79,7 +80,7 @@ def test_the_shipped_releases_load_and_ask_nothing_of_a_network(monkeypatch: pyt
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     for dataset in ("dclm_2t", "sample_release"):
-        graph = bound(dataset_named(dataset).definitions, PROJECT_ROOT).resolve_asset_graph()
+        graph = bound(definitions_of_dataset(dataset_named(dataset)), PROJECT_ROOT).resolve_asset_graph()
         names = {key.path[-1] for key in graph.get_all_asset_keys() if key.path[0] == dataset}
         assert {"token_bins_train", "release_plan", "npy_shards", "published_shards"} <= names
         assert "combined_bins" not in names

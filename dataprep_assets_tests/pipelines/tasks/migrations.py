@@ -9,9 +9,9 @@ from typing import Any
 
 import dagster as dg
 
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import declared
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.tasks.component import TaskMigration

@@ -16,9 +16,10 @@ from dataprep_assets.cli.project import folder
 from dataprep_assets.code_location import bound
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
@@ -91,7 +92,7 @@ def shipped(name: str) -> TaskMigrationDeclaration:
 
 def test_the_shipped_migrations_load_as_assets_with_their_checks() -> None:
     for dataset in ("mezo_tasks", "sample_tasks"):
-        graph = bound(dataset_named(dataset).definitions, PROJECT_ROOT).resolve_asset_graph()
+        graph = bound(definitions_of_dataset(dataset_named(dataset)), PROJECT_ROOT).resolve_asset_graph()
         keys = {k.path[-1]: k for k in graph.get_all_asset_keys() if k.path[0] == dataset}
         assert set(keys) == {TASK_FOLDER, "data_card"}
         key = keys[TASK_FOLDER]

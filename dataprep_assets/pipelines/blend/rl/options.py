@@ -11,7 +11,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from dataprep_assets.graph.declaration import Declared, resolved
+from dataprep_assets.graph.declaration import resolved
+from dataprep_assets.graph.declared import Declared
 
 __all__ = ["OURS", "RESOLVE", "RlOptions", "RlRules"]
 

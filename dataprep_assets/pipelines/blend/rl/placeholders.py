@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.tasks import keep_for_this_pool_only
-from dataprep_assets.graph.declaration import Declared
+from dataprep_assets.graph.declared import Declared
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.discovery import Discovered, discover, open_place

@@ -33,7 +33,7 @@ from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.shard_job import found_quickly, whole_shard_jobs
 from dataprep_assets.pipelines.corpus.token_stream import Fetch
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
-from dataprep_assets.sources.rows import RowRange
+from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.chat.messages import ConversationFields
 

@@ -35,7 +35,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, conversation_renderer
 from dataprep_assets.pipelines.corpus.stream_documents import sampled
 from dataprep_assets.sources.digests import require_digest
-from dataprep_assets.sources.records import BadRecord
+from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock, RowReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder

@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
-from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested

@@ -1,0 +1,160 @@
+"""What one declaration makes: its artifacts, what a person is told of them, and what the commands ask of it.
+
+Each wing has a subclass in its `dataset.py`. Nothing here imports Dagster, which takes most of a second: the component
+of the same declaration, which Dagster loads, is a dataset too (`orchestration/component.py`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+from pydantic import ValidationError
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.declaration_mistakes import Document, mistakes, read, together
+from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.graph.retraction import Retracted
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.trace import Tracer
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.storage import Storage
+from dataprep_assets.planning.cost import Machine
+
+__all__ = ["Dataset", "declared"]
+
+D = TypeVar("D", bound=DatasetDeclaration)
+
+
+def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
+    """The validated declaration; ConfigError names the file, the key, the value and what is allowed."""
+    try:
+        return model.model_validate(attributes).located(yaml_path.parent)
+    except ValidationError as error:
+        document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
+        with suppress(ConfigError, OSError):
+            # read for the line numbers: attributes come with their templates resolved, and tests have some without a
+            # file
+            document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
+        raise ConfigError(together(mistakes(error, model, document))) from None  # the cause would be printed first
+
+
+class Dataset(ABC):
+    """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
+
+    component: ClassVar[str]
+    """Name of the component that declares it, in `dataprep_assets.components`."""
+    pipeline: ClassVar[str]
+    """Name of the pipeline (its wing), with which the assets are tagged."""
+    model: ClassVar[type[DatasetDeclaration]]
+    folder: Path | None = None
+    """The folder of its `defs.yaml`; None for one without a file."""
+
+    def __init__(self, declaration: DatasetDeclaration) -> None:
+        self.declaration = declaration
+
+    @classmethod
+    def before_templates(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The attributes of a YAML as they are to be resolved as templates, which drops a text's final newline."""
+        return attributes
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any], yaml_path: Path) -> Self:
+        """The dataset that a YAML declares.
+
+        Args:
+            attributes: Its attributes, with templates resolved.
+            yaml_path: The file, in whose folder relative paths begin.
+
+        Raises ConfigError, naming file and key, for what is not allowed.
+        """
+        dataset = cls(declared(cls.model, attributes, yaml_path))
+        dataset.folder = yaml_path.parent
+        dataset._require_acceptable(yaml_path)
+        return dataset
+
+    def _require_acceptable(self, yaml_path: Path) -> None:
+        """Raise ConfigError if `accept` names a check that does more than warn."""
+        if not self.declaration.accept:
+            return
+        proofs = [proof for spec in self.specs if spec.proofs is not None for proof in spec.proofs.proofs]
+        warning = sorted({proof.name for proof in proofs if not proof.blocking})
+        for name in self.declaration.accept:
+            if name not in warning:
+                blocks = any(proof.name == name for proof in proofs)
+                wrong = (
+                    "blocks what is downstream, and cannot be accepted" if blocks else "is not a check of this dataset"
+                )
+                raise ConfigError(f"{yaml_path}: accept.{name}: {wrong}; those that only warn are {warning}")
+
+    @property
+    @abstractmethod
+    def specs(self) -> Sequence[ArtifactSpec]:
+        """The graph: every artifact of the dataset, inputs first. Every call returns the same objects."""
+
+    @abstractmethod
+    def product(self, store: ArtifactStore) -> Artifact:
+        """The artifact that a trainer reads."""
+
+    @abstractmethod
+    def summary(self, store: ArtifactStore) -> list[str]:
+        """Lines that say what was made, printed at the end of a run."""
+
+    def standing(self, store: ArtifactStore) -> Sequence[str]:
+        """Lines that matter whatever a run did: printed also if it failed or had nothing to do, and by `status`.
+
+        `summary` includes them.
+        """
+        return ()
+
+    def remarks(self) -> Iterable[Remark]:
+        """Remarks on the declaration that can be made cheaply, before anything is built."""
+        return ()
+
+    def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
+        """What building the whole dataset will cost; raises ConfigError for a kind without a plan of token shards."""
+        raise ConfigError(
+            f"plan: {self.declaration.dataset}: only corpora, releases and pretraining blends have a plan of token "
+            "shards, from which a cost can be told; this dataset's work is known when its source has been read"
+        )
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        """Finds documents in its artifacts.
+
+        Raises ConfigError for a kind whose artifacts do not say where documents lie.
+        """
+        raise ConfigError(
+            f"trace: {self.declaration.dataset}: only corpora, releases, notes and blends for pretraining or chat can "
+            "be traced: artifacts of other kinds do not record which row is where"
+        )
+
+    def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
+        """Put the documents or patients that a list of ids names on the dataset's retraction list.
+
+        Args:
+            store: Where its artifacts are; they are only read.
+            ids: The file of the list, with one id on each line.
+
+        Raises ConfigError, naming the line, for a list that is empty or malformed; and for a kind of dataset that has
+        no documents of its own.
+        """
+        raise ConfigError(
+            f"{self.declaration.dataset} is a {self.component}: documents are retracted of corpora and releases, "
+            "patients of notes. Retract them of the dataset that it is made of"
+        )
+
+    def store(self, storage: Storage) -> ArtifactStore:
+        """Where the dataset's artifacts are."""
+        return self.declaration.store(storage)
+
+    def spec(self, name: str, split: str | None = None) -> ArtifactSpec:
+        """The artifact with this name; raises KeyError when the dataset has none."""
+        for spec in self.specs:
+            if (spec.name, spec.split) == (name, split):
+                return spec
+        raise KeyError(f"{self.declaration.dataset} has no artifact {name} {split or ''}")

@@ -1,0 +1,46 @@
+"""Ranged reads of an artifact's file in a bucket, of one content, wherever the object with it is."""
+
+from typing import TYPE_CHECKING
+
+from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.stores.store import ConflictError, ObjectInfo
+
+if TYPE_CHECKING:
+    from dataprep_assets.integrity.bucket import BucketArtifacts
+
+__all__ = ["ObjectRanges"]
+
+
+class ObjectRanges:
+    """Ranged reads of the file `name` of one content in a bucket; picklable into other processes."""
+
+    def __init__(self, store: "BucketArtifacts", artifact: Artifact, receipt: Receipt, name: str) -> None:
+        self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
+        # The object with the content, once it was looked up.
+        self._info: ObjectInfo | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._receipt.file(self._name).bytes
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes `[start, stop)`.
+
+        Raises MissingArtifactError when the artifact was replaced since its receipt was read.
+        """
+        if start >= stop:
+            return b""
+        for last in (False, True):
+            if self._info is None:
+                self._info = self._store.pinned(self._artifact, self._receipt, self._name)
+            try:
+                return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
+            except (ConflictError, MissingArtifactError):
+                # The object of this content may have moved to another key, or may have been rewritten.
+                self._info = None
+                if last:
+                    raise
+        raise AssertionError("unreachable")

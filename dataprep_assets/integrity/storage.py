@@ -1,0 +1,116 @@
+"""Where the artifacts of a project's datasets are: in a folder, or in a bucket, or where a dataset itself declares.
+
+The Dagster resources (`resources/`) configure a storage; a command whose artifacts are in a folder does without them.
+
+Entry points: `Storage`, `local_storage`.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.stores.connect import LocalPlace, Place, place_of
+
+__all__ = ["KINDS", "LocalStorage", "Storage", "artifacts_at", "cache_of", "local_storage"]
+
+DEFAULT_ROOT = Path(".dataprep/artifacts")
+DEFAULT_CACHE = Path(".dataprep/cache")
+KINDS = ("local", "gcs", "r2", "s3")
+"""What DATAPREP_STORAGE may be."""
+
+
+class Storage(Protocol):
+    """What finds the store of a dataset."""
+
+    def place(self) -> Place:
+        """The address of the store for datasets that declare none of their own."""
+
+    def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
+        """The store of a dataset's artifacts: at the URL or folder that it declares, else at `place()`.
+
+        `private`: only their owner can read local copies of a bucket's files.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalStorage:
+    """A storage in the folder `root`. `cache` is the folder of copies and builds of buckets that datasets declare,
+    `cache_bytes` its limit."""
+
+    root: Path
+    cache: Path
+    cache_bytes: int | None = None
+
+    def place(self) -> Place:
+        return LocalPlace(root=self.root)
+
+    def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
+        place = self.place() if declared is None else place_of(declared, os.environ)
+        return artifacts_at(place, self.cache, self.cache_bytes, private=private)
+
+
+def artifacts_at(place: Place, cache: Path, cache_bytes: int | None, *, private: bool) -> ArtifactStore:
+    """The artifacts at a place.
+
+    Args:
+        place: The folder, or the prefix of a bucket.
+        cache: The folder in which copies and builds of buckets are.
+        cache_bytes: How much the copies of one bucket may take; None: no limit.
+        private: Whether only their owner can read the copies.
+    """
+    if isinstance(place, LocalPlace):
+        return LocalArtifacts(place.root)
+    return BucketArtifacts(cache / _folder_name(place), place, place.url, cache_bytes, private)
+
+
+def _folder_name(place: Place) -> str:
+    """A folder name that is unique to the place: buckets of the same name behind two endpoints are two places."""
+    identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
+    readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
+    return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+
+
+def local_storage(project_root: Path, environment: Mapping[str, str] = os.environ) -> LocalStorage | None:
+    """The folder that the environment names (variables: `resources/environment.py`); None if it names a bucket.
+
+    Relative folders are below `project_root`. Raises ConfigError, naming the variable, for a value that is not allowed.
+    """
+    kind = environment.get("DATAPREP_STORAGE") or "local"
+    if kind not in KINDS:
+        raise ConfigError(f"DATAPREP_STORAGE: {kind!r} is not allowed; one of {', '.join(KINDS)}")
+    root = environment.get("DATAPREP_ROOT") or ""
+    cache, cache_bytes = cache_of(project_root, environment)
+    if "://" in root:
+        raise ConfigError(
+            f"DATAPREP_ROOT: {root!r}: a folder or, in a bucket, a prefix; name the bucket with DATAPREP_STORAGE and "
+            "DATAPREP_BUCKET, or by `storage:` of a dataset"
+        )
+    if kind != "local":
+        return None
+    return LocalStorage(root=_in_project(project_root, root or DEFAULT_ROOT), cache=cache, cache_bytes=cache_bytes)
+
+
+def cache_of(project_root: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, int | None]:
+    """The folder of copies and builds of buckets, and how many bytes the copies of one may take (None: no limit)."""
+    cache = _in_project(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE)
+    return cache, _bytes(environment, "DATAPREP_CACHE_BYTES")
+
+
+def _in_project(project_root: Path, path: str | Path) -> Path:
+    expanded = Path(path).expanduser()
+    return expanded if expanded.is_absolute() else project_root / expanded
+
+
+def _bytes(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name)
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise ConfigError(f"{name}: {text!r} is not a number of bytes: give digits only, for example 200000000000")
+    return int(text)

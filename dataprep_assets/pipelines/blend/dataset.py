@@ -1,0 +1,111 @@
+"""A blend of datasets for pretraining, SFT or RL: its artifacts, and what a person is told of them."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from typing import ClassVar
+
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.trace import Tracer
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.blend.blend import blend_run, blend_spec, run_lines
+from dataprep_assets.pipelines.blend.blend_plan import blend_plan_spec
+from dataprep_assets.pipelines.blend.blend_preview import blend_preview_spec
+from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+from dataprep_assets.pipelines.blend.blend_snapshot import blend_snapshot_spec
+from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
+from dataprep_assets.pipelines.blend.card import blend_card
+from dataprep_assets.pipelines.blend.cost import blend_cost
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
+from dataprep_assets.pipelines.blend.runs import RunFacts
+from dataprep_assets.pipelines.blend.sft.cuts import cut_lines
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
+from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
+from dataprep_assets.planning.cost import Machine
+
+
+class Blend(Dataset):
+    """Datasets and weights to what a trainer reads: bin/idx, packed Parquet with a loss mask, or JSON lines."""
+
+    component: ClassVar[str] = "TrainingBlend"
+    pipeline: ClassVar[str] = "blend"
+    model: ClassVar[type[BlendDeclaration]] = BlendDeclaration
+    declaration: BlendDeclaration
+
+    @cached_property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        specs = blend_specs(self.declaration)
+        return [*specs, blend_card(self.declaration, specs)]
+
+    def product(self, store: ArtifactStore) -> Artifact:
+        return blend_run(self.declaration, store)
+
+    def remarks(self) -> Iterator[Remark]:
+        return blend_remarks(self.declaration)
+
+    def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
+        if self.declaration.stage != "pretrain":
+            return super().cost(store, machine)
+        return blend_cost(self.declaration, store, machine)
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return blend_tracer(self.declaration, store, self.specs)
+
+    def summary(self, store: ArtifactStore) -> list[str]:
+        blend = self.declaration
+        plan = load_blend_plan(blend, store)
+        receipt = store.require(blend_run(blend, store))
+        facts = RunFacts.of(receipt)
+        lines = [f"{'dataset':<28}{'split':<8}{'shards':>8}{'rows':>12}{'tokens':>16}{'requested':>11}{'realised':>10}"]
+        for row in facts.realised:
+            lines.append(
+                f"{row.name:<28}{row.split:<8}{row.shards:>8,}{row.rows:>12,}{row.tokens:>16,}"
+                f"{row.requested:>11.4f}{row.realised:>10.4f}"
+            )
+        shards = f"{number_of(len(plan.partitions), 'shard')} in {SHARDS[blend.stage].name}, {len(facts.empty):,} empty"
+        lines.append(f"{shards}; run {plan.run_hash}")
+        lines += cut_lines(blend, store, plan)
+        return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
+
+
+def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
+    """The graph of a blend: plan → preview → snapshots and certificate → shards → blend run (→ RL manifest)."""
+    partitions = Partitions(
+        dynamic=f"{blend.dataset}_shards",
+        keys=lambda store: load_blend_plan(blend, store).partitions,
+        ranges=partial(_ranges, blend),
+    )
+    begin, work = RunStep.called("plan and preview"), RunStep(title=partial(_title, blend))
+    plan = blend_plan_spec(blend, plans=partitions, step=begin)
+    preview = blend_preview_spec(blend, plan=plan, step=begin)
+    snapshot = blend_snapshot_spec(blend, partitions=partitions, preview=preview, step=work)
+    certificates = []
+    if blend.stage != "rl":  # records are not tokenized
+        step = RunStep.called("engine certificate")
+        certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,), step=step)]
+    shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates), step=work)
+    end = RunStep.called("blend")
+    run = blend_spec(blend, shards=shards, step=end)
+    manifests = [rl_manifest_spec(blend, run=run, step=end)] if blend.stage == "rl" else []
+    return [plan, preview, *certificates, snapshot, shards, run, *manifests]
+
+
+def _ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:
+    plan = load_blend_plan(blend, store)
+    return launches(blend, plan, streamed_shards(blend, len(plan.partitions)))
+
+
+def _title(blend: BlendDeclaration, store: ArtifactStore, every: Sequence[str], chosen: Sequence[str]) -> str:
+    title = f"{number_of(len(every), 'shard')} of {number_of(len(load_blend_plan(blend, store).units), 'dataset')}"
+    if len(chosen) == len(every):
+        return title
+    first = every.index(chosen[0]) + 1
+    return f"shards {first} to {first + len(chosen) - 1} of {title}"

@@ -1,0 +1,125 @@
+"""A text corpus: its artifacts from the source to validated bins, and what a person is told of them."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.graph.retraction import Retracted
+from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.trace import Tracer
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.pipelines.corpus.card import corpus_card
+from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
+from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
+from dataprep_assets.pipelines.corpus.cost import corpus_cost
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
+from dataprep_assets.pipelines.corpus.manifest import load_manifest, manifest_spec
+from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
+from dataprep_assets.pipelines.corpus.retract import retract
+from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
+from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
+from dataprep_assets.pipelines.corpus.stream_tracer import corpus_tracer
+from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, TOKENS
+from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
+from dataprep_assets.planning.cost import Machine
+
+
+class Corpus(Dataset):
+    """A text corpus, from its source to token bins that a trainer reads, every artifact proven."""
+
+    component: ClassVar[str] = "TokenizedCorpus"
+    pipeline: ClassVar[str] = "corpus"
+    model: ClassVar[type[CorpusDeclaration]] = CorpusDeclaration
+    declaration: CorpusDeclaration
+
+    @cached_property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        specs = corpus_specs(self.declaration)
+        return [*specs, corpus_card(self.declaration, specs)]
+
+    def product(self, store: ArtifactStore) -> Artifact:
+        corpus = self.declaration
+        if corpus.views:
+            return corpus.artifact(artifact_name(corpus.views[0]))
+        return corpus.artifact(COMBINED_BINS, next(iter(corpus.splits)))
+
+    def remarks(self) -> Iterable[Remark]:
+        return corpus_remarks(self.declaration)
+
+    def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
+        return corpus_cost(self.declaration, store, machine)
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return corpus_tracer(self.declaration, store, self.specs)
+
+    def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
+        return retract(self.declaration, store, ids)
+
+    def summary(self, store: ArtifactStore) -> list[str]:
+        corpus, manifest = self.declaration, load_manifest(self.declaration, store)
+        names = ("files", "shards", "documents", "tokens", "tokens/s/core", "bin")
+        lines = [f"{'split':<8}" + "".join(f"{n:>{w}}" for n, w in zip(names, (8, 8, 12, 16, 16, 20), strict=True))]
+        for split in corpus.splits:
+            every = store.receipts([corpus.artifact(TOKEN_BINS, p) for p in manifest.partitions(split)])
+            shards = [shard for shard in every if shard is not None]
+            total = Ledger.total(shard.ledger for shard in shards if shard.ledger)
+            cpu = sum(shard.measured["cpu_seconds"] for shard in shards)
+            files = sum(e.split == split for e in manifest.entries)
+            if len(shards) < len(every):
+                lines.append(f"{split:<8}{files:>8,}{len(shards):>8,} of {len(every):,} are there")
+                continue
+            size = sum(shard.file(TOKENS).bytes for shard in shards)
+            lines.append(
+                f"{split:<8}{files:>8,}{len(shards):>8,}{total.documents:>12,}{total.tokens:>16,}"
+                f"{total.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
+            )
+        return [*lines, *(f"for the trainer: {line}" for line in trainer_lines(corpus, store))]
+
+
+def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
+    """The graph of a corpus: manifest → snapshot and certificate → token bins → combined bins → views."""
+    shards = {split: _shards(corpus, split) for split in corpus.splits}
+    begin = RunStep.called("manifest and engine certificate")
+    manifest = manifest_spec(corpus, plans=tuple(shards.values()), watch=corpus_watch(corpus), step=begin)
+    certificate = engine_certificate_spec(corpus_engine(corpus), inputs=(manifest,), step=begin)
+    specs = [manifest, certificate]
+    token_bins = []
+    for split, partitions in shards.items():
+        step = _shards_step(split)
+        snapshot = snapshot_spec(corpus, split, partitions=partitions, manifest=manifest, step=step)
+        bins = token_bins_spec(
+            corpus, split, partitions=partitions, snapshot=snapshot, certificate=certificate, step=step
+        )
+        specs += [snapshot, bins]
+        token_bins.append(bins)
+    if corpus.combines:
+        step = RunStep.called("combined bins")
+        combined = tuple(
+            combined_bins_spec(corpus, split, token_bins=bins, step=step)
+            for split, bins in zip(corpus.splits, token_bins, strict=True)
+        )
+        views = RunStep.called("views")
+        specs += [*combined, *(view_spec(corpus, view, combined=combined, step=views) for view in corpus.views)]
+    return specs
+
+
+def _shards(corpus: CorpusDeclaration, split: str) -> Partitions:
+    """The shards of a split, which the manifest plans."""
+    return Partitions(
+        dynamic=f"{corpus.dataset}_{split}_shards",
+        keys=lambda store: load_manifest(corpus, store).partitions(split),
+    )
+
+
+def _shards_step(split: str) -> RunStep:
+    return RunStep(title=lambda _, __, chosen: f"{split}: {number_of(len(chosen), 'shard')} mirrored and tokenized")

@@ -1,0 +1,134 @@
+"""Notes by birth month, packed into rows that MaxText reads, and mixtures: the artifacts, and what is told of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.graph.retraction import Retracted
+from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.trace import Tracer
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
+from dataprep_assets.pipelines.notes.card import notes_card, replay_card
+from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
+from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
+from dataprep_assets.pipelines.notes.maxtext import combined_line, maxtext_line
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts_spec
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
+from dataprep_assets.pipelines.notes.remarks import notes_remarks
+from dataprep_assets.pipelines.notes.replay import combined_directory_spec
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.retract import retract_patients
+from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
+from dataprep_assets.pipelines.notes.tokenizer_beside import tokenizer_beside
+
+
+class Notes(Dataset):
+    """Clinical notes, one file a birth month, to packed rows, shards, and a directory that TFDS and grain open."""
+
+    component: ClassVar[str] = "PackedCohorts"
+    pipeline: ClassVar[str] = "notes"
+    model: ClassVar[type[NotesDeclaration]] = NotesDeclaration
+    declaration: NotesDeclaration
+
+    @classmethod
+    def before_templates(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        template = attributes.get("template")
+        if not isinstance(template, dict) or not str(header := template.get("header", "")).endswith("\n"):
+            return attributes
+        return {**attributes, "template": {**template, "header": f"{header}\n"}}
+
+    @cached_property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        specs = notes_specs(self.declaration)
+        return [*specs, notes_card(self.declaration, specs)]
+
+    def product(self, store: ArtifactStore) -> Artifact:
+        return self.declaration.artifact(DIRECTORIES[self.declaration.formats[0]])
+
+    def remarks(self) -> Iterable[Remark]:
+        return notes_remarks(self.declaration)
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return notes_tracer(self.declaration, store)
+
+    def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
+        return retract_patients(self.declaration, store, ids)
+
+    def summary(self, store: ArtifactStore) -> list[str]:
+        notes = self.declaration
+        months = notes.months.expected
+        packed = [r for r in store.receipts([notes.artifact(PACKED_COHORTS, m) for m in months]) if r is not None]
+        facts = [PackedCohortFacts.of(r) for r in packed]
+        patients = sum(f.patients for f in facts)
+        documents = sum(r.ledger.documents for r in packed if r.ledger)
+        tokens = sum(r.ledger.tokens for r in packed if r.ledger)
+        rows = sum(split.rows for f in facts for split in f.splits.values())
+        return [
+            f"{len(packed):,} of {len(months):,} cohorts, {patients:,} patients",
+            f"{documents:,} notes, {tokens:,} tokens",
+            _filled(notes, rows, tokens),
+            maxtext_line(notes, store, notes.formats[0]),
+        ]
+
+
+def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
+    if notes.layout == "unpacked":
+        what = "a note or a part of one each" if notes.rows == "notes" else "one stream"
+        return f"{rows:,} rows of at most {notes.capacity:,} tokens, {what}"
+    return f"{rows:,} rows of {notes.capacity:,}, filled to {tokens / (rows * notes.capacity) if rows else 0:.4f}"
+
+
+def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
+    """The graph of a dataset of notes: certificate → packed cohorts → (for each format) shards → directory."""
+    months = Partitions.fixed(notes.months.expected, "cohort")
+    certificate = engine_certificate_spec(notes_engine(notes), step=RunStep.called("engine certificate"))
+    step = RunStep(title=lambda _store, _every, chosen: f"{number_of(len(chosen), 'cohort')} packed and sharded")
+    packed = packed_cohorts_spec(notes, months=months, certificate=certificate, step=step)
+    shards = [cohort_shards_spec(notes, format, packed=packed, step=step) for format in notes.formats]
+    step = RunStep.called("directories")
+    directories = [
+        tfds_directory_spec(notes, format, shards=of_format, step=step)
+        for format, of_format in zip(notes.formats, shards, strict=True)
+    ]
+    return [certificate, packed, *shards, *directories]
+
+
+class Replay(Dataset):
+    """Several datasets of packed rows as one directory, for training with replay."""
+
+    component: ClassVar[str] = "CombinedCohorts"
+    pipeline: ClassVar[str] = "notes"
+    model: ClassVar[type[ReplayDeclaration]] = ReplayDeclaration
+    declaration: ReplayDeclaration
+
+    def tokenizer(self) -> str | None:
+        """The folder of its sources' tokenizer, or its name on the hub; None if it is declared elsewhere."""
+        return tokenizer_beside(self.folder, self.declaration.sources[0].dataset)
+
+    @cached_property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        step = RunStep.called("combined directory")
+        specs = [combined_directory_spec(self.declaration, step=step, tokenizer=self.tokenizer)]
+        return [*specs, replay_card(self.declaration, specs)]
+
+    def product(self, store: ArtifactStore) -> Artifact:
+        return self.declaration.artifact(DIRECTORIES[self.declaration.format])
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return replay_tracer(self.declaration, store)
+
+    def summary(self, store: ArtifactStore) -> list[str]:
+        sources = " + ".join(source.dataset for source in self.declaration.sources)
+        lines = [f"{sources}, by {self.declaration.mode}"]
+        if (receipt := store.receipt(self.product(store))) is not None:
+            lines.append(combined_line(self.declaration, store, DirectoryFacts.of(receipt), self.tokenizer()))
+        return lines
