@@ -193,7 +193,12 @@ def run_and_sweep(
 
 
 def run_tasks(
-    jobs: Sequence[TaskJob], *, workers: int, engine: Engine = ON_PROCESSES, progress: Progress | None = None
+    jobs: Sequence[TaskJob],
+    *,
+    workers: int,
+    engine: Engine = ON_PROCESSES,
+    progress: Progress | None = None,
+    prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
     """Run one task for each partition; none where the artifact is `found`, if the workers are on other machines.
 
@@ -202,6 +207,7 @@ def run_tasks(
         workers: Largest number of workers.
         engine: Who does the work.
         progress: Counts and shows the work; None: nothing is shown.
+        prepare: What every worker would load first (`WorkerPool`).
     """
     if not engine.is_this_machine:
         found: dict[str, Receipt] = {}
@@ -212,7 +218,7 @@ def run_tasks(
             yield from (Outcome.of(found[job.partition], True) for job in part if job.partition in found)
         jobs = [job for job in jobs if job.partition not in found]
     if jobs:
-        with engine.open(min(workers, len(jobs))) as pool:
+        with engine.open(min(workers, len(jobs)), prepare) as pool:
             yield from run_jobs(pool, jobs, progress or Progress())
 
 

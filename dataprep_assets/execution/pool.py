@@ -5,7 +5,7 @@ The assets do not know which one. A dataset's `run_on`, else `DATAPREP_ENGINE`, 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dataprep_assets.errors import ConfigError
@@ -43,6 +43,7 @@ def open_pool(
     environment: Mapping[str, str],
     declared: str | None = None,
     slurm: Mapping[str, str | int] | None = None,
+    prepare: Callable[[], object] | None = None,
 ) -> Pool:
     """The pool of the chosen engine.
 
@@ -53,10 +54,11 @@ def open_pool(
         environment: The environment variables that name the engine and the cluster.
         declared: The engine that the dataset declares.
         slurm: The dataset's settings for its arrays; the environment has the others (`slurm.SlurmSettings`).
+        prepare: What every worker would load first, if they are processes of this machine (`WorkerPool`).
     """
     engine = chosen_engine(environment, declared)
     if engine == PROCESSES:
-        return WorkerPool(count, dict(settings))
+        return WorkerPool(count, dict(settings), prepare)
     if engine == RAY:
         from dataprep_assets.execution.ray_pool import RayPool
 
@@ -84,9 +86,12 @@ class Engine:
         """Whether the workers are processes of this machine, which see its folders."""
         return chosen_engine(os.environ, self.declared) == PROCESSES
 
-    def open(self, count: int) -> Pool:
-        """A pool of at least `count` workers whose libraries use one thread each; ConfigError where there is none."""
-        return open_pool(count, ONE_THREAD, os.environ, self.declared, self.slurm)
+    def open(self, count: int, prepare: Callable[[], object] | None = None) -> Pool:
+        """A pool of at least `count` workers whose libraries use one thread each; ConfigError where there is none.
+
+        `prepare` is as for `open_pool`.
+        """
+        return open_pool(count, ONE_THREAD, os.environ, self.declared, self.slurm, prepare)
 
 
 ON_PROCESSES = Engine(PROCESSES)

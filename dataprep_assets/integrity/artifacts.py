@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 from dataprep_assets.errors import DataprepError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
@@ -271,6 +271,26 @@ class LocalArtifacts(ArtifactStore):
 
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
         """Nothing to do: the commit by rename was the publication."""
+
+
+class _Stored(Protocol):
+    """The subject of a piece of work, which knows where its artifact is."""
+
+    @property
+    def artifact(self) -> Artifact: ...
+    @property
+    def store(self) -> ArtifactStore: ...
+
+
+S = TypeVar("S", bound=_Stored)
+
+
+def absent(subjects: Sequence[S]) -> list[S]:
+    """The subjects, partitions of one artifact, that have no receipt."""
+    if not subjects:
+        return []
+    versions = subjects[0].store.receipt_versions([subject.artifact for subject in subjects])
+    return [subject for subject, version in zip(subjects, versions, strict=True) if version is None]
 
 
 def of_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:

@@ -18,9 +18,9 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.commit import sweep
-from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
+from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
@@ -218,13 +218,13 @@ def build_token_bins(
 
 def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
     """What loads the encoder that workers need to make these shards; None if all are there."""
-    absent = [shard for shard in shards if not (shard.directory / NAME).exists()]
-    if not absent:
+    wanted = absent(shards)
+    if not wanted:
         return None
-    if sum(shard.source_bytes for shard in absent) < WARM_UP_BYTES:
-        return partial(load_encoder, absent[0].plan)
-    some = [absent[len(absent) * k // WARM_UP_FILES].files[0] for k in range(WARM_UP_FILES)]
-    return partial(load_warm_encoder, absent[0].plan, some)
+    if sum(shard.source_bytes for shard in wanted) < WARM_UP_BYTES:
+        return partial(load_encoder, wanted[0].plan)
+    some = [wanted[len(wanted) * k // WARM_UP_FILES].files[0] for k in range(WARM_UP_FILES)]
+    return partial(load_warm_encoder, wanted[0].plan, some)
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:

@@ -16,9 +16,10 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
+from dataprep_assets.pipelines.corpus.token_stream import load_encoder
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
@@ -107,8 +108,13 @@ def build_packed_cohorts(
     Raises:
         WorkerDiedError: A worker died; the cohorts that were finished are committed.
     """
+    wanted = absent(cohorts)
     return run_tasks(
-        [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts], workers=workers, engine=engine, progress=progress
+        [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
+        workers=workers,
+        engine=engine,
+        progress=progress,
+        prepare=partial(load_encoder, wanted[0].plan.stream) if wanted else None,
     )
 
 

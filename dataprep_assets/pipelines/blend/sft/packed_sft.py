@@ -17,7 +17,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.formats import packed_sft
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.blend.sft.declared_template import declared_templ
 from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PROOFS, prove_packed_sft
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, discard_spools, pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, PackPlan, SftShard
-from dataprep_assets.pipelines.blend.sft.spool import spool_source
+from dataprep_assets.pipelines.blend.sft.spool import load_tools, spool_source
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.shard_job import found_quickly, whole_shard_jobs
 from dataprep_assets.pipelines.corpus.token_stream import Fetch
@@ -137,7 +137,9 @@ def build_packed_sft(
     worker that dies does (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
-        return run_and_sweep([SftJob(shard, verification) for shard in shards], workers=workers, progress=progress)
+        sft_jobs, wanted = [SftJob(shard, verification) for shard in shards], absent(shards)
+        prepare = partial(load_tools, wanted[0].plan) if wanted else None
+        return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
     jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches, found=_found)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 

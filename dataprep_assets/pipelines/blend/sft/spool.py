@@ -82,6 +82,11 @@ class SpoolFacts(Facts):
     sequences_dropped: dict[str, int]
 
 
+def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
+    """What renders and encodes a plan's conversations, and the size of the vocabulary; loaded once a process."""
+    return _tools(digest_value([plan.key_parts(), plan.certificate]), plan.tokenizer, _Hidden(plan))
+
+
 @lru_cache(maxsize=1)
 def _tools(plan_key: str, directory: Path, plan: "_Hidden") -> tuple[ConversationRenderer, ChatEncoder, int]:
     bundle = TokenizerBundle.load(directory)
@@ -137,8 +142,7 @@ class _Spooling:
 
     def __init__(self, plan: ChatPlan, source: ChatSource, staged: Path) -> None:
         self._plan, self._source, self._staged = plan, source, staged
-        parts = digest_value([plan.key_parts(), plan.certificate])
-        self._renderer, self._encoder, self._vocab_size = _tools(parts, plan.tokenizer, _Hidden(plan))
+        self._renderer, self._encoder, self._vocab_size = load_tools(plan)
         self._dropped: Counter[str] = Counter()
         self._sequences_dropped: Counter[str] = Counter()
         self._quarantine: list[bytes] = []
