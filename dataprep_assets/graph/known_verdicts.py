@@ -30,23 +30,23 @@ class KnownVerdicts:
         self._proofs = {proof.name: proof.version for proof in proofs}
         self._read = self._entries()
         self._now: dict[str, Any] = {}
+        self._all_passed = dict.fromkeys(self._proofs, Finding(passed=True, summary=""))
 
-    def of(self, partition: str, versions: Sequence[str | None]) -> tuple[bool, Verdict]:
+    def of(self, partition: str, versions: list[str | None]) -> tuple[bool, Verdict]:
         """Whether the verdict on a partition is known from files of these versions, and the verdict."""
         entry = self._read.get(partition)
-        if not isinstance(entry, dict) or entry.get("of") != list(versions):
+        if not isinstance(entry, dict) or entry.get("of") != versions:
             return False, None
         self._now[partition] = entry
         failed = entry["failed"]
         if failed is None:
             return True, None
-        passed = Finding(passed=True, summary="")
-        return True, {name: Finding(**failed[name]) if name in failed else passed for name in self._proofs}
+        return True, self._all_passed | {name: Finding(**said) for name, said in failed.items()}
 
-    def keep(self, partition: str, versions: Sequence[str | None], verdict: Verdict) -> None:
+    def keep(self, partition: str, versions: list[str | None], verdict: Verdict) -> None:
         """Remember the verdict on a partition, read from files of these versions."""
         failed = None if verdict is None else {name: _kept(one) for name, one in verdict.items() if not one.passed}
-        self._now[partition] = {"of": list(versions), "failed": failed}
+        self._now[partition] = {"of": versions, "failed": failed}
 
     def write(self) -> None:
         """Write what was asked for and kept, if it is not in the file already."""

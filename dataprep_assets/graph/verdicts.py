@@ -129,10 +129,13 @@ def _of_others(
     artifacts = [artifact(partition) for partition in partitions]
     if not artifacts:
         return {}
-    known = KnownVerdicts(_memory(artifacts[0], store).parent.with_suffix(".known"), proofs)
+    folder = _memory(artifacts[0], store).parent
+    known = KnownVerdicts(folder.with_name(f"{folder.name}.known"), proofs)
     found: dict[str, dict[str, Finding]] = {}
     for partition, one, receipt in zip(partitions, artifacts, store.receipt_versions(artifacts), strict=True):
-        versions = (receipt, version_of(_memory(one, store)))
+        if receipt is None:  # not made yet
+            continue
+        versions = [receipt, version_of(f"{folder}/{one.partition}.json")]
         there, verdict = known.of(partition, versions)
         if not there:
             verdict = remembered(one, store, proofs)

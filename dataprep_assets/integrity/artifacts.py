@@ -214,7 +214,7 @@ class LocalArtifacts(ArtifactStore):
         return receipt if receipt is None else of_artifact(receipt, artifact, self.location(artifact))
 
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
-        return [version_of(self.directory(artifact) / NAME) for artifact in artifacts]
+        return [version_of(f"{self.root}/{artifact}/{NAME}") for artifact in artifacts]
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         return sorted(path.name for path in (self.root / dataset / name).glob("[!.]*") if path.is_dir())

@@ -13,6 +13,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.integrity.builds import ARTIFACT, NEW, OLD, KillingPlace, build, opened
 
@@ -107,3 +108,21 @@ def test_a_kill_in_a_bucket_leaves_all_or_nothing_finished(at: int, servers: Pla
     assert store.partitions("ds", "thing") == ["p-0"]
     assert store.remove(ARTIFACT)
     assert [info.key for info in store.store.list()] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_receipts_version_changes_when_it_is_replaced_and_is_none_without_one(
+    kind: str, servers: Places, tmp_path: Path
+) -> None:
+    store = store_of(kind, servers, tmp_path)
+    assert store.receipt_versions([ARTIFACT, OTHER]) == [None, None]
+    build(store, OLD, "k1")
+    build(store, OLD, "k1", OTHER)
+    first, other = store.receipt_versions([ARTIFACT, OTHER])
+    assert None not in (first, other)
+    build(store, NEW, "k2")
+    again, same = store.receipt_versions([ARTIFACT, OTHER])
+    assert (again != first, same) == (True, other)
+    assert OverlayArtifacts(tmp_path / "scratch", store).receipt_versions([ARTIFACT, OTHER]) == [again, same]
+    assert store.remove(ARTIFACT)
+    assert store.receipt_versions([ARTIFACT, OTHER]) == [None, other]

@@ -8,6 +8,7 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.storage import local_storage
 from dataprep_assets.resources import build_resources, open_storage
 from dataprep_assets.resources.environment import build_storage
 from dataprep_assets.stores.connect import GcsPlace, S3Place
@@ -20,6 +21,35 @@ def test_the_default_is_a_folder_of_the_project(environment: Any, tmp_path: Path
     environment({"DATAPREP_ROOT": "elsewhere"})
     assert open_storage(tmp_path).artifacts() == LocalArtifacts(tmp_path / "elsewhere")
     assert set(build_resources(tmp_path)) == {"storage", "artifacts"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {
+            "DATAPREP_STORAGE": "local",
+            "DATAPREP_ROOT": "elsewhere",
+            "DATAPREP_CACHE": "~/c",
+            "DATAPREP_CACHE_BYTES": "9",
+        },
+    ],
+)
+def test_a_folder_is_the_same_storage_without_dagsters_resource(
+    variables: dict[str, str], environment: Any, tmp_path: Path
+) -> None:
+    environment(variables)
+    resource, found = open_storage(tmp_path), local_storage(tmp_path)
+    assert found is not None
+    assert found.place() == resource.place()
+    for declared in (None, "file:///folder", "s3://bucket/prefix"):
+        for private in (False, True):
+            assert found.artifacts(declared, private=private) == resource.artifacts(declared, private=private)
+
+
+def test_a_bucket_needs_the_resource(environment: Any, tmp_path: Path) -> None:
+    environment(R2)
+    assert local_storage(tmp_path) is None
 
 
 def test_the_seeds_variables_name_a_bucket_of_r2(environment: Any, tmp_path: Path) -> None:
