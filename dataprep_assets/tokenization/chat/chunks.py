@@ -1,12 +1,12 @@
 """A rendered conversation: text cut where answers begin and end."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Chunk", "Rendered"]
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Rendered text between two cuts, and whether its tokens are trained."""
 
     text: str

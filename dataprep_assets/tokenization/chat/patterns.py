@@ -24,8 +24,9 @@ Sequences = tuple[tuple[Chunk, ...], ...]
 Shape = tuple[Any, ...]
 _TRUSTED = 3
 """Conversations that must come out the same, the first included."""
-_MOST_SHAPES, _MOST_PATTERNS = 4096, 4
-"""Shapes remembered, and patterns of one shape: more conditions than that are not worth trying."""
+_MOST_SHAPES, _MOST_PATTERNS, _MOST_PARTS = 4096, 4, 200_000
+"""Shapes remembered; patterns of one shape, as more conditions than that are not worth trying; parts of all patterns
+together, about 15 MB."""
 
 
 def shape_of(conversation: Conversation) -> tuple[Shape, list[str]] | None:
@@ -88,6 +89,7 @@ class _Pattern:
         ]
         self._conditions = [(number(c.hole), c.method, c.argument, c.answer) for c in watch.conditions]
         self._holes = [(hole.text, hole.strips) for hole in holes]
+        self.parts = sum(len(parts) for chunks in self._sequences for parts, _ in chunks)
         self.matched = 0
 
     def filled(self, texts: list[str]) -> Sequences | None:
@@ -120,6 +122,7 @@ class Patterns:
         self._rendered = rendered
         self._known: dict[Shape, list[_Pattern] | None] = {}
         """Shape → its patterns; None for a shape that was seen once, no patterns for one that cannot have any."""
+        self._parts = 0
         self._is_refuted = False
 
     def sequences(self, shape: Shape, texts: list[str]) -> Sequences | None:
@@ -152,10 +155,12 @@ class Patterns:
                 pattern.matched += 1
 
     def _add(self, patterns: list[_Pattern], conversation: Conversation) -> None:
-        if len(patterns) >= _MOST_PATTERNS:
+        if len(patterns) >= _MOST_PATTERNS or self._parts >= _MOST_PARTS:
             return
         watch = Watch()
         try:
-            patterns.append(_Pattern(self._rendered(_with_texts(conversation, watch)), watch))
+            pattern = _Pattern(self._rendered(_with_texts(conversation, watch)), watch)
         except UnclearError:
             return
+        patterns.append(pattern)
+        self._parts += pattern.parts

@@ -1,5 +1,6 @@
 """Proofs on the rows of a cohort find what is planted in the columnar file and in the JSON lines, by place."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,25 @@ def test_a_json_line_that_a_crash_cut_is_named(layout: str, tmp_path: Path) -> N
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines)[:-7])
     assert f"line {len(lines)} has no end" in prove_cohort(cohort)["jsonl_equals_rows"].summary
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_json_line_that_is_written_in_another_way_is_read_and_compared(layout: str, tmp_path: Path) -> None:
+    """Only a line that is verbatim the row's need not be parsed to know its values."""
+    cohort = packed(tmp_path, declaration(layout=layout))
+    path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"".join(json.dumps(json.loads(line)).encode() + b"\n" for line in lines))
+    found = prove_cohort(cohort)
+    assert [name for name, finding in found.items() if not finding.passed] == ["files_intact"]
+    assert found["jsonl_equals_rows"].facts["lines_compared"] == len(lines)
+    row = json.loads(lines[1])
+    name = "tokens" if layout == "unpacked" else "inputs"
+    row[name][0] += 1
+    path.write_bytes(
+        b"".join([lines[0], b"\n", json.dumps(row).encode(), b"\n", *(line + b"\n" for line in lines[2:])])
+    )
+    assert f"line 2, column {name}: not that of" in prove_cohort(cohort)["jsonl_equals_rows"].summary
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
