@@ -161,6 +161,11 @@ class SlurmCluster:
 
     def stop(self) -> None:
         """End everything, tasks first."""
+        controller = self.processes.get("slurmctld")
+        with suppress(subprocess.SubprocessError, RuntimeError):
+            if controller is not None and controller.poll() is None and self.jobs():
+                self.run("scancel", "--user=root")
+                self.wait(lambda: self.jobs() == [], 15, "the end of what a test left")
         for process in reversed(self.processes.values()):
             end(process, 20)
         for pid in self.tasks():
