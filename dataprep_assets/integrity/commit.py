@@ -162,13 +162,15 @@ def staging(final: Path, key: str) -> Iterator[Path]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         recover_aside(final)
         wanted = area / f"{final.name}-{key[:16]}"
-        for other in _begun(final, lock):
+        said = lock.read()
+        for other in _begun(final, said):
             if other != wanted:
                 shutil.rmtree(other)
-        lock.seek(0)
-        lock.truncate()
-        lock.write(wanted.name.encode() + _NEW)
-        lock.flush()
+        if said != (name := wanted.name.encode() + _NEW):
+            lock.seek(0)
+            lock.truncate()
+            lock.write(name)
+            lock.flush()
         wanted.mkdir(exist_ok=True)
         refuse_link(wanted)
         with writing(final):
@@ -226,7 +228,7 @@ def _something_left(final: Path) -> bool:
         return True
     try:
         with open(_lock_path(final), "rb", opener=own_file) as lock:
-            return bool(_begun(final, lock))
+            return bool(_begun(final, lock.read()))
     except FileNotFoundError:
         return bool(_staged(final.parent / STAGING, {final.name}))
 
@@ -257,12 +259,13 @@ def _lock_path(final: Path) -> Path:
     return final.parent / STAGING / f"{final.name}.lock"
 
 
-def _begun(final: Path, lock: BinaryIO) -> list[Path]:
+def _begun(final: Path, said: bytes) -> list[Path]:
     """The staging directories that are left of this one's builds, as its lock file says."""
-    area, said = final.parent / STAGING, lock.read()
+    area = final.parent / STAGING
     if not said:  # of a version that wrote nothing into it, or cut short
         return _staged(area, {final.name})
-    named = [area / name for name in said.decode(errors="replace").split() if name[:-17] == final.name]
+    of_this = re.compile(re.escape(final.name) + "-[^/]{16}")
+    named = [area / name for name in said.decode(errors="replace").split() if of_this.fullmatch(name)]
     return [path for path in named if path.is_dir() and not path.is_symlink()]
 
 

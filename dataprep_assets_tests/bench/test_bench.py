@@ -41,7 +41,7 @@ def test_contenders_make_the_same_stream_and_the_table_has_a_row_each(
     for row in ("(a) research script", "(d) ours", "(e) ours, a blend", "(f) a blend, Parquet", "floor: no tokenizing"):
         assert f"\n{row}" in printed
     assert printed.count("agree") == 4
-    assert len(found["targets"]) == 7
+    assert len(found["targets"]) == 8
     assert len(found["blends"]) == 16
 
 

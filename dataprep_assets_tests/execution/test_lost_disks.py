@@ -13,7 +13,7 @@ import pytest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
