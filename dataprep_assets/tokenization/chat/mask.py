@@ -85,15 +85,12 @@ class ChatEncoder:
         return EncodedSequences(tokens, np.repeat(np.array(trained, np.bool_), lengths), ends[items])
 
     def _add(self, chunk: Chunk, mark: str | None, texts: list[str], ids: list[int], trained: list[bool]) -> None:
-        for at, part in enumerate(self._special.split(chunk.text)):
-            if at % 2:
-                ids.append(self._ids[part])
-            elif part:
-                texts.append(part if mark is None else self._restored(part, mark))
-                ids.append(-1)
-            else:
-                continue
-            trained.append(chunk.trained)
+        parts = self._special.split(chunk.text)  # every second one is a special token, and no other equals one
+        found = [self._ids.get(part, -1) for part in parts if part]
+        ids += found
+        trained += [chunk.trained] * len(found)
+        given = [part for part in parts[::2] if part]
+        texts += given if mark is None else [self._restored(part, mark) for part in given]
 
     def _restored(self, text: str, mark: str) -> str:
         """Text with its placeholders put back."""

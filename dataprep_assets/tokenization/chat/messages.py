@@ -101,7 +101,7 @@ def read_conversation(
         return Refusal("no_messages")
     messages = []
     for index, message in enumerate(given):
-        if not isinstance(message, Mapping):
+        if type(message) is not dict and not isinstance(message, Mapping):  # asking an abstract class takes long
             return Refusal("message_not_an_object", index)
         checked = _message(message, choices)
         if isinstance(checked, str):
@@ -236,5 +236,7 @@ def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatCh
 
 
 def _text_of(message: Mapping[str, Any]) -> str:
-    given = (message.get("content"), message.get("reasoning_content"))
-    return "\n".join(text for text in given if isinstance(text, str))
+    content, reasoning = message.get("content"), message.get("reasoning_content")
+    if not isinstance(reasoning, str):
+        return content if isinstance(content, str) else ""
+    return f"{content}\n{reasoning}" if isinstance(content, str) else reasoning
