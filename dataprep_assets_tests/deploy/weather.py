@@ -175,7 +175,8 @@ class Weather:
         if self._ray is not None:
             roots = [self._ray.second.process.pid, self._ray.head.process.pid]
             return [pid for root in roots for pid, title in descendants(root) if title.startswith("ray::train-")]
-        return [pid for pid, title in descendants(self.run.pid) if "execution.processes" in title]
+        # the last begun: before forks comes the process that they are of, with which all of them would end
+        return [pid for pid, title in descendants(self.run.pid) if "execution.processes" in title][::-1]
 
     def _node(self) -> str | None:
         assert self._ray is not None
