@@ -22,10 +22,15 @@ from pathlib import Path
 
 from dataprep_assets.execution.pool import ENGINES, SLURM, open_pool
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
-from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets_tests.fakes.slurm_cluster import slurm_cluster
-from dataprep_assets_tests.pipelines.corpus.shards import shard_work, source, stream_plan, write_lines
+from dataprep_assets_tests.pipelines.corpus.shards import (
+    build_whole_shards,
+    shard_work,
+    source,
+    stream_plan,
+    write_lines,
+)
 
 SHARDS, WORKERS = 42, 2
 _PR_SET_CHILD_SUBREAPER = 36

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dataprep_assets.execution.pool import open_pool
 from dataprep_assets.execution.processes import ONE_THREAD
-from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
+from dataprep_assets_tests.pipelines.corpus.shards import build_whole_shards
 
 
 def marked(marks: Path, name: str) -> int:

@@ -20,7 +20,6 @@ from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
-from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.execution.ray_runs import (
@@ -33,7 +32,14 @@ from dataprep_assets_tests.execution.ray_runs import (
     token_bins,
 )
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, run_pipeline
-from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines
+from dataprep_assets_tests.pipelines.corpus.shards import (
+    build,
+    build_whole_shards,
+    shard_work,
+    source,
+    stream_plan,
+    write_lines,
+)
 from dataprep_assets_tests.servers import wait_until
 
 FILES = 36

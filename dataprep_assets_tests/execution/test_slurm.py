@@ -21,7 +21,6 @@ from dataprep_assets.execution.slurm import SlurmSettings
 from dataprep_assets.execution.slurm_pool import SlurmPool
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.deploy.cluster import DEPLOY
@@ -29,7 +28,13 @@ from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.execution import ray_tasks, slurm_run
 from dataprep_assets_tests.fakes.slurm_cluster import SlurmCluster, slurm_cluster
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris
-from dataprep_assets_tests.pipelines.corpus.shards import shard_work, source, stream_plan, write_lines
+from dataprep_assets_tests.pipelines.corpus.shards import (
+    build_whole_shards,
+    shard_work,
+    source,
+    stream_plan,
+    write_lines,
+)
 from dataprep_assets_tests.project import cloned_project, project
 
 SHARDS = 5

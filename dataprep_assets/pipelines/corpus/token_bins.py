@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_jobs, run_tasks
+from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, WORKERS, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.execution.tasks import Pool
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
@@ -36,7 +35,6 @@ from dataprep_assets.planning.manifest import ManifestEntry
 __all__ = [
     "TOKEN_BINS",
     "build_token_bins",
-    "build_whole_shards",
     "index_metadata",
     "token_bins_spec",
     "token_shards",
@@ -221,10 +219,12 @@ def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
     wanted = absent(shards)
     if not wanted:
         return None
-    if sum(shard.source_bytes for shard in wanted) < WARM_UP_BYTES:
-        return partial(load_encoder, wanted[0].plan)
-    some = [wanted[len(wanted) * k // WARM_UP_FILES].files[0] for k in range(WARM_UP_FILES)]
-    return partial(load_warm_encoder, wanted[0].plan, some)
+    plan = wanted[0].plan
+    alike = [shard for shard in wanted if shard.plan.fields == plan.fields]  # of a blend, each dataset has its own
+    files = [file for shard in alike for file in shard.files]
+    if not files or sum(shard.source_bytes for shard in alike) < WARM_UP_BYTES:
+        return partial(load_encoder, plan)
+    return partial(load_warm_encoder, plan, [files[len(files) * k // WARM_UP_FILES] for k in range(WARM_UP_FILES)])
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
@@ -240,27 +240,6 @@ def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Seq
 
 def _fetch(corpus: CorpusDeclaration, entries: tuple[ManifestEntry, ...]) -> None:
     open_source(corpus.source).fetch(entries)
-
-
-def build_whole_shards(
-    shards: Sequence[TokenShard],
-    pool: Pool,
-    *,
-    verification: Verification = "full",
-    fetches: Mapping[str, Fetch] | None = None,
-    progress: Progress | None = None,
-) -> Iterator[Outcome]:
-    """Build the shards that are not current, one task each, for workers that share no disk with the run.
-
-    Args:
-        shards: The shards to make.
-        pool: The open pool of workers.
-        verification: How thoroughly a finished shard is verified before it is reused.
-        fetches: Partition → the function that fetches its sources.
-        progress: Counts and shows the work; None: nothing is shown.
-    """
-    jobs = whole_shard_jobs(shards, ensure_shard, verification, fetches)
-    yield from run_jobs(pool, jobs, progress or Progress())
 
 
 def _examine(

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,9 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from dataprep_assets.execution.jobs import Outcome, run_jobs
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.execution.tasks import Pool
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -19,6 +22,7 @@ from dataprep_assets.integrity.commit import staging
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.shard_job import ensure_shard, whole_shard_jobs
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, QUARANTINE, TOKENS, TokenShard, encode_into, seal
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -56,6 +60,11 @@ def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer
         sample_rate=0.0,
     )
     return replace(plan, **changes)
+
+
+def build_whole_shards(shards: Sequence[TokenShard], pool: Pool) -> Iterator[Outcome]:
+    """Make the shards that are not current, one task each, on an open pool."""
+    yield from run_jobs(pool, whole_shard_jobs(shards, ensure_shard, "full", None), Progress())
 
 
 def write_lines(path: Path, lines: Iterable[str | bytes]) -> Path:

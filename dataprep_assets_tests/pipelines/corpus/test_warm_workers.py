@@ -68,3 +68,17 @@ def test_a_damaged_file_that_workers_would_have_warmed_up_with_is_named(
     found = {outcome.partition: outcome.error for outcome in build_token_bins(works, workers=2)}
     assert isinstance(found.pop("train-00000"), CorruptSourceError)
     assert set(found.values()) == {None}
+
+
+def test_shards_without_files_and_of_other_fields_are_left_out_of_the_warm_up(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_bins, "WARM_UP_BYTES", 1)
+    first, second, third, *_ = shards(tmp_path / "root", texts)
+    other = replace(third, plan=replace(third.plan, text_field="body"))
+    loading = token_bins._loading([replace(first, files=(), sizes=()), second, other])
+    assert loading is not None
+    assert set(loading.args[1]) == set(second.files)  # type: ignore[attr-defined]
+    loading = token_bins._loading([replace(first, files=(), sizes=())])
+    assert loading is not None
+    assert loading.func is load_encoder  # type: ignore[attr-defined]
