@@ -2,8 +2,8 @@
 
 A job is the work on one partition. Most jobs are one task (`TaskJob`); that of a shard of token bins is several, some
 of them in parallel. `run_jobs` submits, listens, counts and yields each partition's outcome as soon as it is known. A
-failed partition does not stop the others. A worker that dies does (WorkerDiedError); finished partitions stay
-committed.
+failed partition does not stop the others. A task whose workers keep dying does (WorkerDiedError); finished partitions
+stay committed.
 """
 
 from collections import deque

@@ -1,11 +1,11 @@
-"""Worker processes of this machine, which fail loudly.
+"""Worker processes of this machine, whose death is noticed at once.
 
 Workers are never forks of this process: a fork of a process in which a tokenizer library or a client has started a
 thread can hang forever. They are fresh interpreters; or, where each would load the same things, forks of one that has
 loaded them and has no thread (`fork_server`). They are started with `-c`, not through `multiprocessing`, which would
 import the parent's main module (Dagster's command line) into each of them. A worker that dies is noticed at once,
-because its end of the socket closes, and is named with its task. The kernel ends workers with their parent, so nothing
-goes on writing after a run was killed.
+because its end of the socket closes; its task is tried again by another, twice, while the others go on. The kernel ends
+workers with their parent, so nothing goes on writing after a run was killed.
 
 A worker that is idle when its pool is closed is kept for the next pool of the same thread: a run of small data has a
 dozen pools, and a worker that has already loaded its libraries and tokenizer starts at once. Before its next task it is
@@ -14,13 +14,14 @@ sent the current environment.
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,8 +31,10 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.answer import answer, without_core
 from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer, can_fork, serve_forks
-from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, kept_for_later
+from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId, kept_for_later
 from dataprep_assets.stores.private import are_private
+
+logger = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 _DYING_SECONDS = 60.0
@@ -188,6 +191,7 @@ class WorkerPool:
         self._busy: dict[Channel, tuple[_Worker, Task]] = {}
         self._queue: deque[Task] = deque()
         self._last: set[Channel] = set()  # of workers that are not kept
+        self._deaths: Counter[TaskId] = Counter()
 
     def __enter__(self) -> "WorkerPool":
         return self
@@ -269,7 +273,8 @@ class WorkerPool:
     def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
 
-        Tasks may be submitted while iterating. Raises WorkerDiedError as soon as a worker ends without an answer.
+        Tasks may be submitted while iterating. A task whose worker ends without an answer is tried again by another;
+        raises WorkerDiedError when that happened `DEATHS` + 1 times.
         """
         while self.outstanding:
             ready = wait(list(self._busy), tick_seconds)
@@ -283,12 +288,8 @@ class WorkerPool:
         try:
             kind, value, later = channel.recv()
         except (EOFError, OSError):
-            code = _ended(worker.process)
-            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            raise WorkerDiedError(
-                f"{task.id}: its worker process died ({how}; 9 is often the kernel running out of memory). "
-                "Finished files are kept: run it again"
-            ) from None
+            self._bury(channel)
+            return
         if kind == "counts":
             yield value
             return
@@ -298,3 +299,16 @@ class WorkerPool:
             self._last.add(channel)
         self._dispatch()
         yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
+
+    def _bury(self, channel: Channel) -> None:
+        """Try the task of a dead worker again, before the others, or raise WorkerDiedError."""
+        worker, task = self._busy.pop(channel)
+        code = _ended(worker.process)
+        worker.end()
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        what = f"{task.id}: its worker process died ({how}; 9 is often the kernel running out of memory)"
+        self._deaths[task.id] += 1
+        if self._deaths[task.id] > DEATHS:
+            raise WorkerDiedError(f"{what}, as {DEATHS} before it did. Finished files are kept: run it again")
+        logger.warning("%s. It is tried again", what)
+        self.submit(task, first=True)

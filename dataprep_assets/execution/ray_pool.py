@@ -1,7 +1,7 @@
 """Tasks on a Ray cluster, behind the interface of `processes.WorkerPool`.
 
 The cluster is an existing one (`RAY_ADDRESS`, or the one that this process is already connected to), else a local one
-that lives as long as the pool. Ray retries a task whose worker or node dies; after `RETRIES` retries the run fails and
+that lives as long as the pool. Ray retries a task whose worker or node dies; after `DEATHS` retries the run fails and
 names the task, so nothing is lost silently. A retried shard reuses the finished parts in its staging directory if its
 node can see it, and otherwise starts again from the beginning: the bytes are the same.
 
@@ -21,13 +21,11 @@ from typing import Any, Self
 
 from dataprep_assets.errors import ConfigError, WorkerDiedError
 from dataprep_assets.execution.answer import answer, without_stderr
-from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
+from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
 from dataprep_assets.stores.private import are_private
 
 ADDRESS = "RAY_ADDRESS"
 _TOKEN = "RAY_AUTH_TOKEN"
-RETRIES = 2
-"""Retries of a task: a second lost worker is bad luck, a third is the shard's own fault (mostly its memory)."""
 _REPORT_SECONDS = 1.0
 _CONNECT_SECONDS = 10.0
 _CLIENT_TRIES = 6
@@ -148,7 +146,7 @@ class RayPool:
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
         # the actor may be on any node, and restarts empty if that node is lost
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Board).remote()
-        self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_run)
+        self._remote = ray.remote(num_cpus=1, max_retries=DEATHS)(_run)
         self._dispatch()
         return self
 
@@ -201,7 +199,7 @@ class RayPool:
     def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
 
-        Tasks may be submitted while iterating. Raises WorkerDiedError when a task's worker died `RETRIES` + 1 times.
+        Tasks may be submitted while iterating. Raises WorkerDiedError when a task's worker died `DEATHS` + 1 times.
         """
         while self.outstanding:
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=tick_seconds)
@@ -220,7 +218,7 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             cause = str(error).strip().partition("\n")[0]
             raise WorkerDiedError(
-                f"{task.id}: its Ray worker died {RETRIES + 1} times, or its node is gone "
+                f"{task.id}: its Ray worker died {DEATHS + 1} times, or its node is gone "
                 f"({type(error).__name__}: {cause}). Finished shards are kept: run it again"
             ) from error
         del self._running[reference]

@@ -26,11 +26,9 @@ from dataprep_assets.errors import ConfigError, WorkerDiedError
 from dataprep_assets.execution import slurm
 from dataprep_assets.execution.slurm import SlurmAwayError, SlurmSettings
 from dataprep_assets.execution.slurm_task import write
-from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
+from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
 from dataprep_assets.stores.private import are_private
 
-DEATHS = 2
-"""How often a task that died is tried again: a third death is its own fault (mostly its memory)."""
 RETURNS = 20
 """How often a task may lose its node or hit its time limit, which is normal on a cluster."""
 WEATHER = {"PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"}

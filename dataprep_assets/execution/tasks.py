@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 __all__ = [
+    "DEATHS",
     "Counts",
     "Finished",
     "Pool",
@@ -19,6 +20,9 @@ __all__ = [
     "kept_for_later",
     "report",
 ]
+
+DEATHS = 2
+"""How often a task whose worker died is tried again: a third death is its own fault (mostly its memory)."""
 
 
 @dataclass(frozen=True, order=True)
@@ -78,7 +82,8 @@ class Pool(Protocol):
     def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
         """Counts and ends of tasks, None at a tick without one; ends when nothing is outstanding.
 
-        Raises WorkerDiedError naming the task whose worker ended without an answer.
+        A task whose worker ends without an answer is tried again, `DEATHS` times; its next death raises
+        WorkerDiedError, which names it.
         """
 
     def __enter__(self) -> Self: ...

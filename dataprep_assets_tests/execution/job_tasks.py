@@ -37,7 +37,9 @@ def work(piece: Piece) -> tuple[Receipt, bool]:
     if piece.error == "bug":
         raise ZeroDivisionError("by zero")
     if piece.error == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
+    if piece.error.startswith("killed once "):
+        die_the_first_time(Path(piece.error.removeprefix("killed once ")), None)
     if not piece.reused:
         for _ in range(4):
             report(source_bytes=piece.source_bytes // 4, tokens=10)
@@ -57,6 +59,23 @@ def wait(seconds: float) -> float:
     """A worker's task: nothing for a while."""
     time.sleep(seconds)
     return seconds
+
+
+def wait_the_first_time(mark: Path, seconds: float) -> int:
+    """A worker's task: wait, unless the file `mark` says that another worker did so before. Its process."""
+    if not mark.exists():
+        mark.touch()
+        time.sleep(seconds)
+    return os.getpid()
+
+
+def die_the_first_time(mark: Path, code: int | None) -> int:
+    """A worker's task that ends its first worker, with an exit code or by a signal. The parent of the other one."""
+    if mark.exists():
+        return os.getppid()
+    mark.touch()
+    die() if code is None else os._exit(code)
+    raise AssertionError("alive")
 
 
 def die() -> None:

@@ -62,7 +62,7 @@ def test_a_job_without_pieces_is_known_at_its_turn() -> None:
     assert outcome.partition == "p-0"
 
 
-def test_a_dead_worker_ends_the_loop_and_names_partition_and_step() -> None:
+def test_a_task_whose_workers_keep_dying_ends_the_loop_and_names_partition_and_step() -> None:
     jobs = [NotedJob("train-00000", []), NotedJob("train-00001", [], looks=0.5, pieces=1, dies=True)]
     known: list[str] = []
 
@@ -74,7 +74,13 @@ def test_a_dead_worker_ends_the_loop_and_names_partition_and_step() -> None:
     assert known == ["train-00000"], "what was finished before was told"
 
 
-def test_a_dead_worker_of_a_single_task_names_the_partition() -> None:
+def test_a_worker_that_dies_once_costs_no_partition(tmp_path: Path) -> None:
+    pieces = [Piece("p-0", seconds=0.5), Piece("p-1", error=f"killed once {tmp_path / 'mark'}"), Piece("p-2")]
+    outcomes = {outcome.partition: outcome for outcome in run_tasks(jobs(pieces), workers=2)}
+    assert [outcomes[piece.partition].error for piece in pieces] == [None] * 3
+
+
+def test_dead_workers_of_a_single_task_name_the_partition() -> None:
     with pytest.raises(WorkerDiedError, match=r"^p-0: .*killed by signal 9"):
         list(run_tasks(jobs([Piece("p-0", error="killed")]), workers=1))
 

@@ -12,16 +12,19 @@ from dataprep_assets_tests.faults import kill_points
 Role = Literal["parent", "worker"]
 
 
-def armed(home: Path, root: Path, role: Role = "parent", at: int = 0, signal: Signals = SIGKILL) -> dict[str, str]:
+def armed(
+    home: Path, root: Path, role: Role = "parent", at: int = 0, signal: Signals = SIGKILL, hits: int = 1
+) -> dict[str, str]:
     """The environment of a Python process that is to be hit at its write point `at` below `root` (0: never).
 
-    `home` is made for it, and holds its log.
+    `home` is made for it, and holds its log. Of workers, of which a run starts another where one dies, the first `hits`
+    that reach this point are hit.
     """
     home.mkdir(parents=True)
     shutil.copy(kill_points.__file__, home / "sitecustomize.py")
     log = home / "log"
     log.touch()
-    plan = {"root": str(root), "log": str(log), "role": role, "at": at, "signal": signal}
+    plan = {"root": str(root), "log": str(log), "role": role, "at": at, "signal": signal, "hits": hits}
     (home / "kill_plan.json").write_text(json.dumps(plan))
     checkout = Path(kill_points.__file__).parents[2]
     path = os.pathsep.join([str(home), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])

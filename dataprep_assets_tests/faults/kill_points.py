@@ -4,7 +4,8 @@ run by `armed`.
 A write point is a system call about to change something below the root: opening for write, a raw write, rename, link,
 remove, mkdir, rmdir, fsync, copy_file_range. At the chosen one the process gets the signal before the call is made, or
 in the middle of it for a raw write. Every point is logged, so an undisturbed run tells how many there are. The plan is
-`kill_plan.json` beside the copy: root, log, role (parent or worker), number of the point (0: never) and signal.
+`kill_plan.json` beside the copy: root, log, role (parent or worker), number of the point (0: never), signal, and how
+many processes are hit at most, each at its own point of this number.
 """
 
 import builtins
@@ -32,6 +33,7 @@ class _Points:
         # a worker, or a fork server whose forks are workers and go on counting for themselves
         self.role = "worker" if any("processes import serve" in a for a in sys.orig_argv) else "parent"
         self.armed = self.role == plan["role"]
+        self.hits = [Path(plan["log"]).with_name(f"hit{number}") for number in range(plan["hits"])]
         self.log = os.open(plan["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
@@ -45,10 +47,19 @@ class _Points:
         with self._lock:
             number = next(self._numbers)
             os.write(self.log, f"{self.role} {os.getpid()} {number} {what} {path}\n".encode())
-            if is_chosen := self.armed and number == self.at:
+            if is_chosen := self.armed and number == self.at and self._is_one_of_the_hit():
                 yield True
         if not is_chosen:
             yield False
+
+    def _is_one_of_the_hit(self) -> bool:
+        for hit in self.hits:
+            try:
+                os.close(os.open(hit, os.O_CREAT | os.O_EXCL))
+                return True
+            except FileExistsError:
+                continue
+        return False
 
     def pass_by(self, what: str, path: str) -> None:
         """Count a point that is not to be torn in two."""

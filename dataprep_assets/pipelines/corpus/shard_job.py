@@ -19,7 +19,7 @@ from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into, finished_part, seal
+from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into, finished_part, seal, whole
 from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, Fetch, fetch_missing
 
 __all__ = [
@@ -137,7 +137,19 @@ class ShardJob:
         return None
 
     def _seal(self) -> Task:
-        return Task(TaskId(self.partition, "seal"), seal, (self._shard, self._staged, self._parts))
+        arguments = (self._shard, self._staged, self._parts, self._verification)
+        return Task(TaskId(self.partition, "seal"), _seal_once, arguments)
+
+
+def _seal_once(
+    shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart], verification: Verification
+) -> Receipt:
+    """A worker's task: seal a shard, unless a worker that died since had published it already."""
+    made = whole(shard, parts.values())
+    if (receipt := made.store.current(made.artifact, made.key, verification)) is not None:
+        shutil.rmtree(staged)
+        return receipt
+    return seal(shard, staged, parts)
 
 
 class WholeShardJob(TaskJob):

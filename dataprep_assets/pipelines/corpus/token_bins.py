@@ -197,7 +197,7 @@ def build_token_bins(
         progress: Counts and shows the work; None: nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    worker that dies does (WorkerDiedError); finished shards stay committed.
+    shard whose workers keep dying does (WorkerDiedError); finished shards stay committed.
     """
     if not engine.is_this_machine:
         reused = set()

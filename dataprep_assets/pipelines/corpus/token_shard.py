@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +48,7 @@ __all__ = [
     "finished_part",
     "required_separator",
     "seal",
+    "whole",
 ]
 
 VERSION = 2
@@ -256,6 +257,11 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) ->
     return done
 
 
+def whole(shard: TokenShard, parts: Iterable[EncodedPart]) -> TokenShard:
+    """The shard whose files were all encoded: now it is known which of the listed documents it had, and so its key."""
+    return replace(shard, retracted=tuple(sorted({one for part in parts for one in part.retracted})))
+
+
 def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
     """A worker's task: join the parts of a complete shard, write its receipt and commit it.
 
@@ -266,7 +272,7 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
 
     Raises BadRecordError when more rows were dropped than the budget allows.
     """
-    in_order = [parts[piece] for piece in range(len(shard.files))]
+    in_order, shard = [parts[piece] for piece in range(len(shard.files))], whole(shard, parts.values())
     # every part is copied once more into its place
     needed = sum(sum(_sizes(_part_files(staged, piece))) for piece in range(len(shard.files)))
     with writing(staged, needed):
@@ -274,8 +280,6 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
 
 
 def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> Receipt:
-    # now it is known which of the listed documents it had
-    shard = replace(shard, retracted=tuple(sorted({one for part in in_order for one in part.retracted})))
     ledger = Ledger.total(p.ledger for p in in_order)
     ledger.balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)

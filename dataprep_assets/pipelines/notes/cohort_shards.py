@@ -105,7 +105,7 @@ def build_cohort_shards(
         progress: Counts and shows the work; None: nothing is shown.
 
     Raises:
-        WorkerDiedError: A worker died; the shards of the cohorts that were finished are committed.
+        WorkerDiedError: The workers of a cohort kept dying; the shards of those that were finished are committed.
     """
     return run_tasks(
         [TaskJob(cohort, ensure_sharded_cohort) for cohort in cohorts],

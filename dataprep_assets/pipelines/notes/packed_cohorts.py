@@ -106,7 +106,7 @@ def build_packed_cohorts(
         progress: Counts and shows the work; None: nothing is shown.
 
     Raises:
-        WorkerDiedError: A worker died; the cohorts that were finished are committed.
+        WorkerDiedError: The workers of a cohort kept dying; those that were finished are committed.
     """
     wanted = absent(cohorts)
     return run_tasks(

@@ -122,7 +122,7 @@ def build_npy_shards(
         progress: Counts and shows the work; None: nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    worker that dies does (WorkerDiedError); finished shards stay committed.
+    shard whose workers keep dying does (WorkerDiedError); finished shards stay committed.
     """
     jobs = [TaskJob(shard, build_planned, found=partial(_found, shard)) for shard in planned]
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)

@@ -1,6 +1,7 @@
-"""A tokenizing worker killed half-way: its run names the shard and reports what is finished, the next one goes on."""
+"""A tokenizing worker killed half-way: its run goes on, and ends as if nothing had happened."""
 
 import os
+import re
 import signal
 import threading
 from contextlib import suppress
@@ -49,7 +50,7 @@ class Killer(threading.Thread):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_fails_its_run_at_once_and_the_next_run_does_the_rest(tmp_path: Path) -> None:
+def test_a_run_goes_on_without_a_killed_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     declared = attributes(write_corpus(tmp_path / "corpus", SHARDS, documents=20_000), SHARDS, views=[])
     with project(declared, tmp_path / "disturbed") as made:
         key = made.key
@@ -60,20 +61,9 @@ def test_a_killed_worker_fails_its_run_at_once_and_the_next_run_does_the_rest(tm
         killer.done.set()
         killer.join()
         assert killer.killed is not None, "no worker was caught"
-        assert not outcome.success
-        (failure,) = [
-            e.step_failure_data for e in outcome.get_step_failure_events() if e.step_key and "checks" not in e.step_key
-        ]
-        assert failure.error is not None
-        message = (failure.error.cause or failure.error).message
-        assert "train-" in message, "the shard is named"
-        assert "killed by signal 9" in message
-        assert "run it again" in message
-        reported = made.instance.get_materialized_partitions(key("token_bins", "train"))
-        assert reported < set(made.shards("train"))
-        # each of the two workers may have committed a shard of which the run had not heard yet; receipts know it
-        assert len(killer.there.keys() - reported) <= 2
-        assert made.tokenize("train").success
+        assert outcome.success
+        (said,) = [text for text in caplog.messages if "its worker process died (killed by signal 9; " in text]
+        assert re.match(r"train-\d{5}.* It is tried again$", said)
         assert made.instance.get_materialized_partitions(key("token_bins", "train")) == set(made.shards("train"))
         kept = {name: (made.directory("token_bins", name) / NAME).stat().st_mtime_ns for name in killer.there}
         assert kept == killer.there, "what was committed is not made again"

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ import pytest
 
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Task, TaskId
+from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets_tests import forked
+from dataprep_assets_tests.execution.job_tasks import die, wait_the_first_time
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     data_files,
@@ -81,8 +83,9 @@ class Run:
         at: int = 0,
         workers: int = 1,
         by: signal.Signals = signal.SIGKILL,
+        hits: int = 1,
     ) -> None:
-        environment = armed(home, root, role, at, by)
+        environment = armed(home, root, role, at, by, hits)
         self.home, self.root, self._errors = home, root, home / "stderr"
         command = [
             "-m",
@@ -188,7 +191,10 @@ def one_of_each_kind(points: Iterable[Point]) -> list[Point]:
 def killed_and_run_again(
     undisturbed: Undisturbed, folder: Path, point: Point, start: Path | None, workers: int = 1
 ) -> list[str]:
-    """Defects after a run killed at a point and an ordinary run; none is right. `start` is the root to begin with."""
+    """Defects after a run killed at a point and an ordinary run; none is right. `start` is the root to begin with.
+
+    A run whose worker is killed goes on: nothing is left for the ordinary one.
+    """
     root = folder / "root"
     if start is not None:
         shutil.copytree(start, root)
@@ -197,21 +203,25 @@ def killed_and_run_again(
     defects = []
     if point.role == "parent" and code != -signal.SIGKILL:
         defects.append(f"the parent was not killed: exit code {code}: {killed.errors}")
-    if point.role == "worker" and (code != 1 or "WorkerDiedError" not in killed.errors):
-        defects.append(f"the worker's death was not told: exit code {code}: {killed.errors}")
-    elif point.role == "worker" and not re.search(_DEATH, killed.errors):
-        defects.append(f"the message does not name the shard: {killed.errors}")
+    if point.role == "worker":
+        if code:
+            defects.append(f"the worker's death ended the run: exit code {code}: {killed.errors}")
+        if not re.search(_DEATH, killed.errors):
+            defects.append(f"no message names the shard: {killed.errors}")
+        defects += undisturbed.differences(root)
     deadline = time.monotonic() + 120
     while killed.living() and time.monotonic() < deadline:
         time.sleep(0.02)
     defects += [f"process {pid} outlived the run" for pid in killed.living()]
     again = Run(folder / "again", root, workers=workers).finish()
-    begun = {p.encoded for p in killed.points} - {None}
+    begun = Counter(p.encoded for p in killed.points if p.encoded)
     last = {p.pid: p for p in killed.points}.values()  # logged, and perhaps not made
     done = {p.finished for p in killed.points if p not in last} - {None}
-    redone = {p.encoded for p in again.points} & begun
-    if len(redone) > workers or redone & done:
-        defects.append(f"files encoded twice: {redone}, of which finished {redone & done}")
+    redone = {p.encoded for p in again.points} & begun.keys()
+    if len(redone) > (workers if point.role == "parent" else 0) or redone & done:
+        defects.append(f"files encoded by both runs: {redone}, of which finished {redone & done}")
+    if begun.total() - len(begun) > (1 if point.role == "worker" else 0):
+        defects.append(f"files encoded twice by the first run: {[name for name, times in begun.items() if times > 1]}")
     defects += undisturbed.differences(root)
     shutil.rmtree(root)
     return [f"killed at {point.number} {point.kind}: {defect}" for defect in defects]
@@ -252,7 +262,7 @@ def test_a_parent_killed_at_any_later_write_point_leaves_a_run_that_ends_the_sam
     assert defects_of(undisturbed, tmp_path, points, undisturbed.prepared) == []
 
 
-def test_a_worker_killed_at_any_write_point_is_named_at_once_and_costs_one_file(
+def test_a_worker_killed_at_any_write_point_is_named_and_costs_its_run_one_file(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     points = one_of_each_kind(p for p in undisturbed.prepared_points if p.role == "worker")
@@ -276,11 +286,20 @@ def test_a_run_killed_while_it_replaces_older_artifacts_leaves_a_run_that_ends_t
 
 
 @pytest.mark.parametrize("at", [5, 8, 40])
-def test_with_two_workers_a_killed_one_costs_at_most_the_files_at_work(
+def test_with_two_workers_a_killed_one_costs_no_file_of_the_other(
     undisturbed: Undisturbed, tmp_path: Path, at: int
 ) -> None:
     point = Point("worker", 0, at, "", "")
     assert killed_and_run_again(undisturbed, tmp_path, point, undisturbed.prepared, workers=2) == []
+
+
+def test_workers_that_keep_dying_end_the_run_which_names_their_shard(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(undisturbed.prepared, tmp_path / "root"))
+    run = Run(tmp_path / "killed", root, role="worker", at=1, hits=3)
+    assert run.wait() == 1
+    assert re.search(rf"WorkerDiedError: {_DEATH}.*, as 2 before it did\. .* run it again", run.errors), run.errors
+    Run(tmp_path / "again", root).finish()
+    assert undisturbed.differences(root) == []
 
 
 def test_twenty_interruptions_leave_no_debris_and_the_same_bytes(undisturbed: Undisturbed, tmp_path: Path) -> None:
@@ -297,23 +316,27 @@ def test_twenty_interruptions_leave_no_debris_and_the_same_bytes(undisturbed: Un
     assert undisturbed.differences(root) == []
 
 
-def test_a_worker_that_is_killed_ends_the_run_within_seconds() -> None:
+def test_a_task_goes_on_within_seconds_in_another_worker(tmp_path: Path) -> None:
     with WorkerPool(2) as pool:
-        pool.submit(Task(TaskId("train-00000", "encode", 7), time.sleep, (GUARD_SECONDS,)))
-        pool.submit(Task(TaskId("train-00000", "encode", 8), time.sleep, (GUARD_SECONDS,)))
+        for piece in (7, 8):
+            pool.submit(Task(TaskId("train-00000", "encode", piece), wait_the_first_time, (tmp_path / str(piece), 5.0)))
         pids = pool.pids
         assert len(pids) == 2
-        time.sleep(0.5)
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
         started = time.monotonic()
         os.kill(pids[0], signal.SIGKILL)
-        with pytest.raises(WorkerDiedError, match=r"train-00000 \(encode [78]\): .*killed by signal 9"):
-            list(pool.events())
+        found = {end.task.id.piece: end.result for end in pool.events() if isinstance(end, Finished)}
         assert time.monotonic() - started < GUARD_SECONDS / 2
-    assert not any(map(_alive, pids))
+    (other,) = set(found.values()) - set(pids)
+    assert set(found.values()) == {pids[1], other}
 
 
-def test_a_worker_that_exits_is_told_from_one_that_is_killed() -> None:
+@pytest.mark.parametrize("code", [None, 3])
+def test_the_third_death_of_a_task_ends_the_run_and_says_how(code: int | None) -> None:
+    function, arguments = (die, ()) if code is None else (os._exit, (code,))
     with WorkerPool(1) as pool:
-        pool.submit(Task(TaskId("val-00000", "encode", 0), os._exit, (3,)))
-        with pytest.raises(WorkerDiedError, match=r"val-00000 \(encode 0\): .*exit code 3"):
+        pool.submit(Task(TaskId("val-00000", "encode", 0), function, arguments))
+        how = "killed by signal 9" if code is None else "exit code 3"
+        with pytest.raises(WorkerDiedError, match=rf"val-00000 \(encode 0\): .*{how}.*, as 2 before it did"):
             list(pool.events())

@@ -44,9 +44,9 @@ def test_killed_anywhere_and_run_again_the_bytes_are_the_same(tmp_path: Path) ->
     for role, at in chosen:
         home, root = tmp_path / f"{role}{at}", tmp_path / f"root-{role}{at}"
         code, errors, _ = run(home, root, role=role, at=at)
-        assert code == (-signal.SIGKILL if role == "parent" else 1), (role, at, errors)
+        assert code == (-signal.SIGKILL if role == "parent" else 0), (role, at, errors)
         if role == "worker":
-            assert re.search(r"WorkerDiedError: 20\d\d-\d\d: its worker process died", errors), errors
+            assert re.search(r"20\d\d-\d\d: its worker process died .* It is tried again", errors), errors
         code, errors, _ = run(tmp_path / f"{role}{at}-again", root)
         assert code == 0, (role, at, errors)
         assert data_files(root) == files, (role, at)

@@ -75,7 +75,7 @@ def build_rl_shards(
         progress: Counts and shows the work; None: nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    worker that dies does (WorkerDiedError); finished shards are kept.
+    shard whose workers keep dying does (WorkerDiedError); finished shards are kept.
     """
     jobs = whole_shard_jobs(shards, build_rl_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)

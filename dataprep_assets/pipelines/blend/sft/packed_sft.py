@@ -134,7 +134,7 @@ def build_packed_sft(
         progress: Counts and shows the work; None: nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    worker that dies does (WorkerDiedError); finished shards are kept.
+    shard whose workers keep dying does (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
         sft_jobs, wanted = [SftJob(shard, verification) for shard in shards], absent(shards)
