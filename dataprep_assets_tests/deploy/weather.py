@@ -5,7 +5,8 @@ turn: a worker (of Slurm: a task of the array), the run with all that it started
 that it holds. A run that died is started again, and so is a node. A death waits until files have been begun for a
 quarter of the time between two: where a busy machine takes longer to begin than that, a job would never end. At the end
 the bytes in the bucket are compared with those of a quiet build, and the files that were begun more than once are
-counted. The last line says all of it.
+counted, beside how many were at work in what died: one in a worker, as many as there are workers in a run or a node. The
+last line says all of it.
 """
 
 import argparse
@@ -248,9 +249,11 @@ def main(folder: Path, engine: str, minutes: float, every: float) -> int:
         if different:
             print(f"DIFFERENT: {different}")
         deaths = ", ".join(f"{count} {kind}" for kind, count in Counter(weather.killed).items())
+        held = sum(1 if kind == "worker" else WORKERS for kind in weather.killed)
         print(
             f"engine {engine}; {took / 60:.1f} minutes; {files} files; {shards} shards; "
-            f"{len(weather.killed)} deaths ({deaths}); files begun more than once: {again} (not seen: {missed}); "
+            f"{len(weather.killed)} deaths ({deaths}); files begun more than once: {again}, of {held} "
+            f"that were at work in what died (not seen: {missed}); "
             f"same bytes: {'no' if different else 'yes'}"
         )
         return int(bool(different))
