@@ -3,10 +3,11 @@
 A corpus whose shards the reference engine encodes, which takes long; its artifacts go to a bucket (moto). What dies, in
 turn: a worker (of Slurm: a task of the array), the run with all that it started, and of Ray the second node with all
 that it holds. A run that died is started again, and so is a node. A death waits until files have been begun for a
-quarter of the time between two: where a busy machine takes longer to begin than that, a job would never end. At the end
-the bytes in the bucket are compared with those of a quiet build, and the files that were begun more than once are
-counted, beside how many were at work in what died: one in a worker, as many as there are workers in a run or a node. The
-last line says all of it.
+quarter of the time between two: where a busy machine takes longer to begin than that, a job would never end.
+
+At the end the bytes in the bucket are compared with those of a quiet build. The files that were begun more than once
+are counted, beside how many were at work in what died: one in a worker, as many as there are workers in a run or a
+node. The last line says all of it.
 """
 
 import argparse
