@@ -225,12 +225,12 @@ class _Spooling:
                 kept.append(rendered)
                 indexes.append(index)
         encoded = self._encoder.encode(kept)
-        counts = np.array([len(r.sequences) for r in kept], np.int64)
+        counts = np.array([r.turns for r in kept], np.int64)
         rows = np.array([block.numbers[i] for i in indexes], np.int64)
         self._recheck_sample(kept, rows, counts, encoded.tokens, encoded.offsets)
         tokens, trained, offsets = encoded.tokens, encoded.trained, encoded.offsets
         self._literals += sum(r.mark is not None for r in kept)
-        self._characters += sum(len(c.text) for r in kept for s in r.sequences for c in s)
+        self._characters += sum([r.characters for r in kept])
         cut, keep_room = self._cut(np.diff(offsets))
         if not np.array_equal(cut, np.diff(offsets)):
             places = np.arange(len(tokens)) - np.repeat(offsets[:-1], np.diff(offsets))
