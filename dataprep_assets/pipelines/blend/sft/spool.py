@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -238,9 +239,7 @@ class _Spooling:
             tokens, trained = tokens[inside], trained[inside]
             offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(cut)])
         mask = label_aligned(trained, offsets)
-        before = np.zeros(len(mask) + 1, np.int64)
-        np.cumsum(mask, out=before[1:])
-        per_sequence = before[offsets[1:]] - before[offsets[:-1]]
+        per_sequence = np.array([np.count_nonzero(mask[a:b]) for a, b in pairwise(offsets.tolist())], np.int64)
         kept_untrained = self._plan.choices.untrained == "kept"
         keep = keep_room & ((np.diff(offsets) > 0) if kept_untrained else (per_sequence > 0))
         reasons = np.where(keep_room, EMPTY, TOO_LONG)
