@@ -43,6 +43,7 @@ _INT64_LIST = 0x1A
 
 # Values in a block: few enough that its working arrays stay in a core's cache, enough that call overhead is small.
 _BLOCK = 32_768
+_DECODED = 4 * _BLOCK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +227,7 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
     for column in columns:
         length = column.length or 0
         values = out[column.name] = np.empty((len(payloads), length), DTYPES[column.dtype])
-        step = _rows_in_block(length)
+        step = max(1, _DECODED // length)
         for start in range(0, len(payloads), step):
             places = [lists[column.name] for lists in found[start : start + step]]
             parts = [memoryview(p)[a:b] for p, (a, b) in zip(payloads[start : start + step], places, strict=True)]
