@@ -12,9 +12,8 @@ from dataprep_assets.tokenization.chat.chunks import Filled, Rendered
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.messages import Conversation
 from dataprep_assets.tokenization.engines import ReferenceEngine
-from dataprep_assets_tests.tokenization.chat.test_mask import LLAMA, encoder
-from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, conversation_renderer
-from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
+from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, conversation_renderer, encoder
+from dataprep_assets_tests.tokenization.chat.trap import CHATML, LLAMA, TRAP
 
 SAID = (
     "Why?",
