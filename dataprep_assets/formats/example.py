@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.varints import unpacked, unpacked_rows
 
 __all__ = ["ABSENT", "DTYPES", "Column", "column_names", "decode_rows", "encode_rows", "key_order"]
 
@@ -42,6 +43,7 @@ _INT64_LIST = 0x1A
 
 # Values in a block: few enough that its working arrays stay in a core's cache, enough that call overhead is small.
 _BLOCK = 32_768
+_DECODED = 4 * _BLOCK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +196,9 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
     Raises FormatError, naming the row and the column, for a payload that is not such an Example, a column that is
     missing or not declared, a list of another kind, a number of values other than ``length``, a value beyond the dtype.
     """
+    plain = _plain_rows(payloads, columns)
+    if plain is not None:
+        return plain
     rows = []
     for row, payload in enumerate(payloads):
         try:
@@ -201,6 +206,36 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
         except FormatError as error:
             raise FormatError(f"row {row}: {error}") from error
     return _unpack_rows(rows, columns)
+
+
+def _plain_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]] | None:
+    """What `decode_rows` gives, checked block by block instead of row by row.
+
+    None if anything is not as declared, rows differ in length, or a varint has five bytes or more: the checks of rows
+    then say what is wrong, if it is.
+    """
+    lengths = {column.name: column.length for column in columns}
+    try:
+        found = [_int64_lists(payload) for payload in payloads]
+    except FormatError:
+        return None
+    if None in lengths.values() or len(lengths) < len(columns):
+        return None
+    if any(lists.keys() != lengths.keys() for lists in found):
+        return None
+    out = {}
+    for column in columns:
+        length = column.length or 0
+        values = out[column.name] = np.empty((len(payloads), length), DTYPES[column.dtype])
+        step = max(1, _DECODED // length)
+        for start in range(0, len(payloads), step):
+            places = [lists[column.name] for lists in found[start : start + step]]
+            parts = [memoryview(p)[a:b] for p, (a, b) in zip(payloads[start : start + step], places, strict=True)]
+            decoded = unpacked_rows(np.frombuffer(b"".join(parts), np.uint8), [len(part) for part in parts], length)
+            if decoded is None:
+                return None
+            values[start : start + step] = decoded.reshape(len(parts), length)
+    return out
 
 
 def column_names(payload: bytes) -> frozenset[str]:
@@ -248,7 +283,7 @@ def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
 
 
 def _check_range(packed: npt.NDArray[np.uint8], column: Column) -> None:
-    values = _unpack(packed, column.name).astype(np.int64, copy=False)
+    values = unpacked(packed, column.name).astype(np.int64, copy=False)
     limits = np.iinfo(DTYPES[column.dtype])
     outside = np.flatnonzero((values < limits.min) | (values > limits.max))
     if outside.size:
@@ -312,60 +347,14 @@ def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Column]
         for start in range(0, len(rows), step):
             packed = np.frombuffer(b"".join(of_column[start : start + step]), np.uint8)
             block = out[column.name][start : start + step]
-            block[...] = _unpack(packed, column.name).reshape(block.shape)
+            block[...] = unpacked(packed, column.name).reshape(block.shape)
     return out
 
 
 def _unpack_uneven(rows: Sequence[memoryview], column: Column) -> npt.NDArray[Any]:
     """The values of one column whose rows differ in length."""
-    found = [_unpack(np.frombuffer(row, np.uint8), column.name) for row in rows]
+    found = [unpacked(np.frombuffer(row, np.uint8), column.name) for row in rows]
     out = np.full((len(rows), max((values.size for values in found), default=0)), ABSENT, DTYPES[column.dtype])
     for row, values in zip(out, found, strict=True):
         row[: values.size] = values
     return out
-
-
-def _unpack(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """The values of packed varints, the last of which is whole.
-
-    uint8 or uint32 where no varint is longer than four bytes, int64 otherwise.
-    """
-    goes_on = packed >= 0x80
-    longest, run = 1, goes_on
-    while run.any():
-        longest, run = longest + 1, run[1:] & goes_on[:-longest]
-        if longest > 4:
-            return _unpack_long(packed, name)
-    if longest == 1:
-        return packed
-    ends = np.flatnonzero(~goes_on)
-    # bytes before the first varint, each the end of one, so that none of them looks longer than it is
-    padded = np.concatenate([np.zeros(longest, np.uint8), packed])
-    ends += longest
-    values: npt.NDArray[Any] = padded.take(ends, mode="clip").astype(np.uint32)
-    more = np.ones(ends.size, np.uint8)
-    for _ in range(longest - 1):
-        ends -= 1
-        before = padded.take(ends, mode="clip")
-        more &= before >> np.uint8(7)
-        # without a branch: times 128 where a byte goes before
-        values *= more * np.uint8(127) + np.uint8(1)
-        before &= np.uint8(0x7F)
-        before *= more
-        values |= before
-    return values
-
-
-def _unpack_long(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """As `_unpack`, where a varint has five bytes or more: int64."""
-    ends = np.flatnonzero(packed < 0x80)
-    values: npt.NDArray[Any] = packed[ends].astype(np.uint64)
-    more = np.ones(ends.size, np.bool_)
-    for back in range(1, 11):
-        # Before the first varint this wraps around to the last byte, which ends a varint as any other would.
-        before = packed[ends - back]
-        more &= before >= 0x80
-        if not more.any():
-            return values.view(np.int64)
-        values = np.where(more, values << np.uint64(7) | (before & np.uint8(0x7F)), values)
-    raise FormatError(f"column {name!r}: value {more.argmax()} is a varint of more than ten bytes")

@@ -53,7 +53,7 @@ def schema() -> "pa.Schema":
 
 
 def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
-    """The same ids as int32, the type of the column.
+    """The same ids as int32, the type of the column, in the same memory.
 
     Raises FormatError, naming the position, for one that does not fit.
     """
@@ -63,7 +63,7 @@ def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
             f"{where}: token id {tokens[at]} at position {at} does not fit int32, the type of `input_ids`: it would "
             "come out negative. The tokenizer and its engine disagree: materialize the engine certificate again"
         )
-    return tokens.astype(np.int32)
+    return tokens.view(np.int32)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

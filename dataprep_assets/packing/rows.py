@@ -134,11 +134,16 @@ class _Layout:
 
 def _gathered(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32:
     """The tokens of all segments, one after another."""
-    index = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    index += np.arange(index.size)
+    before = np.cumsum(lengths) - lengths
+    index: slice | Int64
+    if lengths.size and (starts - starts[0] == before).all():  # end to end, as rows are read back
+        index = slice(int(starts[0]), int(starts[0] + lengths.sum()))
+    else:
+        index = np.repeat(starts - before, lengths)
+        index += np.arange(index.size)
     found = tokens[index]
     if found.size and (int(found.min()) < 0 or int(found.max()) >= 2**31):
-        at = int(index[((found < 0) | (found >= 2**31)).argmax()])
+        at = int(np.arange(tokens.size)[index][((found < 0) | (found >= 2**31)).argmax()])
         raise FormatError(f"the id at token {at} is not 0 to 2**31 - 1; the tokens were read with a wrong dtype")
     ids: Int32 = found.astype(np.int32, copy=False)
     return ids

@@ -8,7 +8,7 @@ the ranges that `split_rows` makes.
 Entry points: `read_rows`, `count_rows`, `split_rows`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -75,10 +75,12 @@ def read_rows(
     rows: RowRange | None = None,
     columns: Sequence[str] | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
+    only: Collection[int] | None = None,
 ) -> RowReader:
     """The reader of the file `path` for its `format` (`jsonl`, `json` or `parquet`).
 
-    `compression` is that of the whole file, `label` names it in errors; with `rows` only these rows are read.
+    `compression` is that of the whole file, `label` names it in errors; with `rows` only these rows are read, with
+    `only` only those of them with these numbers.
 
     A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON lines. `columns` limits the
     columns read from a Parquet file; columns that it does not have are ignored. A line, an element or a Parquet row of
@@ -86,8 +88,8 @@ def read_rows(
     """
     chosen = rows or RowRange()
     if format == "parquet":
-        return _ParquetRows(path, label, chosen, columns, max_record_bytes)
-    return _JsonRows(path, compression, label, chosen, max_record_bytes)
+        return _ParquetRows(path, label, chosen, columns, max_record_bytes, only)
+    return _JsonRows(path, compression, label, chosen, max_record_bytes, only)
 
 
 def count_rows(path: Path, *, format: str, compression: str | None, label: str) -> int:
@@ -117,9 +119,10 @@ class _JsonRows(ReadThrough[BlockReader]):
         label: str,
         rows: RowRange,
         max_record_bytes: int = MAX_RECORD_BYTES,
+        only: Collection[int] | None = None,
     ) -> None:
         super().__init__(BlockReader(path, compression, label))
-        self._label, self._range, self._largest = label, rows, max_record_bytes
+        self._label, self._range, self._largest, self._only = label, rows, max_record_bytes, only
 
     def count(self) -> int:
         """Physical rows: lines, or elements of the array."""
@@ -140,13 +143,19 @@ class _JsonRows(ReadThrough[BlockReader]):
         for lines, row, byte in wanted_lines(chain([first], blocks), self._range, self._largest):
             block = RowBlock()
             if lines is None:
-                block.bad.append(BadRecord(row, byte, TOO_LARGE))
-                yield block
+                if self._is_wanted(row):
+                    block.bad.append(BadRecord(row, byte, TOO_LARGE))
+                    yield block
                 continue
+            only = self._only
             for number, line in enumerate(split_lines(lines), row):
-                _add_line(block, line, number, byte, self._largest)
+                if only is None or number in only:
+                    _add_line(block, line, number, byte, self._largest)
                 byte += len(line) + 1
             yield block
+
+    def _is_wanted(self, number: int) -> bool:
+        return self._only is None or number in self._only
 
     def _elements(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
         """Byte offset and JSON of each element of the array; None for an element beyond the limit."""
@@ -157,10 +166,14 @@ class _JsonRows(ReadThrough[BlockReader]):
         for number, (byte, raw) in enumerate(self._elements(first, blocks), 1):
             if self._range.within(number, 1) != slice(0, 1):
                 continue
-            if raw is None or is_too_large(raw, self._largest):
+            too_large = raw is None or is_too_large(raw, self._largest)
+            value = None if raw is None or too_large else self._parsed(raw, number, byte)  # all: is it an array?
+            if not self._is_wanted(number):
+                continue
+            if too_large:
                 block.bad.append(BadRecord(number, -1, TOO_LARGE))
             else:
-                _add(block, self._parsed(raw, number, byte), number, -1)
+                _add(block, value, number, -1)
             if len(block.rows) + len(block.bad) >= _ELEMENTS:
                 yield block
                 block = RowBlock()
@@ -217,23 +230,26 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
         rows: RowRange,
         columns: Sequence[str] | None,
         max_record_bytes: int = MAX_RECORD_BYTES,
+        only: Collection[int] | None = None,
     ) -> None:
         super().__init__(path, label, rows)
-        self._wanted, self._largest = columns, max_record_bytes
+        self._wanted, self._largest, self._only = columns, max_record_bytes, only
 
     def _columns(self, schema: Any) -> list[str] | None:
         return None if self._wanted is None else [name for name in self._wanted if name in schema.names]
 
     def _block(self, batch: Any, row: int) -> RowBlock:
-        if batch.nbytes > self._largest:
-            return self._each(batch, row)
-        values = batch.to_pylist()
-        return RowBlock(rows=values, numbers=list(range(row, row + len(values))), offsets=[-1] * len(values))
+        numbers = list(range(row, row + batch.num_rows))
+        if self._only is not None:
+            numbers = [number for number in numbers if number in self._only]
+        elif batch.nbytes <= self._largest:
+            return RowBlock(rows=batch.to_pylist(), numbers=numbers, offsets=[-1] * len(numbers))
+        return self._each(batch, row, numbers)
 
-    def _each(self, batch: Any, row: int) -> RowBlock:
-        """As `_block`, for a batch that may have rows which are too large."""
+    def _each(self, batch: Any, row: int, numbers: list[int]) -> RowBlock:
+        """As `_block`, for a batch of which not all rows are wanted, or some may be too large."""
         block = RowBlock()
-        for number in range(row, row + batch.num_rows):
+        for number in numbers:
             one = batch.slice(number - row, 1)
             if one.nbytes > self._largest:
                 block.bad.append(BadRecord(number, -1, TOO_LARGE))

@@ -247,6 +247,7 @@ class LiteralFinder:
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         self._prefixes = tuple(sorted({literal[:2] for literal in literals if literal}))
+        self._begins = tuple((prefix[0], prefix) for prefix in self._prefixes)
         self._pattern = re.compile(
             "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True) if x) or r"(?!)"
         )
@@ -254,6 +255,15 @@ class LiteralFinder:
     def found_in(self, text: str) -> bool:
         """Whether the text contains any of the literals."""
         return any(prefix in text for prefix in self._prefixes) and self._pattern.search(text) is not None
+
+    def found_in_any(self, texts: list[str]) -> bool:
+        """Whether any of the texts contains any of the literals."""
+        for first, prefix in self._begins:
+            for text in texts:
+                # a single character is found ten times as fast as two
+                if first in text and prefix in text and self._pattern.search(text) is not None:
+                    return True
+        return False
 
     def count(self, texts: list[str]) -> int:
         """How many of the texts contain any of the literals."""

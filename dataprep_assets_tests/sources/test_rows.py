@@ -84,6 +84,27 @@ def test_a_range_is_digested_to_the_end(form: tuple[Path, str, str | None]) -> N
     assert reader.sha256 == sha256_file(path)
 
 
+def test_only_the_rows_that_are_asked_for_are_given_and_all_are_digested(form: tuple[Path, str, str | None]) -> None:
+    path, format, compression = form
+    wanted = {1, 699, 701, 1500, 3000, 4000}
+    reader = read_rows(path, format=format, compression=compression, label="x", only=wanted)
+    assert _numbered(list(reader)) == [(n, ROWS[n - 1]) for n in sorted(wanted) if n <= len(ROWS)]
+    assert reader.sha256 == sha256_file(path)
+    reader = read_rows(path, format=format, compression=compression, label="x", rows=RowRange(700, 1500), only=wanted)
+    assert _numbered(list(reader)) == [(701, ROWS[700])]
+
+
+@pytest.mark.parametrize("array", [False, True])
+def test_of_rows_that_nobody_asked_for_nothing_is_told(tmp_path: Path, array: bool) -> None:
+    path, lines = tmp_path / "x", [b'{"a": 1}', b"7", b'{"a": "' + b"x" * 200 + b'"}', b'{"a": 4}']
+    path.write_bytes(b"[" + b",\n".join(lines) + b"]" if array else b"\n".join(lines))
+    for wanted, bad in (({1, 4}, []), ({2, 3, 4}, [(2, "not_an_object"), (3, "too_large")])):
+        read = read_rows(path, format="jsonl", compression=None, label="x", max_record_bytes=100, only=wanted)
+        blocks = list(read)
+        assert [(b.row, b.reason) for block in blocks for b in block.bad] == bad
+        assert [number for number, _ in _numbered(blocks)] == sorted(wanted - {2, 3})
+
+
 def test_bad_lines_are_named_by_row_and_byte(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     lines = [b'{"a": 1}', b"", b"{nope", b'{"a": "\xff"}', b"[1]", b"  ", b'{"a": 2}']

@@ -5,7 +5,7 @@ and cut long ones. `part_encoder` writes it.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, takewhile
@@ -168,8 +168,8 @@ class SourcePart:
             max_record_bytes=self.max_record_bytes,
         )
 
-    def read_rows(self, columns: Sequence[str] | None = None) -> RowReader:
-        """A reader of its rows; from a Parquet file only the `columns`, if they are given."""
+    def read_rows(self, columns: Sequence[str] | None = None, only: Collection[int] | None = None) -> RowReader:
+        """A reader of its rows, or of those numbered in `only`; from a Parquet file only the `columns`, if given."""
         return read_rows(
             self.path,
             format=self.format,
@@ -178,6 +178,7 @@ class SourcePart:
             rows=self.rows,
             columns=columns,
             max_record_bytes=self.max_record_bytes,
+            only=only,
         )
 
 

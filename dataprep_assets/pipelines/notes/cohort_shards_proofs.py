@@ -66,6 +66,8 @@ SHARD_PROOFS = (
 )
 
 _REBUILD = "Materialize this partition of the shards again"
+_POSITIONS = 1 << 17
+"""Positions of the rows that are compared at a time: their columns stay in a core's cache."""
 
 
 @dataclass(kw_only=True)
@@ -114,11 +116,12 @@ class CohortShards:
     def _count(self, split: str) -> _Counted:
         found, rows = _Counted(), PackedRowsFile(self.packed / packed_paths(self.notes, self.month)[split].rows)
         columns = [Column(name=name, length=self.notes.stored_length) for name in rows.shape.columns]
+        step = max(1, _POSITIONS // rows.shape.row_length)
         for number, name in enumerate(self.names(split)):
             first = number * self.facts.rows_per_shard
             records = size = 0
             try:
-                for payloads in _batches(self._payloads(self.directory / name), rows.shape.batch_rows):
+                for payloads in _batches(self._payloads(self.directory / name), step):
                     batch = _decoded(payloads, columns, records, rows.shape.row_length)
                     at = first + records
                     records += len(payloads)

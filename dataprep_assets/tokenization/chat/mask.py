@@ -10,7 +10,6 @@ The mask is aligned to labels (docs/formats/packed-sft.md#loss-mask): position `
 sequence is trained, and the last position of a sequence is 0.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,8 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
-from dataprep_assets.tokenization.chat.chunks import Chunk, Rendered
+from dataprep_assets.tokenization.chat.chunks import Rendered
+from dataprep_assets.tokenization.chat.layouts import Layouts
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 __all__ = ["ChatEncoder", "EncodedSequences", "check_cutting", "label_aligned"]
@@ -56,47 +56,31 @@ class ChatEncoder:
         if encoder.certificate.special_tokens != "text":
             raise TokenizerError("a chat is encoded between its special tokens: certify the engine for `text`")
         self._bundle, self._encoder = bundle, encoder
-        self._contents = [token.content for token in bundle.special_tokens]
-        self._ids = {token.content: token.id for token in bundle.special_tokens}
-        self._special = _any_of(self._contents)
+        self._layouts = Layouts(bundle.special_tokens, lambda text: encoder.encode([text])[0].tolist())
 
     def encode(self, conversations: Sequence[Rendered]) -> EncodedSequences:
         """The sequences of the conversations, in order."""
         texts: list[str] = []
-        ids: list[int] = []  # one for each item: the id of a special token, or -1 for a text
-        trained: list[bool] = []
-        items = [0]  # number of items before each sequence
-        for rendered in conversations:
-            for chunks in rendered.sequences:
-                for chunk in chunks:
-                    self._add(chunk, rendered.mark, texts, ids, trained)
-                items.append(len(ids))
-        flat, bounds = self._encoder.encode(texts) if texts else (np.zeros(0, np.uint32), np.zeros(1, np.uint64))
-        given = np.array(ids, np.int64)
-        is_text = given < 0
-        lengths = np.ones(len(given), np.int64)
-        lengths[is_text] = np.diff(bounds)
-        ends = np.zeros(len(given) + 1, np.int64)
+        layouts = [self._layouts.of(rendered, texts) for rendered in conversations]
+        if not layouts:
+            return EncodedSequences(np.zeros(0, np.uint32), np.zeros(0, np.bool_), np.zeros(1, np.int64))
+        runs = np.concatenate([layout.runs for layout in layouts])
+        lengths, is_text = runs.copy(), runs == 0
+        if texts:
+            flat, bounds = self._encoder.encode(texts)
+            lengths[is_text] = np.diff(bounds)
+        ends = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=ends[1:])
         tokens = np.empty(int(ends[-1]), np.uint32)
-        from_text = np.repeat(is_text, lengths)
-        tokens[from_text] = flat
-        tokens[~from_text] = given[~is_text]
-        return EncodedSequences(tokens, np.repeat(np.array(trained, np.bool_), lengths), ends[items])
-
-    def _add(self, chunk: Chunk, mark: str | None, texts: list[str], ids: list[int], trained: list[bool]) -> None:
-        parts = self._special.split(chunk.text)  # every second one is a special token, and no other equals one
-        found = [self._ids.get(part, -1) for part in parts if part]
-        ids += found
-        trained += [chunk.trained] * len(found)
-        given = [part for part in parts[::2] if part]
-        texts += given if mark is None else [self._restored(part, mark) for part in given]
-
-    def _restored(self, text: str, mark: str) -> str:
-        """Text with its placeholders put back."""
-        parts = text.split(mark)
-        parts[1::2] = [self._contents[int(index)] for index in parts[1::2]]
-        return "".join(parts)
+        known = _ranges(ends[:-1][~is_text], runs[~is_text])
+        tokens[known] = np.concatenate([layout.known for layout in layouts])
+        if texts:
+            from_text = np.ones(len(tokens), np.bool_)
+            from_text[known] = False
+            tokens[from_text] = flat
+        trained = np.repeat(np.concatenate([layout.trained for layout in layouts]), lengths)
+        items = np.concatenate([np.zeros(1, np.int64), *(layout.items for layout in layouts)])
+        return EncodedSequences(tokens, trained, ends[np.cumsum(items)])
 
     @cached_property
     def _reference(self) -> ReferenceEngine:
@@ -139,6 +123,8 @@ def check_cutting(bundle: TokenizerBundle, rendered: Rendered) -> None:
         )
 
 
-def _any_of(literals: Sequence[str]) -> re.Pattern[str]:
-    longest_first = sorted((re.escape(literal) for literal in literals), key=len, reverse=True)
-    return re.compile(f"({'|'.join(longest_first) or '(?!)'})")
+def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers of ranges, one range after another."""
+    before = np.cumsum(lengths) - lengths
+    found: NDArray[np.int64] = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+    return found

@@ -35,7 +35,7 @@ REASONS = (
     "tool_call_text_without_tools",
 )
 """Why a row is not a conversation, as counted in the ledger."""
-_TOOLS_HEADING = "# Tools"
+_TOOLS_HEADING, _CALL = "# Tools", "<tool_call>"
 _NOT_TEXT = frozenset({"image", "image_url", "input_image", "video", "video_url", "audio", "input_audio", "file"})
 
 
@@ -224,19 +224,17 @@ def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatCh
     """The refusal of a row that calls undeclared tools; a system text with `# Tools` declares them itself."""
     if declared and choices.call_text == "declared":
         return None
-    texts = [_text_of(message) for message in messages]
-    if any(_TOOLS_HEADING in text for text in texts):
-        return None
-    for index, (message, text) in enumerate(zip(messages, texts, strict=True)):
-        if message.get("tool_calls") and not declared and choices.undeclared_calls == "refuse":
-            return Refusal("tool_calls_without_tools", index)
-        if "<tool_call>" in text:
-            return Refusal("tool_call_text_without_tools", index)
+    refused = not declared and choices.undeclared_calls == "refuse"
+    for index, message in enumerate(messages):
+        called = refused and message.get("tool_calls")
+        if called or _says(message, _CALL):
+            if any(_says(other, _TOOLS_HEADING) for other in messages):
+                return None
+            return Refusal("tool_calls_without_tools" if called else "tool_call_text_without_tools", index)
     return None
 
 
-def _text_of(message: Mapping[str, Any]) -> str:
+def _says(message: Mapping[str, Any], text: str) -> bool:
+    """Whether a text is in a message's content or reasoning."""
     content, reasoning = message.get("content"), message.get("reasoning_content")
-    if not isinstance(reasoning, str):
-        return content if isinstance(content, str) else ""
-    return f"{content}\n{reasoning}" if isinstance(content, str) else reasoning
+    return (isinstance(content, str) and text in content) or (isinstance(reasoning, str) and text in reasoning)

@@ -14,14 +14,14 @@ Entry points: `shape_of`, `Patterns`.
 from collections.abc import Callable
 from typing import Any
 
-from dataprep_assets.tokenization.chat.chunks import Chunk
+from dataprep_assets.tokenization.chat.chunks import Filled, Outline, Sequences
 from dataprep_assets.tokenization.chat.messages import Conversation
 from dataprep_assets.tokenization.chat.watched import Hole, UnclearError, Watch, parts_of
 
-__all__ = ["Patterns", "Sequences", "Shape", "shape_of"]
+__all__ = ["Patterns", "Shape", "shape_of"]
 
-Sequences = tuple[tuple[Chunk, ...], ...]
 Shape = tuple[Any, ...]
+_WITHIN = "__contains__"
 _TRUSTED = 3
 """Conversations that must come out the same, the first included."""
 _MOST_SHAPES, _MOST_PATTERNS, _MOST_PARTS = 4096, 4, 200_000
@@ -72,7 +72,7 @@ def _with_texts(conversation: Conversation, watch: Watch) -> Conversation:
 
 
 class _Pattern:
-    """Sequences of chunks with holes, and the conditions under which they hold."""
+    """An outline, what is stripped of the texts that fill it, and the conditions under which it holds."""
 
     def __init__(self, sequences: Sequences, watch: Watch) -> None:
         holes: dict[Hole, int] = {}
@@ -80,38 +80,35 @@ class _Pattern:
         def number(hole: Hole) -> int:
             return holes.setdefault(hole, len(holes))
 
-        self._sequences = [
-            [
-                ([part if isinstance(part, str) else number(part) for part in parts_of(chunk.text)], chunk.trained)
-                for chunk in chunks
-            ]
-            for chunks in sequences
-        ]
-        self._conditions = [(number(c.hole), c.method, c.argument, c.answer) for c in watch.conditions]
-        self._holes = [(hole.text, hole.strips) for hole in holes]
-        self.parts = sum(len(parts) for chunks in self._sequences for parts, _ in chunks)
+        self.outline = Outline(
+            tuple(
+                tuple(
+                    (tuple(p if isinstance(p, str) else number(p) for p in parts_of(chunk.text)), chunk.trained)
+                    for chunk in chunks
+                )
+                for chunks in sequences
+            )
+        )
+        asked = [(number(c.hole), c.method, c.argument, c.answer) for c in watch.conditions]
+        self._contained = [(n, argument[:1], argument, answer) for n, how, argument, answer in asked if how == _WITHIN]
+        self._conditions = [condition for condition in asked if condition[1] != _WITHIN]
+        self._texts = [hole.text for hole in holes]
+        self._strips = [(at, *strip) for at, hole in enumerate(holes) for strip in hole.strips]
         self.matched = 0
 
-    def filled(self, texts: list[str]) -> Sequences | None:
-        """The sequences with other texts; None if they do not fulfil the conditions."""
-        values = [texts[number] for number, _ in self._holes]
-        for at, (_, strips) in enumerate(self._holes):
-            for method, characters in strips:
-                values[at] = getattr(values[at], method)(characters)
-        for number, method, argument, answer in self._conditions:
-            if getattr(values[number], method)(argument) != answer:
+    def filled(self, texts: list[str]) -> list[str] | None:
+        """The texts that fill the outline's holes; None if they do not fulfil the conditions."""
+        values = [texts[number] for number in self._texts]
+        for at, method, characters in self._strips:
+            values[at] = getattr(values[at], method)(characters)
+        for at, first, argument, answer in self._contained:
+            value = values[at]
+            if (first in value and argument in value) is not answer:  # one character is found much faster than several
                 return None
-        return tuple(
-            [
-                tuple(
-                    [
-                        Chunk("".join([part if type(part) is str else values[part] for part in parts]), trained)  # type: ignore[index]
-                        for parts, trained in chunks
-                    ]
-                )
-                for chunks in self._sequences
-            ]
-        )
+        for at, method, argument, answer in self._conditions:
+            if getattr(values[at], method)(argument) != answer:
+                return None
+        return values
 
 
 class Patterns:
@@ -125,11 +122,14 @@ class Patterns:
         self._parts = 0
         self._is_refuted = False
 
-    def sequences(self, shape: Shape, texts: list[str]) -> Sequences | None:
-        """The sequences of a conversation by a trusted pattern; None if there is none for it."""
+    def filled(self, shape: Shape, texts: list[str]) -> Filled | None:
+        """The outline of a trusted pattern filled with the texts of a conversation; None if there is none for it.
+
+        The texts must not hold special tokens.
+        """
         for pattern in self._known.get(shape) or ():
-            if pattern.matched >= _TRUSTED and (found := pattern.filled(texts)) is not None:
-                return found
+            if pattern.matched >= _TRUSTED and (values := pattern.filled(texts)) is not None:
+                return Filled(pattern.outline, values)
         return None
 
     def learn(self, shape: Shape, texts: list[str], conversation: Conversation, sequences: Sequences) -> None:
@@ -144,11 +144,11 @@ class Patterns:
         if patterns is None:
             patterns = self._known[shape] = []
             self._add(patterns, conversation)
-        elif patterns and not any(pattern.filled(texts) for pattern in patterns):
+        elif patterns and all(pattern.filled(texts) is None for pattern in patterns):
             self._add(patterns, conversation)
         for pattern in patterns:
-            if (found := pattern.filled(texts)) is not None:
-                if found != sequences:
+            if (values := pattern.filled(texts)) is not None:
+                if pattern.outline.filled(values) != sequences:
                     self._is_refuted = True
                     self._known.clear()
                     return
@@ -163,4 +163,4 @@ class Patterns:
         except UnclearError:
             return
         patterns.append(pattern)
-        self._parts += pattern.parts
+        self._parts += pattern.outline.parts

@@ -14,7 +14,7 @@ token in the result is the template's own, and put back when the result is encod
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import pairwise
 from typing import Any, Literal
@@ -22,9 +22,9 @@ from typing import Any, Literal
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import LiteralFinder, SpecialToken
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
-from dataprep_assets.tokenization.chat.chunks import Chunk, Rendered
+from dataprep_assets.tokenization.chat.chunks import Chunk, Rendered, Sequences
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, reasons
-from dataprep_assets.tokenization.chat.patterns import Patterns, Sequences, shape_of
+from dataprep_assets.tokenization.chat.patterns import Patterns, shape_of
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 from dataprep_assets.tokenization.chat.watched import UnclearError
 
@@ -67,7 +67,10 @@ class ConversationRenderer:
     ) -> None:
         self._renderer, self._stop, self._turns, self._choices = renderer, stop, turns, choices
         self._indexes = {s.content: i for i, s in enumerate(specials) if s.content not in allowed}
-        self._finder = LiteralFinder(tuple(self._indexes))
+        text, special = list(self._indexes), [s.content for s in specials if s.content in allowed]
+        if choices.special_literals != "text":
+            text, special = [], text + special
+        self._as_text, self._as_special = LiteralFinder(tuple(text)), LiteralFinder(tuple(special))
         longest_first = sorted(self._indexes, key=len, reverse=True)
         self._literal = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         # Nemotron cuts a question by counting characters, which says nothing about where a text begins
@@ -82,11 +85,14 @@ class ConversationRenderer:
         mark, shaped = None, None
         if self._patterns is not None and (shaped := shape_of(conversation)) is not None:
             shape, texts = shaped
-            if self._holds_literals([*texts, *filter(None, shape)]):
+            if self._as_text.found_in_any(texts):
                 shaped = None
-            elif (known := self._patterns.sequences(shape, texts)) is not None:
-                return Rendered(known)
-        if shaped is None and self._holds_literals(_strings([conversation.messages, conversation.tools])):
+            elif (known := self._patterns.filled(shape, texts)) is not None:
+                # whoever encodes this looks for special tokens in the outline, unless it is given the chunks themselves
+                return Rendered(known.sequences if self._as_special.found_in_any(texts) else known)
+            elif self._as_text.found_in_any(list(filter(None, shape))):
+                shaped = None
+        if shaped is None and self._as_text.found_in_any(list(_strings([conversation.messages, conversation.tools]))):
             mark, conversation = self._protected(conversation)
         try:
             sequences = tuple(self._sequences(conversation, mark))
@@ -95,13 +101,6 @@ class ConversationRenderer:
         if self._patterns is not None and shaped is not None:
             self._patterns.learn(*shaped, conversation, sequences)
         return Rendered(sequences, mark)
-
-    def _holds_literals(self, texts: Iterable[str]) -> bool:
-        """Whether any of the texts contains a special token that must stay text."""
-        if self._choices.special_literals != "text":
-            return False
-        held = list(texts)
-        return self._finder.found_in("\n".join(held)) and any(map(self._finder.found_in, held))
 
     def _watched(self, conversation: Conversation) -> Sequences:
         """The sequences of a conversation with watched texts."""

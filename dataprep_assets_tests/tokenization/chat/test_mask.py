@@ -18,21 +18,13 @@ from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences
 from dataprep_assets.tokenization.chat.messages import Conversation
 from dataprep_assets_tests.tokenization.chat.tokenizers import (
     chat_bundle,
-    chat_certificate,
     conversation_renderer,
+    encoder,
     write_chat_tokenizer,
 )
+from dataprep_assets_tests.tokenization.chat.trap import LLAMA
 
 END = "<|im_end|>"
-
-
-@lru_cache
-def encoder(bundle: TokenizerBundle | None = None) -> ChatEncoder:
-    """The certified engine for the small tokenizer; the reference for another."""
-    if bundle is None:
-        return ChatEncoder(chat_bundle(), CertifiedEncoder(chat_bundle(), "text", chat_certificate()))
-    refused = refused_outright(bundle, "text", "tokenizers", "a test")
-    return ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused))
 
 
 def render(*said: str, bundle: TokenizerBundle | None = None, **options: Any) -> Rendered:
@@ -85,13 +77,6 @@ def test_ids_are_those_of_the_whole_rendering_for_published_tokenizers(shared: P
         bundle = TokenizerBundle.load(shared / "tokenizers" / name)
         rendered = render(*SAID, bundle=bundle, template=template)
         assert encoder(bundle).encode([rendered]).tokens.tolist() == reference(bundle, text_of(rendered))
-
-
-LLAMA = (
-    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
-    "{{ m.content }}<|eot_id|>{% endfor %}"
-    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
-)
 
 
 @settings(max_examples=60, deadline=None)

@@ -255,9 +255,9 @@ def test_patterns_that_are_wrong_once_are_never_used_again() -> None:
         assert shaped is not None
         rendered = renderer.render(conversation)
         assert isinstance(rendered, Rendered)
-        assert patterns.sequences(*shaped) is None
+        assert patterns.filled(*shaped) is None
         patterns.learn(*shaped, conversation, rendered.sequences)
-    assert patterns.sequences(*shaped) is None
+    assert patterns.filled(*shaped) is None
 
 
 def test_a_text_within_a_template_tells_nothing_but_what_holds_for_every_text() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import dataprep_assets
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate, certify
+from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, certify, refused_outright
+from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, stop_token
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
 from dataprep_assets.tokenization.engines import fast_engine
@@ -58,3 +59,12 @@ def conversation_renderer(
     renderer = compile_template(ChatTemplate.load(template), template_variables(bundle))
     stop = stop_token(renderer, bundle.special_tokens).content
     return ConversationRenderer(renderer, bundle.special_tokens, stop=stop, **options)
+
+
+@lru_cache
+def encoder(bundle: TokenizerBundle | None = None) -> ChatEncoder:
+    """The certified engine for the small tokenizer; the reference for another."""
+    if bundle is None:
+        return ChatEncoder(chat_bundle(), CertifiedEncoder(chat_bundle(), "text", chat_certificate()))
+    refused = refused_outright(bundle, "text", "tokenizers", "a test")
+    return ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused))

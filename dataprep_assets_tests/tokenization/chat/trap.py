@@ -1,6 +1,6 @@
 """Chat templates made for these tests: a plain one, and one with the traps of published ones."""
 
-__all__ = ["CHATML", "NO_KWARGS", "TRAP"]
+__all__ = ["CHATML", "LLAMA", "NO_KWARGS", "TRAP"]
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -32,3 +32,9 @@ TRAP = """\
 """Its prompt ends in `<think>` and a newline unless `chat_template_kwargs` says otherwise; a newline ends each turn."""
 NO_KWARGS = TRAP.replace("chat_template_kwargs", "never_given")
 """The same where nobody can say otherwise: an answer without reasoning never follows its prompt."""
+LLAMA = (
+    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content }}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+"""Llama 3's headers, with the BOS that its tokenizer would add."""

@@ -254,10 +254,8 @@ class OpenedShard:
     def _rows(self, source: ChatSource, wanted: set[int]) -> Iterator[tuple[int, dict[str, Any]]]:
         if not wanted:
             return
-        for block in source.read_rows(self.plan.fields.names):
-            for number, values in zip(block.numbers, block.rows, strict=True):
-                if number in wanted:
-                    yield number, values
+        for block in source.read_rows(self.plan.fields.names, wanted):
+            yield from zip(block.numbers, block.rows, strict=True)
 
 
 def _place(rows: PackedRows, at: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -225,12 +226,12 @@ class _Spooling:
                 kept.append(rendered)
                 indexes.append(index)
         encoded = self._encoder.encode(kept)
-        counts = np.array([len(r.sequences) for r in kept], np.int64)
+        counts = np.array([r.turns for r in kept], np.int64)
         rows = np.array([block.numbers[i] for i in indexes], np.int64)
         self._recheck_sample(kept, rows, counts, encoded.tokens, encoded.offsets)
         tokens, trained, offsets = encoded.tokens, encoded.trained, encoded.offsets
         self._literals += sum(r.mark is not None for r in kept)
-        self._characters += sum(len(c.text) for r in kept for s in r.sequences for c in s)
+        self._characters += sum([r.characters for r in kept])
         cut, keep_room = self._cut(np.diff(offsets))
         if not np.array_equal(cut, np.diff(offsets)):
             places = np.arange(len(tokens)) - np.repeat(offsets[:-1], np.diff(offsets))
@@ -238,9 +239,7 @@ class _Spooling:
             tokens, trained = tokens[inside], trained[inside]
             offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(cut)])
         mask = label_aligned(trained, offsets)
-        before = np.zeros(len(mask) + 1, np.int64)
-        np.cumsum(mask, out=before[1:])
-        per_sequence = before[offsets[1:]] - before[offsets[:-1]]
+        per_sequence = np.array([np.count_nonzero(mask[a:b]) for a, b in pairwise(offsets.tolist())], np.int64)
         kept_untrained = self._plan.choices.untrained == "kept"
         keep = keep_room & ((np.diff(offsets) > 0) if kept_untrained else (per_sequence > 0))
         reasons = np.where(keep_room, EMPTY, TOO_LONG)
