@@ -30,7 +30,6 @@ from dataprep_assets.sources.row_files import (
     ReadThrough,
     RowRange,
     is_too_large,
-    split_lines,
     wanted_lines,
     why_not_json,
 )
@@ -143,7 +142,7 @@ class _JsonRows(ReadThrough[BlockReader]):
                 block.bad.append(BadRecord(row, byte, TOO_LARGE))
                 yield block
                 continue
-            for number, line in enumerate(split_lines(lines), row):
+            for number, line in enumerate(lines, row):
                 _add_line(block, line, number, byte, self._largest)
                 byte += len(line) + 1
             yield block
