@@ -300,7 +300,9 @@ def test_a_bomb_is_read_or_refused_below_a_gibibyte(
     assert grown < 1024
 
 
-def test_lines_are_the_same_wherever_blocks_end() -> None:
+@pytest.mark.parametrize("together", [1, 30, 4 << 20])
+def test_lines_are_the_same_wherever_blocks_end(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataprep_assets.sources.row_files._TOGETHER", together)
     lines = [b"a", b"", b"b" * 50, b"c" * 9, b"d" * 80, b"e"]
     for end in (b"", b"\n"):
         raw = b"\n".join(lines) + end
