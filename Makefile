@@ -73,8 +73,13 @@ bench: $(VENV)/.installed-tests
 	-$(PIP) --pre --no-deps --upgrade --target build/tokenizers-next tokenizers
 	$(BIN)/python -m dataprep_assets_tests.bench
 	$(BIN)/python -m dataprep_assets_tests.bench --languages
+	$(BIN)/python -m dataprep_assets_tests.bench.pretrain --only d,e,f,floor
 	$(BIN)/python -m dataprep_assets_tests.bench.whole_run
 	$(BIN)/python -m dataprep_assets_tests.bench.memory
+# a target that is missed is an error of these; the others are measured all the same
+	-$(BIN)/python -m dataprep_assets_tests.bench.sft
+	-$(BIN)/python -m dataprep_assets_tests.bench.cohorts
+	-$(BIN)/python -m dataprep_assets_tests.bench.corpus_proofs
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'

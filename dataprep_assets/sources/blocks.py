@@ -62,12 +62,19 @@ class BlockReader:
         return self._digest.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
+        return self._joined(_BLOCK)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The same in smaller blocks, most of them as they come from the decompressor: joining them is a copy."""
+        return self._joined(_READ)
+
+    def _joined(self, least: int) -> Iterator[bytes]:
         pieces: list[bytes] = []
         size = 0
         for piece in self._plain() if self.compression is None else self._decompressed():
             pieces.append(piece)
             size += len(piece)
-            if size >= _BLOCK:
+            if size >= least:
                 data = b"".join(pieces)
                 pieces, size = [], 0
                 if len(data) < 2 * _BLOCK:

@@ -28,7 +28,6 @@ from dataprep_assets.sources.row_files import (
     TOO_LARGE,
     BadRecord,
     is_too_large,
-    split_lines,
     whole_lines,
 )
 
@@ -191,10 +190,10 @@ def _lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes |
     """Byte offset and content of each line, white space stripped; None for a line of more than `largest` bytes.
 
     Blank lines are empty."""
-    for lines, byte in whole_lines(without_mark(blocks), largest):
-        if lines is None:
+    for found, byte in whole_lines(without_mark(blocks), largest):
+        if found is None:
             yield byte, None
             continue
-        for line in split_lines(lines):
+        for line in found.split():
             yield byte, line.strip(_WHITE) if len(line) <= largest else None
             byte += len(line) + 1

@@ -27,7 +27,6 @@ from dataprep_assets.sources.row_files import (
     RowRange,
     is_too_large,
     may_be_too_large,
-    split_lines,
     wanted_lines,
     whole_lines,
     why_not_json,
@@ -141,21 +140,21 @@ class JsonLinesReader(ReadThrough[BlockReader]):
 
     def __iter__(self) -> Iterator[Block]:
         if self._range is not None:
-            for lines, row, byte in wanted_lines(self._under, self._range, self._fields.max_record_bytes):
+            for lines, row, byte in wanted_lines(self._under.pieces(), self._range, self._fields.max_record_bytes):
                 yield self._parse(lines, row, byte)[0]
             return
         row = 1
-        for lines, byte in whole_lines(self._under, self._fields.max_record_bytes):
-            block, count = self._parse(lines, row, byte)  # parsing has to split the lines, so they are counted here
+        for found, byte in whole_lines(self._under.pieces(), self._fields.max_record_bytes):
+            # parsing has to split the lines, so they are counted here
+            block, count = self._parse(None if found is None else found.split(), row, byte)
             yield block
             row += count
 
-    def _parse(self, data: bytes | None, row: int, byte: int) -> tuple[Block, int]:
-        if data is None:
+    def _parse(self, lines: list[bytes] | None, row: int, byte: int) -> tuple[Block, int]:
+        if lines is None:
             return Block([], row, rows=[], ids=self._fields.no_ids, bad=[BadRecord(row, byte, TOO_LARGE)]), 1
-        lines = split_lines(data)
         limit = self._fields.max_record_bytes
-        if may_be_too_large(data, limit) and any(is_too_large(line, limit) for line in lines):
+        if may_be_too_large(lines, limit) and any(is_too_large(line, limit) for line in lines):
             return self._parse_each(lines, row, byte), len(lines)
         block = self._parse_all(lines, row)
         return block if block is not None else self._parse_each(lines, row, byte), len(lines)

@@ -24,12 +24,12 @@ __all__ = [
     "TOO_LARGE",
     "BadRecord",
     "Digested",
+    "Lines",
     "ParquetBlocks",
     "ReadThrough",
     "RowRange",
     "is_too_large",
     "may_be_too_large",
-    "split_lines",
     "wanted_lines",
     "whole_lines",
     "why_not_json",
@@ -42,6 +42,8 @@ TOO_LARGE = "too_large"
 """The reason, in the ledger, for refusing a record beyond the limit."""
 _MOST_VALUES = 4 << 20
 """Most values of one JSON record: each takes up to 84 bytes once it is parsed, however short it is in the file."""
+_TOGETHER = 4 << 20
+"""Bytes of lines that are yielded at once: each step that follows finds its own tables in the CPU's cache."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
@@ -68,9 +70,42 @@ class RowRange:
         return slice(start, max(start, stop))
 
 
+class Lines:
+    """Some whole lines of a file, as they lie in its blocks: nothing is copied until they are split."""
+
+    __slots__ = ("_begun", "_blocks")
+
+    def __init__(self, begun: list[bytes], blocks: list[bytes]) -> None:
+        """Take lines.
+
+        Args:
+            begun: The pieces of a line that began in earlier blocks.
+            blocks: The block in which that line ends and those that follow, each with a line end; what is behind the
+                last line end does not count. None at all: the file ended before the line did.
+        """
+        self._begun, self._blocks = begun, blocks
+
+    def __len__(self) -> int:
+        return sum(block.count(b"\n") for block in self._blocks) or 1
+
+    def split(self) -> list[bytes]:
+        """The lines without their line ends. To be called once: what it takes is given up, lines may be large."""
+        begun, blocks = self._begun, self._blocks
+        self._begun = self._blocks = []
+        lines: list[bytes] = []
+        for block in blocks:
+            found = block.split(b"\n")
+            if begun:
+                begun.append(found[0])
+                found[0] = b"".join(begun)
+            begun = [found.pop()]
+            lines += found
+        return lines if blocks else [b"".join(begun)]
+
+
 def whole_lines(
     blocks: Iterable[bytes], max_record_bytes: int = MAX_RECORD_BYTES
-) -> Iterator[tuple[bytes | None, int]]:
+) -> Iterator[tuple[Lines | None, int]]:
     """Whole lines, many at a time, and the byte at which they begin. Only the file's last line may have no line end.
 
     A line of more than `max_record_bytes` that extends over several blocks is skipped, never held: it is yielded alone,
@@ -78,72 +113,60 @@ def whole_lines(
     the file is removed, but counted in the bytes.
     """
     byte = 0
-    tail: list[bytes] = []
-    held = 0  # bytes of the current line in earlier blocks; `tail` is empty if it was too long to keep
+    opening: list[bytes] = []  # of the line that ends in the first block of the group
+    group: list[bytes] = []  # blocks whose lines will be yielded together
+    whole = 0  # bytes of these lines
+    begun: list[bytes] = []
+    held = 0  # bytes of the line behind them; `begun` is empty if it was too long to keep
     for data in blocks:
-        if not byte and not held and data.startswith(BOM):
+        if not byte and not held and not group and data.startswith(BOM):
             data, byte = data[len(BOM) :], len(BOM)
-        if held:
-            first = data.find(b"\n") + 1
-            held += first or len(data)
-            if held > max_record_bytes:
-                tail.clear()
-            elif not first:
-                tail.append(data)  # a line longer than a block: joined once, when its end arrives
+        first, cut = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        length = held + (first or len(data))
+        too_long = held > 0 and length > max_record_bytes
+        if group and (too_long or not first):
+            yield Lines(opening, group), byte
+            byte, whole, group = byte + whole, 0, []
+        if too_long:
+            begun, held = [], length
             if not first:
                 continue
-            if not tail:
-                yield None, byte
-                byte, data = byte + held, data[first:]
-            held = 0
-        cut = data.rfind(b"\n") + 1
-        if cut:
-            lines = b"".join([*tail, data[:cut]]) if tail else data[:cut]
-            held = len(data) - cut
-            tail = [data[cut:]] if held else []
-            size = len(lines)
-            yield lines, byte
-            del lines  # free up to a whole record before the next one is joined
-            byte += size
-        else:
-            held, tail = len(data), [data]
+            yield None, byte
+            byte, data, cut, held = byte + length, data[first:], cut - first, 0
+        if not cut:
+            begun, held = [*begun, data], held + len(data)  # a line longer than a block is joined when it ends
+            continue
+        if not group:
+            opening = begun
+        group.append(data)
+        whole, held = whole + held + cut, len(data) - cut
+        begun = [data[cut:]] if held else []
+        if whole >= _TOGETHER:
+            yield Lines(opening, group), byte
+            byte, whole, group = byte + whole, 0, []
+    if group:
+        yield Lines(opening, group), byte
     if held:
-        yield b"".join(tail) or None, byte
+        yield Lines(begun, []) if begun else None, byte + whole
 
 
 def wanted_lines(
     blocks: Iterable[bytes], rows: RowRange, max_record_bytes: int = MAX_RECORD_BYTES
-) -> Iterator[tuple[bytes | None, int, int]]:
-    """`whole_lines` of the rows in the range: the lines, the row and the byte at which they begin."""
+) -> Iterator[tuple[list[bytes] | None, int, int]]:
+    """`whole_lines` of the rows in the range, split: the lines, the row and the byte at which they begin."""
     row = 1
-    for lines, byte in whole_lines(blocks, max_record_bytes):
-        if lines is None:
-            if rows.within(row, 1) == slice(0, 1):
-                yield None, row, byte
-            row += 1
-            continue
-        count = lines.count(b"\n") + (not lines.endswith(b"\n"))
+    for found, byte in whole_lines(blocks, max_record_bytes):
+        count = 1 if found is None else len(found)
         chosen = rows.within(row, count)
         if chosen.start < chosen.stop:
-            start = _after_lines(lines, 0, chosen.start)
-            stop = len(lines) if chosen.stop == count else _after_lines(lines, start, chosen.stop - chosen.start)
-            yield lines[start:stop], row + chosen.start, byte + start
+            if found is None:
+                yield None, row, byte
+            else:
+                lines = found.split()
+                skipped = lines[: chosen.start]
+                yield lines[chosen], row + chosen.start, byte + sum(map(len, skipped)) + len(skipped)
+                del lines
         row += count
-
-
-def _after_lines(data: bytes, start: int, lines: int) -> int:
-    """The position after this many more line ends."""
-    for _ in range(lines):
-        start = data.index(b"\n", start) + 1
-    return start
-
-
-def split_lines(data: bytes) -> list[bytes]:
-    """Split whole lines, removing their line ends."""
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    return lines
 
 
 def is_too_large(line: bytes, max_record_bytes: int) -> bool:
@@ -157,9 +180,9 @@ def is_too_large(line: bytes, max_record_bytes: int) -> bool:
     return _values(_STRING.sub(b"", line)) > _MOST_VALUES  # the content of strings does not count
 
 
-def may_be_too_large(lines: bytes, max_record_bytes: int) -> bool:
+def may_be_too_large(lines: list[bytes], max_record_bytes: int) -> bool:
     """Whether any of these lines can be too large: only then they have to be checked one by one."""
-    return len(lines) > min(max_record_bytes, 2 * _MOST_VALUES)
+    return max(map(len, lines), default=0) > min(max_record_bytes, 2 * _MOST_VALUES - 1)
 
 
 def _values(data: bytes) -> int:

@@ -30,7 +30,6 @@ from dataprep_assets.sources.row_files import (
     ReadThrough,
     RowRange,
     is_too_large,
-    split_lines,
     wanted_lines,
     why_not_json,
 )
@@ -148,7 +147,7 @@ class _JsonRows(ReadThrough[BlockReader]):
                     yield block
                 continue
             only = self._only
-            for number, line in enumerate(split_lines(lines), row):
+            for number, line in enumerate(lines, row):
                 if only is None or number in only:
                     _add_line(block, line, number, byte, self._largest)
                 byte += len(line) + 1

@@ -10,6 +10,7 @@ import pytest
 from dataprep_assets_tests.bench import pretrain
 from dataprep_assets_tests.bench.runner import CommandFailedError, measure
 from dataprep_assets_tests.bench.verdict import Judge
+from dataprep_assets_tests.samples import SAMPLE
 
 
 @pytest.mark.slow
@@ -18,6 +19,10 @@ def test_contenders_make_the_same_stream_and_the_table_has_a_row_each(
 ) -> None:
     """The usual script, the corpus pipeline, and a blend of the same texts as JSON lines and as Parquet."""
     arguments = [
+        "--data",
+        str(SAMPLE / "data" / "train"),
+        "--tokenizer",
+        str(SAMPLE / "tokenizer"),
         "--runs",
         "1",
         "--repeat",

@@ -207,6 +207,9 @@ class _Counting:
                     "Set `dtype: auto` or `uint32`"
                 )
             self._low, self._high = min(self._low, low), max(self._high, high)
+            # most separators are among the last ids of a vocabulary, beyond those of any text
+            if self._plan.separator_id is not None and low <= self._plan.separator_id <= high:
+                self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         lengths = np.diff(offsets)
         ends = offsets[1:] + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(self._extra) + np.uint64(self.tokens)
         self._ends.append(ends)
@@ -215,8 +218,6 @@ class _Counting:
         self._empty += int(np.count_nonzero(lengths == 0))
         self._characters += sum(map(len, texts))
         self._special_literals += self._literals.count(texts)
-        if self._plan.separator_id is not None:
-            self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         # one join copies every document between its neighbours' separators: no per-token work in Python
         width = self._dtype.itemsize
         flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
