@@ -75,3 +75,27 @@ def test_tokenizers_of_equal_files_are_loaded_once_and_read_literals_each_in_its
     assert len(match.encode([literal])[0]) == 1
     assert len(text.encode([literal])[0]) > 1
     assert one.decode(match.encode([literal])[0]) == literal
+
+
+def _merges(bundle: TokenizerBundle) -> list[Any]:
+    merges: list[Any] = json.loads(bundle.tokenizer_json)["model"]["merges"]
+    return merges
+
+
+def test_merges_are_given_to_engines_as_texts_and_make_the_same_tokenizer(tmp_path: Path) -> None:
+    folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=270)
+    definition = json.loads((folder / "tokenizer.json").read_bytes())
+    assert all(type(pair) is list for pair in definition["model"]["merges"])
+    bundle = TokenizerBundle.load(folder)
+    assert _merges(bundle) == [" ".join(pair) for pair in definition["model"]["merges"]]
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert Tokenizer.from_str(bundle.tokenizer_json).to_str() == library.to_str()
+
+
+@pytest.mark.parametrize("merge", [["a b", "c"], ["#version", "1"], ["a", "b", "c"], ["a", 1]], ids=str)
+def test_merges_that_a_text_would_change_are_left_as_they_are(tmp_path: Path, merge: list[Any]) -> None:
+    folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
+    definition = json.loads((folder / "tokenizer.json").read_bytes())
+    definition["model"]["merges"].append(merge)
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    assert _merges(TokenizerBundle.load(folder)) == definition["model"]["merges"]

@@ -10,9 +10,11 @@ import zstandard
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import CertificateError, TokenizerError
+from dataprep_assets.tokenization.adversarial import adversarial_documents
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
+    LONG_DOCUMENT,
     Certificate,
     CertifiedEncoder,
     certify,
@@ -121,6 +123,20 @@ def test_a_fault_that_only_the_corpus_shows_is_found_in_the_corpus() -> None:
 
 def test_one_wrong_ascii_document_refuses_the_engine() -> None:
     assert certify(bundle(), "text", PatchedEngine(differs_on("~")), ["a ~ b"]).engine_is_refused
+
+
+def test_the_adversarial_set_goes_beyond_lengths_at_which_engines_change_their_ways() -> None:
+    texts = list(adversarial_documents())
+    assert LONG_DOCUMENT in map(len, texts)
+    repeated = {text[0]: text for text in texts if len(text) > 1 << 16 and len(set(text)) == 1}
+    assert repeated.keys() == {"a", " ", "\n", "中"}
+    assert min(len(repeated["a"]), len(repeated[" "])) > 1 << 17
+    assert len(repeated["中"].encode()) > 1 << 18
+    mixed = [text for text in texts if len(text) == 40_000]
+    assert len(mixed) == 4
+    for text in mixed:
+        assert len(set(text)) > 200
+        assert text[:2_000] != text[2_000:4_000]
 
 
 @pytest.mark.parametrize("mode", ["text", "match"])
