@@ -24,8 +24,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from dagster._core.events import DagsterEventType
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
@@ -61,8 +59,7 @@ class SqliteStorage(DagsterSqliteStorage):
         if _made(Path(runs, "runs.db"), "instance_info") and _made(Path(schedules, "schedules.db"), "job_ticks"):
             super(DagsterSqliteStorage, self).__init__()  # type: ignore[no-untyped-call]  # its own reads the history
         else:
-            with _migrations_read_once():
-                super().__init__(base_dir, inst_data)
+            super().__init__(base_dir, inst_data)
         self.base_dir, self._inst_data = base_dir, inst_data
         self._run_storage = _Runs(str(Path(runs, "runs.db").absolute()))
         self._schedule_storage = _Schedules(str(Path(schedules, "schedules.db").absolute()))
@@ -175,8 +172,7 @@ class _Events(SqliteEventLogStorage):
 
     def _make_tables(self, shard: str) -> None:
         # closed at once, because the code below reads the file
-        with _migrations_read_once():
-            self._initdb(_new_engine(self.path_for_shard(shard), poolclass=NullPool))
+        self._initdb(_new_engine(self.path_for_shard(shard), poolclass=NullPool))
 
     def wipe(self) -> None:
         self._close()  # it removes the files
@@ -206,29 +202,6 @@ def _execution(row: Mapping[str, Any], event: EventLogEntry, event_id: int) -> l
         "evaluation_event_storage_id": event_id,
     }
     return [{**shared, "partition": partition} for partition in partitions]
-
-
-_reading = threading.RLock()
-_migrations: dict[str | None, ScriptDirectory] = {}
-
-
-@contextmanager
-def _migrations_read_once() -> Iterator[None]:
-    """Within this, Alembic reads Dagster's migrations once a process, not twice for each database that it creates."""
-    with _reading:
-        its_own = ScriptDirectory.__dict__["from_config"]
-
-        def known(_: type[ScriptDirectory], config: Config) -> ScriptDirectory:
-            place = config.get_main_option("script_location")
-            if place not in _migrations:
-                _migrations[place] = its_own.__get__(None, ScriptDirectory)(config)
-            return _migrations[place]
-
-        ScriptDirectory.from_config = classmethod(known)  # type: ignore[assignment, method-assign]
-        try:
-            yield
-        finally:
-            ScriptDirectory.from_config = its_own  # type: ignore[method-assign]
 
 
 def _made(path: Path, table: str) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 
 from dataprep_assets.orchestration.sqlite_storage import SqliteStorage
 from dataprep_assets.project_template import TEMPLATE
@@ -29,11 +28,7 @@ def made(instance: dg.DagsterInstance) -> str:
 
 
 def tables(home: Path, run: str) -> list[tuple[str, ...]]:
-    return tables_of(home / "history" / "runs" / f"{run}.db")
-
-
-def tables_of(database: Path) -> list[tuple[str, ...]]:
-    connection = sqlite3.connect(database)
+    connection = sqlite3.connect(home / "history" / "runs" / f"{run}.db")
     try:
         return [*connection.execute(TABLES), *connection.execute("select * from alembic_version")]
     finally:
@@ -65,16 +60,6 @@ def test_its_files_are_dagsters_and_each_reads_what_the_other_wrote(
         assert sorted(record.run_id for record in records) == sorted(runs)
     assert tables(home, runs[0]) == tables(home, runs[1]) == tables(home, runs[2])
     assert [path.name for path in (home / "history" / "runs").iterdir() if path.suffix == ".new"] == []
-
-
-def test_a_new_home_has_the_tables_and_the_version_of_dagsters_own(tmp_path: Path) -> None:
-    ours, dagsters = tmp_path / "ours", tmp_path / "dagsters"
-    SqliteStorage(str(ours)).dispose()
-    DagsterSqliteStorage(str(dagsters)).dispose()
-    for database in ("history/runs.db", "history/runs/index.db", "schedules/schedules.db"):
-        found = tables_of(ours / database)
-        assert found == tables_of(dagsters / database)
-        assert len(found) > 5
 
 
 def test_who_watches_a_run_sees_each_event_though_the_writer_keeps_the_file_open(
