@@ -127,11 +127,10 @@ def test_one_wrong_ascii_document_refuses_the_engine() -> None:
 
 def test_the_adversarial_set_goes_beyond_lengths_at_which_engines_change_their_ways() -> None:
     texts = list(adversarial_documents())
-    assert LONG_DOCUMENT in map(len, texts)
+    assert max(map(len, texts)) > LONG_DOCUMENT
     repeated = {text[0]: text for text in texts if len(text) > 1 << 16 and len(set(text)) == 1}
     assert repeated.keys() == {"a", " ", "\n", "中"}
-    assert min(len(repeated["a"]), len(repeated[" "])) > 1 << 17
-    assert len(repeated["中"].encode()) > 1 << 18
+    assert min(len(repeated["a"]), len(repeated[" "]), len(repeated["中"].encode())) > 1 << 18
     mixed = [text for text in texts if len(text) == 40_000]
     assert len(mixed) == 4
     for text in mixed:
