@@ -19,7 +19,7 @@ from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.bench.proof_costs import judged
 from dataprep_assets_tests.bench.sft import SHARED_TOKENIZER

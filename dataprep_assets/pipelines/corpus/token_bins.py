@@ -221,7 +221,8 @@ def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
         return None
     plan = wanted[0].plan
     alike = [shard for shard in wanted if shard.plan.fields == plan.fields]  # of a blend, each dataset has its own
-    files = [file for shard in alike for file in shard.files]
+    # a process that has read Parquet has threads of Arrow, beside which workers cannot be forked
+    files = [file for shard in alike for file in shard.files if file.format != "parquet"]
     if not files or sum(shard.source_bytes for shard in alike) < WARM_UP_BYTES:
         return partial(load_encoder, plan)
     return partial(load_warm_encoder, plan, [files[len(files) * k // WARM_UP_FILES] for k in range(WARM_UP_FILES)])
