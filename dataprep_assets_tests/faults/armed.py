@@ -9,7 +9,7 @@ from typing import Literal
 
 from dataprep_assets_tests.faults import kill_points
 
-Role = Literal["parent", "worker"]
+Role = Literal["parent", "worker", "run"]
 
 
 def armed(
@@ -18,7 +18,7 @@ def armed(
     """The environment of a Python process that is to be hit at its write point `at` below `root` (0: never).
 
     `home` is made for it, and holds its log. Of workers, of which a run starts another where one dies, the first `hits`
-    that reach this point are hit.
+    that reach this point are hit; in the role of the run, the first worker, and its parent with it.
     """
     home.mkdir(parents=True)
     shutil.copy(kill_points.__file__, home / "sitecustomize.py")

@@ -4,8 +4,8 @@ run by `armed`.
 A write point is a system call about to change something below the root: opening for write, a raw write, rename, link,
 remove, mkdir, rmdir, fsync, copy_file_range. At the chosen one the process gets the signal before the call is made, or
 in the middle of it for a raw write. Every point is logged, so an undisturbed run tells how many there are. The plan is
-`kill_plan.json` beside the copy: root, log, role (parent or worker), number of the point (0: never), signal, and how
-many processes are hit at most, each at its own point of this number.
+`kill_plan.json` beside the copy: root, log, role (parent, worker, or run: a worker that takes its parent with it),
+number of the point (0: never), signal, and how many processes are hit at most, each at its own point of this number.
 """
 
 import builtins
@@ -32,8 +32,10 @@ class _Points:
         self.root, self.at, self.signal = plan["root"], plan["at"], plan["signal"]
         # a worker, or a fork server whose forks are workers and go on counting for themselves
         self.role = "worker" if any("processes import serve" in a for a in sys.orig_argv) else "parent"
-        self.armed = self.role == plan["role"]
-        self.hits = [Path(plan["log"]).with_name(f"hit{number}") for number in range(plan["hits"])]
+        self.takes_parent = plan["role"] == "run"
+        self.armed = self.role == ("worker" if self.takes_parent else plan["role"])
+        log = Path(plan["log"])
+        self.hits = [log.with_name(f".hit{number}-{log.name}") for number in range(plan.get("hits", 1))]
         self.log = os.open(plan["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
@@ -61,11 +63,17 @@ class _Points:
                 continue
         return False
 
+    def hit(self) -> None:
+        """Send the signal."""
+        if self.takes_parent:
+            os.kill(os.getppid(), self.signal)
+        os.kill(os.getpid(), self.signal)
+
     def pass_by(self, what: str, path: str) -> None:
         """Count a point that is not to be torn in two."""
         with self.due(what, path) as is_chosen:
             if is_chosen:
-                os.kill(os.getpid(), self.signal)
+                self.hit()
 
 
 class _TornFile(io.FileIO):
@@ -77,7 +85,7 @@ class _TornFile(io.FileIO):
         with self.points.due("write", str(self.name)) as is_chosen:
             if is_chosen:
                 super().write(bytes(data)[: len(data) // 2])
-                os.kill(os.getpid(), self.points.signal)
+                self.points.hit()
         return super().write(data)
 
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -201,8 +201,8 @@ def killed_and_run_again(
     killed = Run(folder / "killed", root, role=point.role, at=point.number, workers=workers)
     code = killed.wait()
     defects = []
-    if point.role == "parent" and code != -signal.SIGKILL:
-        defects.append(f"the parent was not killed: exit code {code}: {killed.errors}")
+    if point.role != "worker" and code != -signal.SIGKILL:
+        defects.append(f"the run was not killed: exit code {code}: {killed.errors}")
     if point.role == "worker":
         if code:
             defects.append(f"the worker's death ended the run: exit code {code}: {killed.errors}")
@@ -218,7 +218,7 @@ def killed_and_run_again(
     last = {p.pid: p for p in killed.points}.values()  # logged, and perhaps not made
     done = {p.finished for p in killed.points if p not in last} - {None}
     redone = {p.encoded for p in again.points} & begun.keys()
-    if len(redone) > (workers if point.role == "parent" else 0) or redone & done:
+    if len(redone) > (0 if point.role == "worker" else workers) or redone & done:
         defects.append(f"files encoded by both runs: {redone}, of which finished {redone & done}")
     if begun.total() - len(begun) > (1 if point.role == "worker" else 0):
         defects.append(f"files encoded twice by the first run: {[name for name, times in begun.items() if times > 1]}")
@@ -268,6 +268,14 @@ def test_a_worker_killed_at_any_write_point_is_named_and_costs_its_run_one_file(
     points = one_of_each_kind(p for p in undisturbed.prepared_points if p.role == "worker")
     assert len(points) > 15
     assert defects_of(undisturbed, tmp_path, points, undisturbed.prepared) == []
+
+
+def test_a_run_killed_at_a_write_point_of_its_worker_leaves_a_run_that_ends_the_same(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    points = one_of_each_kind(p for p in undisturbed.prepared_points if p.role == "worker")[::2]
+    assert len(points) > 7
+    assert defects_of(undisturbed, tmp_path, [replace(p, role="run") for p in points], undisturbed.prepared) == []
 
 
 def test_a_run_killed_while_it_replaces_older_artifacts_leaves_a_run_that_ends_the_same(

@@ -1,6 +1,7 @@
 """A build of packed chat data killed at any kind of write point and started again ends as if nothing had happened."""
 
 import re
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +81,10 @@ def test_a_run_killed_anywhere_and_started_again_leaves_the_same_bytes(
     assert chosen
     for (role, what, path), number in chosen[::3]:
         root = tmp_path / f"{role}-{number}"
-        run(ground.sources, ground.tokenizer, root, tmp_path / f"home-{role}-{number}", role, number)
+        # a worker alone would be replaced, and its run end as if nothing had happened
+        whole: Role = "run" if role == "worker" else "parent"
+        code, _ = run(ground.sources, ground.tokenizer, root, tmp_path / f"home-{role}-{number}", whole, number)
+        assert code == -signal.SIGKILL
         shard = shard_of(ground.sources, ground.tokenizer, root)
         (result,) = build_packed_sft([shard], workers=1)
         where = f"{role} {number} {what} {path}"
@@ -93,7 +97,7 @@ def test_a_run_killed_anywhere_and_started_again_leaves_the_same_bytes(
 def test_finished_spools_are_not_made_again(ground: Ground, tmp_path: Path) -> None:
     number = next(n for role, n, what, path in ground.points if role == "worker" and path.endswith("/packed.parquet"))
     root = tmp_path / "root"
-    run(ground.sources, ground.tokenizer, root, tmp_path / "first", "worker", number)
+    run(ground.sources, ground.tokenizer, root, tmp_path / "first", "run", number)
     shard = shard_of(ground.sources, ground.tokenizer, root)
     spools = [spool_artifact(shard.artifact, ordinal) for ordinal in range(FILES)]
     store = LocalArtifacts(shard.scratch)
@@ -113,7 +117,7 @@ def test_a_spool_made_with_other_settings_is_not_believed(ground: Ground, tmp_pa
     """The original takes any spool manifest for done (docs/formats/packed-sft.md#spool)."""
     root = tmp_path / "root"
     number = next(n for role, n, what, path in ground.points if role == "worker" and path.endswith("/packed.parquet"))
-    run(ground.sources, ground.tokenizer, root, tmp_path / "first", "worker", number)
+    run(ground.sources, ground.tokenizer, root, tmp_path / "first", "run", number)
     write_chat_tokenizer(ground.tokenizer.with_name("other"), normalized=True)
     other = shard_of(ground.sources, ground.tokenizer.with_name("other"), root)
     (result,) = build_packed_sft([other], workers=1)
