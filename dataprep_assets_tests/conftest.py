@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,14 @@ def pytest_runtest_setup() -> None:
 
 
 def _forget_instance() -> None:
-    """Let Dagster forget the instance of an earlier test: one that was entered twice leaves itself behind.
+    """Let Dagster forget the instance of an earlier test, and remember none: no component of ours has state in it.
 
-    Whatever loads components later would ask it for their state (`DagsterInstance.__enter__` in 1.13.27), and fail if
-    the instance has been collected by then, which may be in the middle of a test. No component of ours has state.
+    `DagsterInstance.__enter__` (1.13.27) notes whose state components are loaded from, and the end of an instance notes
+    the one before it. An instance that was entered twice, or is collected late, so leaves a dead one behind, which may
+    be in the middle of a test: whatever loads components then fails.
     """
     if (module := sys.modules.get("dagster._core.storage.defs_state.base")) is not None:
+        module.set_defs_state_storage = nullcontext
         module._current_storage.set(None)
 
 
