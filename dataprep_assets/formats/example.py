@@ -215,11 +215,11 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
     then say what is wrong, if it is.
     """
     lengths = {column.name: column.length for column in columns}
+    if None in lengths.values() or len(lengths) < len(columns):
+        return None
     try:
         found = [_int64_lists(payload) for payload in payloads]
     except FormatError:
-        return None
-    if None in lengths.values() or len(lengths) < len(columns):
         return None
     if any(lists.keys() != lengths.keys() for lists in found):
         return None

@@ -1,6 +1,6 @@
 """A rendered conversation: text cut where answers begin and end."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 __all__ = ["Chunk", "Filled", "Outline", "Rendered", "Sequences"]
@@ -67,7 +67,7 @@ class Rendered:
     """
 
     given: Sequences | Filled
-    mark: str | None = field(default=None)
+    mark: str | None = None
 
     @property
     def sequences(self) -> Sequences:
