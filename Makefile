@@ -25,7 +25,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 # hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast torch ui bench check lint types style definitions docs docs-reference clean
+.PHONY: demo test test-fast test-dagster torch ui bench check lint types style definitions docs docs-reference clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
@@ -43,6 +43,25 @@ WING ?= corpus
 test-fast: $(VENV)/.installed-tests lint
 	$(PYTEST) -m "not slow" dataprep_assets_tests/pipelines/$(WING) dataprep_assets_tests/session/test_imports.py
 
+# Another Dagster beside all else that is installed, without hashes: `make test-dagster DAGSTER=1.13.5`, by default the oldest
+# that the wheel allows; `DAGSTER=` (nothing) is the newest. Its libraries are versions 0.28.x where it is 1.12.x
+DAGSTER ?= $(shell sed -n 's/^  "dagster>=\([0-9.]*\),.*/\1/p' pyproject.toml)
+OTHER := build/dagster-$(or $(DAGSTER),newest)
+LIBRARIES := $(shell echo $(DAGSTER) | awk -F. 'NF { print "==0." $$2 + 16 "." $$3 }')
+TESTS_OF_DAGSTER := orchestration webserver test_declarations.py cli/test_ui.py resources
+test-dagster: $(VENV)/.installed-tests
+	rm -rf $(OTHER)
+	$(BIN)/python -m venv --without-pip $(OTHER)
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+	  > "$$(echo $(OTHER)/lib/python3*/site-packages)/beside.pth"
+	$(BIN)/python -m pip --python $(OTHER)/bin/python install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade \
+	  $(foreach name,dagster dagster-webserver dagster-dg-cli,$(name)$(if $(DAGSTER),==$(DAGSTER))) \
+	  $(foreach name,aws gcp k8s postgres,dagster-$(name)$(LIBRARIES))
+	$(if $(DAGSTER),,ls -d $(OTHER)/lib/python3*/site-packages/dagster >/dev/null 2>&1 || { echo 'No Dagster is newer'; exit 0; };) \
+	$(OTHER)/bin/python -c 'import dagster; print("Dagster", dagster.__version__)' && \
+	DAGSTER_HOME=$(CURDIR)/$(OTHER)/home DATAPREP_ROOT=$(CURDIR)/$(OTHER)/data $(OTHER)/bin/python -m dataprep_assets.cli run $(SAMPLES) && \
+	$(subst $(BIN),$(OTHER)/bin,$(PYTEST)) $(addprefix dataprep_assets_tests/,$(TESTS_OF_DAGSTER))
+
 # mypy alone takes as long as the others together, on one core; what each says stays together
 lint check: $(VENV)/.installed-tests
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types style $(if $(filter check,$@),definitions)
@@ -56,6 +75,7 @@ style:
 	$(BIN)/lint-imports
 
 definitions:
+	@mkdir -p -m 700 $(DAGSTER_HOME)
 	$(BIN)/dg check yaml
 	$(BIN)/dg check defs
 

@@ -9,17 +9,12 @@ A project's own `definitions.py` needs three lines on top of it; `dataprep init`
 
 import importlib
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import dagster as dg
-from dagster.components.core.load_defs import PLUGIN_COMPONENT_TYPES_JSON_METADATA_KEY
-from dagster.components.core.package_entry import discover_package_objects, get_plugin_entry_points
-from dagster.components.core.snapshot import get_package_entry_snap
-from dagster_shared.serdes.objects.package_entry import json_for_all_components
 
 from dataprep_assets.declarations import Declarations, declarations_of, reason_of
 from dataprep_assets.errors import ConfigError
@@ -27,8 +22,6 @@ from dataprep_assets.orchestration.overview_page import overview_definitions
 from dataprep_assets.orchestration.planning import with_planning
 from dataprep_assets.project import Project, at
 from dataprep_assets.resources import build_resources
-
-__all__ = ["bound", "definitions_of", "merged"]
 
 # Dagster warns about its own code, each time that a location with checks or sensors is loaded
 for _parameter in ("execution_type", "owners"):
@@ -66,7 +59,7 @@ def bound(loaded: dg.Definitions, root: Path) -> dg.Definitions:
         root: The folder of their project; relative storage folders are below it.
     """
     resources = build_resources(root)
-    overview = overview_definitions(lambda: every.resolve_asset_graph())
+    overview = overview_definitions(lambda: every)
     every = dg.Definitions.merge(loaded, overview, dg.Definitions(resources=resources, executor=dg.in_process_executor))
     return every
 
@@ -79,7 +72,7 @@ def merged(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definition
             warnings.simplefilter("ignore", said)
         if not wrong:
             try:
-                return dg.Definitions.merge(whole.build_defs(Path()), _described(whole))
+                return whole.build_defs()
             except Exception:
                 wrong = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
                 if not wrong:
@@ -146,15 +139,3 @@ def _broken(path: Path, why: str) -> dg.Definitions:
 
     dg.get_dagster_logger().warning(f"{path.parent.name} is left out, it cannot be loaded: {why}")
     return dg.Definitions(assets=[cannot_be_loaded])
-
-
-def _described(tree: dg.ComponentTree) -> dg.Definitions:
-    """The definitions of the tree, with the component documentation of only those packages that are in use.
-
-    By default Dagster documents the components of every installed package, and imports them for that: boto3, BigQuery
-    and pandas take half of the time to load a code location, and each run is a process that loads it.
-    """
-    used = [entry.value for entry in get_plugin_entry_points() if entry.value in sys.modules]
-    snapshots = [get_package_entry_snap(key, found) for key, found in discover_package_objects(used).items()]
-    described = {PLUGIN_COMPONENT_TYPES_JSON_METADATA_KEY: json_for_all_components(snapshots)}
-    return dg.Definitions(metadata=described, component_tree=tree)

@@ -1,45 +1,66 @@
-"""The vocabulary of `defs/<dataset>/defs.yaml`: one component for each pipeline.
+"""The vocabulary of `defs/<dataset>/defs.yaml`: the components of each pipeline, of ours and of installed packages.
 
 Each is imported when its name is first asked for, so that a run of one dataset loads one pipeline.
 """
 
+import pkgutil
+from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dataprep_assets import pipelines
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.extensions import Extensions
 
-if TYPE_CHECKING:
-    from dataprep_assets.pipelines.blend.component import TrainingBlend
-    from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
-    from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
-    from dataprep_assets.pipelines.release.component import ShardRelease
-    from dataprep_assets.pipelines.tasks.component import TaskMigration
 
-__all__ = ["CombinedCohorts", "PackedCohorts", "ShardRelease", "TaskMigration", "TokenizedCorpus", "TrainingBlend"]
+def _own() -> Iterator[tuple[str, str]]:
+    """Each component of a wing, and the class of its datasets there."""
+    for wing in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
+        for component, dataset in import_module(wing.name).DATASETS.items():
+            yield component, f"{wing.name}.dataset:{dataset}"
 
-_DATASETS = {
-    "CombinedCohorts": ("notes", "Replay"),
-    "PackedCohorts": ("notes", "Notes"),
-    "ShardRelease": ("release", "Release"),
-    "TaskMigration": ("tasks", "Tasks"),
-    "TokenizedCorpus": ("corpus", "Corpus"),
-    "TrainingBlend": ("blend", "Blend"),
-}
-"""Component → its pipeline, and the class of its datasets there."""
+
+PIPELINES = Extensions("pipeline", "dataprep_assets.pipelines", own=dict(_own()))
+"""Components, by name: of each the class of its datasets. The component itself is in `component.py` beside."""
+__all__ = list(PIPELINES)
 
 
 def dataset_type(component: str) -> type[Dataset]:
-    """The class of the datasets that a component declares, without its component: Dagster is not imported."""
-    pipeline, name = _DATASETS[component]
-    found: type[Dataset] = getattr(import_module(f"dataprep_assets.pipelines.{pipeline}.dataset"), name)
+    """The class of the datasets that a component declares, without its component: Dagster is not imported.
+
+    Raises ConfigError if several packages have one of this name, or it cannot be imported.
+    """
+    extension = PIPELINES[component]
+    found = extension.load()
+    if not (isinstance(found, type) and issubclass(found, Dataset)):
+        raise extension.unfit("is not a Dataset")
+    if found.component != component:
+        raise extension.unfit(f"says that its component is {found.component}")
     return found
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _DATASETS:
+    if name not in PIPELINES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"dataprep_assets.pipelines.{_DATASETS[name][0]}.component"), name)
+    return _component(name)
+
+
+def _component(name: str) -> Any:
+    return PIPELINES[name].beside("component", name).load()
+
+
+def _loads(name: str) -> bool:
+    try:
+        _component(name)
+    except ConfigError:
+        return False
+    return True
 
 
 def __dir__() -> list[str]:
-    return __all__
+    """Those that can be imported: Dagster takes all that it is told of, and one that is broken would stop the others.
+
+    What is wrong with that one is said where it is declared.
+    """
+    return [name for name in __all__ if _loads(name)]

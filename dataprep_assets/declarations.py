@@ -1,19 +1,15 @@
 """The datasets that a project declares: found, checked and loaded one by one, so that a broken one stops no other.
 
-Most files need nothing of Dagster's loader, and are loaded without importing it, which takes most of a second. Those
-with a template, with keys of Dagster's own, or with a component of somebody else's are loaded by Dagster.
-
 Entry points: `declarations_of`, `Declarations`.
 """
 
-import ast
 import importlib
 import re
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dataprep_assets import components
 from dataprep_assets.errors import ConfigError, DataprepError
@@ -24,8 +20,6 @@ from dataprep_assets.project import Project
 
 if TYPE_CHECKING:
     import dagster as dg
-
-__all__ = ["Declarations", "declarations_of", "reason_of"]
 
 _DATASET = re.compile(r"""^\s+dataset:\s*["']?([A-Za-z0-9_]+)""", re.MULTILINE)
 _YAML = "defs.yaml"
@@ -61,7 +55,7 @@ class Declarations:
         """
         try:
             self.check(path)
-            return _without_dagster(path) or self.tree(path.parent).load_component(Path())
+            return self.tree(path.parent).load_component(Path())
         except ConfigError:
             raise
         except Exception as error:
@@ -108,58 +102,20 @@ def _dataset_type(document: Document) -> type[Dataset] | None:
     where = f"{document.path}:{document.line}: type: {document.type}"
     known = [_OURS + name for name in components.__all__]
     if document.type in known:
-        return components.dataset_type(document.type.removeprefix(_OURS))
+        try:
+            return components.dataset_type(document.type.removeprefix(_OURS))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
     near = nearest(document.type, known) or nearest(document.type, components.__all__)
     if document.type.startswith("dataprep") or "." not in document.type:
         more = f"did you mean {near if '.' in near else _OURS + near}?" if near else f"there are {', '.join(known)}"
         raise ConfigError(f"{where}: no such component; {more}")
     module, _, name = document.type.rpartition(".")
     try:
-        other = getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: cannot be imported: {error}") from error
-    return other if isinstance(other, type) and issubclass(other, Dataset) else None
-
-
-def _without_dagster(path: Path) -> Dataset | None:
-    """The dataset of a file that Dagster would load as it stands; None for any other."""
-    document, *more = read(path)
-    if more or document.keys != {"type", "attributes"} or not document.type.startswith(_OURS):
-        return None
-    found = components.dataset_type(document.type.removeprefix(_OURS))
-    try:
-        dataset = found.of(_as_rendered(found.before_templates(document.attributes)), path)
-    except _TemplateError:
-        return None
-    automation = dataset.declaration.automation
-    return None if automation is not None and automation.crons else dataset  # Dagster says which crons ever come due
-
-
-class _TemplateError(Exception):
-    """A value that Dagster's templates may change."""
-
-
-def _as_rendered(value: Any) -> Any:
-    """What Dagster makes of a value that has no template: every text is rendered by Jinja, as native Python.
-
-    That drops its final newline, and evaluates a text that is a Python literal. Raises _TemplateError for what may be
-    more than that.
-    """
-    if isinstance(value, dict):
-        return {key: _as_rendered(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_as_rendered(inner) for inner in value]
-    if value is None or isinstance(value, bool | int | float) or value == "":
-        return value
-    if not isinstance(value, str) or "\r" in value or any(mark in value for mark in ("{{", "{%", "{#")):
-        raise _TemplateError
-    text = value.removesuffix("\n")
-    try:
-        ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        if text:
-            return text
-    raise _TemplateError
+    return found if isinstance(found, type) and issubclass(found, Dataset) else None
 
 
 def reason_of(error: BaseException) -> str:

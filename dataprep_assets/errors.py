@@ -22,27 +22,6 @@ Each message says what broke, the value, where (file, row, byte), and what to do
 
 from collections.abc import Sequence
 
-__all__ = [
-    "BadRecordError",
-    "CertificateError",
-    "ConfigError",
-    "CorruptSourceError",
-    "DataprepError",
-    "DiskFullError",
-    "DriftError",
-    "FormatError",
-    "IntegrityError",
-    "MissingArtifactError",
-    "NotFoundError",
-    "OutOfMemoryError",
-    "SourceError",
-    "TokenizerError",
-    "TransferError",
-    "WorkerDiedError",
-    "out_of_memory",
-    "together",
-]
-
 MOST_NAMED = 20
 
 

@@ -17,8 +17,6 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["VARIABLE", "Project", "at", "find"]
-
 VARIABLE = "DATAPREP_PROJECT"
 """Environment variable that names the project's folder."""
 

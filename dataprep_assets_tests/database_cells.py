@@ -5,8 +5,6 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cells"]
-
 
 def cells(database: Path) -> Iterator[tuple[str, bytes]]:
     """Every value of every table, decompressed where it is compressed."""

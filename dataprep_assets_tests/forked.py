@@ -14,6 +14,7 @@ import importlib
 import io
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
@@ -27,6 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets import pipelines
 from dataprep_assets_tests.session.migrations import read_migrations_once
 
 CHECKOUT = Path(__file__).parents[1]
@@ -41,10 +43,9 @@ _PRELOADED = (
     "dataprep_assets.cli",
     "dataprep_assets.code_location",
     "dataprep_assets.orchestration.runs",
-    "dataprep_assets.orchestration.sqlite_storage",
-    "dataprep_assets.orchestration.needed",
+    "dataprep_assets.orchestration.build",
     "dataprep_assets.orchestration.terminal",
-    *(f"dataprep_assets.pipelines.{wing}.component" for wing in ("blend", "corpus", "notes", "release", "tasks")),
+    *(f"{wing.name}.component" for wing in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}.")),
 )
 
 

@@ -1,4 +1,4 @@
-"""A virtual environment that holds what a wheel declares, and nothing else that this one happens to have.
+"""A virtual environment that holds what a wheel declares, or less, and nothing else that this one happens to have.
 
 Nothing is fetched: the distributions are linked from the environment that runs the tests. What the wheel forgot to
 declare is absent, which is what `pip install` of it gives on a fresh machine.
@@ -17,8 +17,24 @@ from pathlib import Path
 from zipfile import Path as ZipPath
 from zipfile import ZipFile
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from dataprep_assets.definitions import PROJECT_ROOT
+
+
+def build_wheel(work: Path) -> Path:
+    """The wheel of this checkout, built below `work` from a copy: another test may build at this moment."""
+    pytest.importorskip("setuptools", minversion="77")
+    source = work / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "dataprep_assets", "resources"):
+        subprocess.run(["cp", "-R", "-P", str(PROJECT_ROOT / name), str(source)], check=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(work), str(source)], check=True)
+    (found,) = work.glob("*.whl")
+    return found
 
 
 def install(wheel: Path, folder: Path) -> Path:
@@ -31,15 +47,25 @@ def install(wheel: Path, folder: Path) -> Path:
     Returns:
         Its folder of programs, with `python`.
     """
-    venv.create(folder, with_pip=True, symlinks=True)
     with ZipFile(wheel) as packed:
         (metadata,) = {name.split("/")[0] for name in packed.namelist() if ".dist-info/" in name}
-        link_distributions(folder, required(PathDistribution(ZipPath(packed, f"{metadata}/")).requires or []))
-    programs = folder / "bin"
-    pip = [programs / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"]
-    done = subprocess.run([*pip, wheel], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout + done.stderr
+        programs = environment(folder, PathDistribution(ZipPath(packed, f"{metadata}/")).requires or [])
+    pip_install(programs, [wheel])
     return programs
+
+
+def environment(folder: Path, requirements: Iterable[str]) -> Path:
+    """Make an environment in `folder` with pip and these requirements alone; its folder of programs."""
+    venv.create(folder, with_pip=True, symlinks=True)
+    link_distributions(folder, required(requirements))
+    return folder / "bin"
+
+
+def pip_install(programs: Path, arguments: Iterable[str | Path]) -> None:
+    """`pip install` with these arguments, in an environment and without an index."""
+    pip = [programs / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"]
+    done = subprocess.run([*pip, *arguments], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def required(requirements: Iterable[str]) -> Iterator[Distribution]:
@@ -61,15 +87,17 @@ def required(requirements: Iterable[str]) -> Iterator[Distribution]:
 
 def link_distributions(folder: Path, distributions: Iterable[Distribution]) -> None:
     """Link installed distributions, with what Python has compiled of them, into an environment."""
-    here = Path(sysconfig.get_path("purelib"))
     there = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    depth = len(there.relative_to(folder).parts)
     for found in distributions:
+        here = Path(str(found.locate_file("")))
+        prefix = here.parents[depth - 1]  # of the environment that it is in, which may be beside this one
         for file in found.files or []:
             source = here / file
             target = Path(os.path.normpath(there / file))
             if ".." in file.parts:  # a program: its first line names the Python
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(source.read_bytes().replace(os.fsencode(sys.prefix), os.fsencode(folder)))
+                target.write_bytes(source.read_bytes().replace(os.fsencode(prefix), os.fsencode(folder)))
                 target.chmod(0o755)
                 continue
             _link(source, target)

@@ -16,8 +16,6 @@ import xxhash
 import zstandard
 from numpy.typing import NDArray
 
-__all__ = ["PlainDigests", "contents_of"]
-
 _SHOWN = 12
 """Digits of a SHA-256 that messages show."""
 _TOKEN = re.compile(rb"[0-9A-Za-z+/]+={0,2}")

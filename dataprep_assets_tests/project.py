@@ -15,9 +15,8 @@ from dataprep_assets.graph.asset_path import asset_path
 from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.checks import check_evaluation, checks_of, findings
+from dataprep_assets.orchestration.checks import check_evaluation, findings
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.sqlite_storage import SqliteStorage
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
@@ -160,10 +159,10 @@ def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
 
 def evaluated(specs: Iterable[ArtifactSpec], storage: StorageResource) -> Iterator[dg.AssetCheckEvaluation]:
     """All checks of artifacts on what there is now, as a run of the checks alone evaluates them, without the run."""
-    run = dg.DagsterRun(job_name="checks")
     for spec in specs:
         if spec.proofs is not None:
-            for name, finding in findings(spec, storage, run, checks_of(spec).check_keys):
+            store = spec.declaration.store(storage)
+            for name, finding in findings(spec, store, spec.slots(store), again=True).items():
                 yield check_evaluation(spec, name, finding)
 
 
@@ -180,17 +179,13 @@ def differing_versions(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> d
 
 @contextmanager
 def new_instance(home: Path | None = None) -> Iterator[dg.DagsterInstance]:
-    """An instance in memory, or on disk in `home`, in the storage that `dataprep init` names, where a test looks at it.
-
-    Dagster's own opens a new SQLite engine for every event, which is half of the time of a test of tiny data.
-    """
+    """An instance in memory, or on disk in `home`, where a test looks at it."""
     if home is None:
         with dg.DagsterInstance.ephemeral() as instance:
             yield instance
         return
     home.mkdir(parents=True, exist_ok=True)
-    kept = {"module": SqliteStorage.__module__, "class": SqliteStorage.__name__, "config": {"base_dir": str(home)}}
-    (home / "dagster.yaml").write_text(json.dumps({"storage": {"custom": kept}, "telemetry": {"enabled": False}}))
+    (home / "dagster.yaml").write_text(json.dumps({"telemetry": {"enabled": False}}))
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield instance
 

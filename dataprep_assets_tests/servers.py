@@ -31,10 +31,7 @@ def free_port() -> int:
 
 
 def end(process: subprocess.Popen[bytes], seconds: float = 150) -> None:
-    """Ask a server to end and wait for it; one that does not within `seconds` is killed.
-
-    `dagster dev` waits up to a minute for each of its own two children.
-    """
+    """Ask a server to end and wait for it; one that does not within `seconds` is killed."""
     process.terminate()
     try:
         process.wait(seconds)

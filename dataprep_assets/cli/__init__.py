@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.exceptions import TyperException
 
 from dataprep_assets import __version__
 from dataprep_assets.cli import (
@@ -42,8 +41,6 @@ from dataprep_assets.cli.arguments import Options
 from dataprep_assets.cli.project import choose, one_command, shown
 from dataprep_assets.cli.welcome import welcome
 from dataprep_assets.errors import ConfigError, DataprepError
-
-__all__ = ["main"]
 
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
 _COMMANDS = (
@@ -146,8 +143,6 @@ def _execute(given: list[str]) -> int:
     except (KeyboardInterrupt, _InterruptedError, typer.Abort):
         print("\ndataprep: interrupted; what was finished is kept, run the same command again", file=sys.stderr)
         return INTERRUPTED
-    except TyperException as error:
-        return _told(error, f"{error.format_message()} `dataprep --help` lists what there is", WRONG_USAGE)
     except ConfigError as error:
         return _told(error, str(error), WRONG_USAGE)
     except DataprepError as error:
@@ -155,6 +150,11 @@ def _execute(given: list[str]) -> int:
     except OSError as error:
         named = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         return _told(error, named, FAILED)
+    except Exception as error:
+        # a wrong word on the command line: typer's class for it has another name and module in each of its versions
+        if (said := getattr(error, "format_message", None)) is None:
+            raise
+        return _told(error, f"{said()} `dataprep --help` lists what there is", WRONG_USAGE)
 
 
 def _told(error: Exception, sentence: str, code: int) -> int:

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "LockFile", "Name", "Names", "Options", "Profile", "Select", "dataset_names"]
-
 
 class Options:
     """The global options, which may stand before or after the command."""

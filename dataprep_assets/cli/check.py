@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.remark import Remark
 
-__all__ = ["command", "require_sound"]
-
 _WRONG = 2
 
 

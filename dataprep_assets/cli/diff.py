@@ -13,8 +13,6 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
 
-__all__ = ["command"]
-
 _SIDE = "A lock, a storage root or dataset folder, s3://… or gs://…"
 
 

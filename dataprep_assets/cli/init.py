@@ -7,8 +7,6 @@ import typer
 
 from dataprep_assets.project_template import write_project
 
-__all__ = ["command"]
-
 
 def command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is empty or not there.")],

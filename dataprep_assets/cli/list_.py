@@ -10,14 +10,11 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, dataset_names
-from dataprep_assets.cli.status import known_failures
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.small_cells import cells_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
-
-__all__ = ["Listed", "command"]
 
 _COLUMNS = ("dataset", "component", "state", "why")
 
@@ -94,7 +91,7 @@ def _to_make(component: "Dataset") -> tuple[int | None, str]:
     store = component.store(project.storage())
     if never_built(component.specs, store):
         return None, ""
-    found = list(stale(component.specs, store, known_failures(component.specs), verification="size"))
+    found = list(stale(component.specs, store, verification="size"))
     return len(found), cells_of(component.declaration).text(str(found[0])) if found else ""
 
 

@@ -1,6 +1,6 @@
 """`dataprep lock`: write the inputs and results of a dataset; and what `run --locked` compares with them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,17 +8,13 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
-from dataprep_assets.cli.status import known_failures
 from dataprep_assets.errors import ConfigError, DriftError
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.drift import Drift
     from dataprep_assets.graph.lock import Lock
-    from dataprep_assets.graph.runs import PlannedRun
     from dataprep_assets.graph.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
-
-__all__ = ["LockedRuns", "command", "lock_of", "refuse"]
 
 _SHOWN = 20
 """How many reasons are printed."""
@@ -39,7 +35,7 @@ def command(
     path = output or project.folder(dataset) / LOCK
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output {path}: not a file in a folder that is there")
-    written = lock_dataset(component.specs, component.store(project.storage()), known_failures(component.specs))
+    written = lock_dataset(component.specs, component.store(project.storage()))
     write_atomically(path, lock_bytes(written))
     print(f"{dataset}: {len(written.artifacts):,} artifacts, {written.files:,} source files: {path}")
     return 0
@@ -60,40 +56,49 @@ def lock_of(name: str, file: Path | None) -> "Lock":
     return read_lock(path)
 
 
-class LockedRuns:
-    """Runs of a dataset that are refused if they would make, or have made, anything but what its lock says."""
+class LockedBuild:
+    """Attends to a build (`orchestration.build.Attendant`): refuses to make, or to have made, anything but what the
+    lock of the dataset says."""
 
     def __init__(self, lock: "Lock", specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> None:
         dataset = specs[0].declaration.dataset
         if lock.dataset != dataset:
             raise ConfigError(f"--lock: the lock is of {lock.dataset}, not of {dataset}")
         self._lock, self._specs, self._store = lock, specs, store
+        self.drift: DriftError | None = None
 
-    def before(self) -> None:
+    def begin(self) -> None:
         """Raise DriftError for every difference from the lock that is known before anything runs."""
         from dataprep_assets.graph.drift import adopt_plan, drift_of_recipes
 
         adopt_plan(self._specs, self._store, self._lock)
         refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock), "nothing was built")
 
-    def each(self, runs: "Iterable[PlannedRun]") -> "Iterator[PlannedRun]":
-        """The runs; each is compared with the lock before it begins and after it is done.
+    def before(self, spec: "ArtifactSpec", partitions: Sequence[str], *, current: bool) -> None:
+        """Compare the recipe of an artifact, which is known when its inputs are there, before it is built."""
+        from dataprep_assets.graph.drift import drift_of_recipes
 
-        An artifact made of another one in the same run gets a run of its own: its recipe is known only when its input
-        is finished, and is to be compared before it is built.
-        """
-        from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
-        from dataprep_assets.graph.runs import apart
+        found = drift_of_recipes(self._specs, self._store, self._lock, [spec])
+        self._refuse(found, f"{spec.path[-1]} and what is made of it were not built")
 
-        for index, run in enumerate(apart(runs)):
-            if index:
-                told = f"“{run.title}” and what follows it were not built"
-                refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock, run.specs), told)
-            yield run
-            found = drift_of_contents(run.specs, self._store, self._lock, run.partitions)
-            refuse(self._lock, found, f"it was built in “{run.title}”; nothing that follows was")
+    def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:
+        """Compare the content of an artifact."""
+        from dataprep_assets.graph.drift import drift_of_contents
 
-    def after(self) -> None:
+        found = drift_of_contents([spec], self._store, self._lock, partitions)
+        self._refuse(found, f"{spec.path[-1]} was built; nothing that is made of it was")
+
+    def told(self, sentence: str) -> None:
+        """Nothing: what is in no plan is in no lock."""
+
+    def _refuse(self, found: "Iterable[Drift]", told: str) -> None:
+        try:
+            refuse(self._lock, found, told)
+        except DriftError as error:
+            self.drift = self.drift or error
+            raise
+
+    def end(self) -> None:
         """Raise DriftError if the finished dataset differs from the lock; otherwise say that it equals the lock."""
         from dataprep_assets.graph.drift import drift_of_contents, undeclared
 
@@ -101,7 +106,7 @@ class LockedRuns:
             drift_of_contents(self._specs, self._store, self._lock),
             undeclared(self._specs, self._store, self._lock),
         ):
-            refuse(self._lock, found, "all runs are done")
+            refuse(self._lock, found, "the run is done")
         print(f"equals its lock: {len(self._lock.artifacts):,} artifacts")
 
 

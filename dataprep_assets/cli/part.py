@@ -1,18 +1,14 @@
 """The partitions that a run is limited to: those of a split, a range of them, or one of several even parts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.runs import PlannedRun
     from dataprep_assets.graph.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
-
-__all__ = ["Part"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +42,30 @@ class Part:
         said = {"--split": self.split, "--shards": self.bounds, "--process-count": self.count}
         return ", ".join(name for name, value in said.items() if value is not None)
 
-    def runs(self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> "Iterator[PlannedRun]":
-        """The runs of the chosen partitions, in order.
+    def chosen(self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> "dict[ArtifactSpec, Sequence[str]]":
+        """The partitioned artifacts with the chosen ones of their partitions; an artifact without any is left out.
 
         Raises ConfigError if there are none of that name.
         """
-        from dataprep_assets.graph.runs import PlannedRun
+        partitioned = self.partitioned(specs)
+        found: dict[ArtifactSpec, Sequence[str]] = {}
+        known: list[str] = []
+        some = False
+        for spec in partitioned:
+            if self.split not in (None, spec.split) or spec.partitions is None:
+                continue
+            every = spec.partitions.keys(store)
+            known += [f"{every[0]}...{every[-1]}"] if every else []
+            within = self._within(every)
+            some |= bool(within)
+            if keys := self._of_process(within):
+                found[spec] = keys
+        if not some:
+            raise ConfigError(f"--shards {self.bounds}: give FIRST...LAST among {', '.join(dict.fromkeys(known))}")
+        return found
 
+    def partitioned(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
+        """The partitioned artifacts; raises ConfigError if there are none, or none of the split."""
         partitioned = [spec for spec in specs if spec.partitions is not None]
         dataset = specs[0].declaration.dataset
         if not partitioned:
@@ -60,21 +73,7 @@ class Part:
         splits = list(dict.fromkeys(spec.split for spec in partitioned if spec.split is not None))
         if self.split is not None and self.split not in splits:
             raise ConfigError(f"--split {self.split}: {dataset} has {splits or 'no splits, its partitions are chosen'}")
-        found = False
-        known: list[str] = []
-        for step, group in groupby(partitioned, key=lambda spec: spec.step):
-            members = [spec for spec in group if self.split in (None, spec.split)]
-            if not members or members[0].partitions is None:
-                continue
-            every = members[0].partitions.keys(store)
-            known += [f"{every[0]}...{every[-1]}"] if every else []
-            within = self._within(every)
-            found |= bool(within)
-            for one in members[0].partitions.cut(store):
-                if chosen := [key for key in self._of_process(within) if key in one]:
-                    yield PlannedRun(title=step.title(store, every, chosen), specs=members, partitions=chosen)
-        if not found:
-            raise ConfigError(f"--shards {self.bounds}: give FIRST...LAST among {', '.join(dict.fromkeys(known))}")
+        return partitioned
 
     def _within(self, every: Sequence[str]) -> Sequence[str]:
         """The partitions within the bounds; none if the bounds are not among them."""

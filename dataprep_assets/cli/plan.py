@@ -8,8 +8,6 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 
-__all__ = ["command"]
-
 
 def command(
     dataset: Name,

@@ -11,8 +11,6 @@ from dataprep_assets.cli.arguments import Profile
 if TYPE_CHECKING:
     from dataprep_assets.stores.preflight import Step
 
-__all__ = ["command"]
-
 
 def command(
     url: Annotated[

@@ -31,32 +31,7 @@ if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.declaration import DatasetDeclaration
     from dataprep_assets.integrity.storage import Storage
-    from dataprep_assets.orchestration.recorded import Recorded
     from dataprep_assets.stores.connect import Place
-
-__all__ = [
-    "browser",
-    "choose",
-    "component",
-    "components",
-    "current",
-    "declaration_of",
-    "declarations",
-    "folder",
-    "in_the_browser",
-    "instance",
-    "instance_home",
-    "kinds",
-    "names",
-    "naming",
-    "one_command",
-    "others",
-    "place",
-    "place_of_dataset",
-    "recorded",
-    "shown",
-    "storage",
-]
 
 
 @cache
@@ -72,6 +47,7 @@ def choose(folder: Path) -> None:
 
 
 _chosen: list[str] = []
+_GONE = re.compile(r"dataprep_assets\.orchestration\.(sqlite_storage|compute_logs)\b")
 _TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 
@@ -272,40 +248,31 @@ def in_the_browser() -> str:
     return f"see it: {browser()}, then open http://127.0.0.1:3000"
 
 
-@contextmanager
-def recorded() -> "Iterator[Recorded | None]":
-    """What the Dagster instance has recorded; None if there is none, or nothing yet. It is not created."""
-    from dataprep_assets.orchestration import sqlite_records
-
-    home = instance_home()
-    if not (home / "dagster.yaml").exists():
-        yield None
-        return
-    with ExitStack() as stack:
-        found: Recorded | None
-        try:
-            found = stack.enter_context(sqlite_records.opened(home))
-        except sqlite_records.OnlyDagsterError:
-            from dataprep_assets.orchestration.instance_records import InstanceRecords
-
-            _quiet()
-            with _locked(home):
-                found = InstanceRecords(stack.enter_context(_opened()))
-        yield found
-
-
 def _opened() -> "dg.DagsterInstance":
     """The instance of DAGSTER_HOME; raises ConfigError if its settings are invalid."""
     import dagster as dg
     import yaml  # type: ignore[import-untyped]
 
+    settings = instance_home() / "dagster.yaml"
     try:
+        _require_own_storage_of_dagster(settings)
         return dg.DagsterInstance.get()
     except (dg.DagsterError, yaml.YAMLError) as error:
         said = " ".join(str(error).split()).partition(" Expected: ")[0]
+        raise ConfigError(f"{settings}: Dagster cannot open its instance: {said:.300}") from error
+
+
+def _require_own_storage_of_dagster(settings: Path) -> None:
+    """Raise ConfigError if the settings of an instance name classes that an earlier release wrote into them."""
+    import yaml
+
+    found = yaml.safe_load(settings.read_bytes()) if settings.exists() else None
+    gone = [key for key, value in found.items() if _GONE.search(str(value))] if isinstance(found, dict) else []
+    if gone:
         raise ConfigError(
-            f"{instance_home() / 'dagster.yaml'}: Dagster cannot open its instance: {said:.300}"
-        ) from error
+            f"{settings}: delete {' and '.join(f'`{key}:`' for key in gone)} with what is below: the classes named "
+            "there are gone. Dagster's own, the default, keep the same files: all runs, records and logs stay"
+        )
 
 
 def _quiet() -> None:

@@ -7,8 +7,6 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 
-__all__ = ["command"]
-
 
 def command(dataset: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove them.")] = False) -> int:
     """List the artifacts that are no longer in any plan; with --yes remove them."""

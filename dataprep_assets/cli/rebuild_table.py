@@ -7,8 +7,6 @@ from dataprep_assets.graph.rebuild import Rebuild, ToBuild
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.planning.cost import shown_bytes, shown_time
 
-__all__ = ["MOST_ROWS", "rebuild_lines"]
-
 MOST_ROWS = 20
 
 

@@ -1,5 +1,6 @@
 """`dataprep retract`: put documents on a dataset's retraction list, and say what the next run will rebuild."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,14 +9,14 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
-from dataprep_assets.cli.status import tell_of
+from dataprep_assets.cli.status import left_line
 from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.retraction import Retracted
-
-__all__ = ["command"]
+    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.integrity.artifacts import ArtifactStore
 
 MOST_SHOWN = 20
 _WIDTHS = (20, 22)
@@ -32,19 +33,74 @@ def command(
             "id of a patient.",
         ),
     ],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="If something is not found, write nothing and exit with code 1.")
+    ] = False,
 ) -> int:
     """Put documents, or patients of notes, on a dataset's retraction list, and say what will be rebuilt."""
     component = project.component(dataset)
-    found = component.retract(component.store(project.storage()), ids)
+    store = component.store(project.storage())
+    found = component.retract(store, ids, strict=strict)
     _tell(component.declaration.dataset, found)
+    if strict and found.not_found:
+        print(f"--strict: nothing was written to {found.list}")
+        return 1
     added = project.shown(str(found.added))
-    print(f"{added} added to {found.list}; nothing is rebuilt yet: `dataprep run {dataset}` does that")
+    print(f"{added} added to {found.list}; nothing is rebuilt yet: `dataprep run {dataset}` does that", flush=True)
     if found.found:
         print()
-        tell_of(component, as_json=False)
+        for line in _radius(component, store, found.artifact):
+            print(line)
+    for line in _left(component, store, found):
+        print(line)
+    if found.found:
         for line in _beyond(component, found.files):
             print(line)
     return 0
+
+
+def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iterator[str]:
+    """What the run will rebuild: of the artifact that holds the documents, and of what is made of it.
+
+    The source and the files of artifacts are not read for it: `dataprep status` does that.
+    """
+    from dataprep_assets.cli.rebuild_table import rebuild_lines
+    from dataprep_assets.graph.downstream import reached
+    from dataprep_assets.graph.rebuild import rebuild_of
+    from dataprep_assets.planning.cost import Machine
+
+    affected: list[ArtifactSpec] = []
+    for spec in component.specs:
+        if spec.name == artifact or any(source in affected for source in spec.inputs):
+            affected.append(spec)
+    cores = component.declaration.workers or len(os.sched_getaffinity(0))
+    rebuild = rebuild_of(affected, store, Machine(cores=cores, bandwidth=125e6), verification="size")
+    name = component.declaration.dataset
+    yield f"{name}: {len(rebuild.works)} to build"
+    yield ""
+    yield from map(project.shown, rebuild_lines(rebuild))
+    names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
+    others = {other.declaration.dataset: other.specs for other in project.naming(name)}
+    for one in reached(name, names, others):
+        yield f"reaches: {one.dataset}/{one.artifact}, which is made of {one.through}"
+
+
+def _left(component: "Dataset", store: "ArtifactStore", found: "Retracted") -> Iterator[str]:
+    """What else holds them here: artifacts in no plan, and the copies that a mirror keeps of the source's files."""
+    from dataprep_assets.graph.prune import retracted_left
+
+    name = component.declaration.dataset
+    for artifact in retracted_left(component.specs, store):
+        yield left_line(name, artifact, store)
+    for path in found.copies[:MOST_SHOWN]:
+        yield f"kept by the mirror of the source, and not changed: {path}"
+    if len(found.copies) > MOST_SHOWN:
+        yield f"  and {len(found.copies) - MOST_SHOWN} more"
+    if found.copies:
+        yield (
+            "the source still has these files, or once had them: take the documents out there, run again, and then "
+            "delete the copies that the run did not renew"
+        )
 
 
 def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
@@ -64,19 +120,24 @@ def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
             f"windows over {place} keep the shards that they have: after the run start these trainers again, with an "
             "empty cache folder"
         )
-    yield "not reached from here: copies made with `dataprep sync`, downloads, and trainers' caches"
+    yield (
+        "not reached from here: copies made with `dataprep sync`, downloads, caches of trainers and of other machines, "
+        "and the samples of text that checks of earlier runs show in Dagster"
+    )
 
 
 def _tell(dataset: str, found: "Retracted") -> None:
-    totals = [sum(held.counts[at] for held in found.held) for at in range(len(found.counted))]
+    planned = [held for held in found.held if held.planned]
+    totals = [sum(held.counts[at] for held in planned) for at in range(len(found.counted))]
     told = ", ".join(project.shown(number_of(count, noun)) for count, noun in zip(totals, found.counted, strict=True))
     print(f"{dataset}: " + project.shown(f"{found.given} given, {found.already} retracted already"))
-    print(project.shown(f"found {found.found}: ") + f"{told} in {number_of(len(found.held), found.partitions)}")
+    print(project.shown(f"found {found.found}: ") + f"{told} in {number_of(len(planned), found.partitions)}")
     for held in found.held[:MOST_SHOWN]:
         columns = zip(held.counts, _WIDTHS, found.counted, strict=False)
         print(
             f"  {held.partition:<20}"
             + "".join(f"{project.shown(number_of(count, noun)):>{width}}" for count, width, noun in columns)
+            + ("" if held.planned else "  in no plan any more")
         )
     _more(len(found.held))
     if found.not_found:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,18 +10,18 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, LockFile, Names, Options
 from dataprep_assets.cli.check import require_sound
-from dataprep_assets.cli.lock import LockedRuns, lock_of
+from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.part import Part
 from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
-    import dagster as dg
-
     from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.lock import Lock
-
-__all__ = ["command"]
+    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.integrity.artifacts import ArtifactStore
+    from dataprep_assets.orchestration.build import Attendant
 
 
 def command(
@@ -71,79 +72,102 @@ def command(
     return max(codes)
 
 
+class _Shown:
+    """Attends to a build (`orchestration.build.Attendant`): prints what is being made."""
+
+    def before(self, spec: "ArtifactSpec", partitions: Sequence[str], *, current: bool) -> None:
+        if not current:
+            count = f": {number_of(len(partitions), spec.noun)}" if partitions else ""
+            print(f"  {spec.path[-1]}{count} …", flush=True)
+
+    def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:
+        """Nothing: its checks are shown when they fail."""
+
+    def told(self, sentence: str) -> None:
+        print(sentence, flush=True)
+
+
 def _run(name: str, lock: "Lock | None") -> int:
     from dataprep_assets.graph.status import sweep
-    from dataprep_assets.orchestration.needed import up_to_date
-    from dataprep_assets.orchestration.summary import summary
+    from dataprep_assets.graph.summary import summary
 
     component = project.component(name)
     require_sound(name, component)
     specs, store = component.specs, component.store(project.storage())
-    locked = None if lock is None else LockedRuns(lock, specs, store)
+    locked = None if lock is None else LockedBuild(lock, specs, store)
     if locked is not None:
-        locked.before()
-    with project.recorded() as recorded:
-        if recorded is not None and up_to_date(specs, store, recorded):
-            sweep(specs, store)
-            print(f"{name}: all is up to date, nothing to do")
-            print(summary(component, recorded, store))
-            if locked is not None:
-                locked.after()
-            return 0
-    return _make(name, component, locked)
-
-
-def _make(name: str, component: "Dataset", locked: LockedRuns | None) -> int:
-    """Make what is to be made of a dataset, in Dagster runs."""
-    from dataprep_assets.graph.runs import planned_runs
-    from dataprep_assets.orchestration.instance_records import InstanceRecords
-    from dataprep_assets.orchestration.needed import narrowed
-    from dataprep_assets.orchestration.runs import materialize
-    from dataprep_assets.orchestration.summary import summary
-    from dataprep_assets.orchestration.terminal import watched
-
-    specs, store = component.specs, component.store(project.storage())
+        locked.begin()
     started = time.monotonic()
-    with project.instance() as instance, watched(sys.stderr):
-        recorded = InstanceRecords(instance)
+    if _up_to_date(specs, store):
+        sweep(specs, store)
+        print(f"{name}: all is up to date, nothing to do")
+        print(summary(component, store))
+    else:
         print(f"{name}:")
-        runs = planned_runs(specs, store)
-        todo = narrowed(runs, specs, store, recorded) if locked is None else locked.each(runs)
-        ok = materialize(_job(component), todo, instance, verbose=Options.verbose)
-        if ok:
-            print(summary(component, recorded, store, time.monotonic() - started))
-            if locked is not None:
-                locked.after()
-        else:
+        if not _build(component, attendants=[locked] if locked is not None else []):
+            if locked is not None and locked.drift is not None:
+                raise locked.drift
             for line in component.standing(store):
                 print(project.shown(line))
-    return 0 if ok else 1
+            return 1
+        print(summary(component, store, time.monotonic() - started))
+    if locked is not None:
+        locked.end()
+    return 0
 
 
-def _job(component: "Dataset") -> "dg.JobDefinition":
-    """Dagster's implicit job of all assets of a dataset."""
+def _up_to_date(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> bool:
+    """Whether every artifact is current by its receipt, proven, and recorded; Dagster is asked last."""
+    from dataprep_assets.graph.prune import retracted_left
+    from dataprep_assets.graph.standing import unproven
+    from dataprep_assets.graph.status import never_built, stale
+
+    if never_built(specs, store) or retracted_left(specs, store) or next(stale(specs, store), None) is not None:
+        return False
+    if any(unproven(spec, store, spec.slots(store)) for spec in specs):
+        return False
+    from dataprep_assets.orchestration.recorded import Recorded, unrecorded
+
+    with project.instance() as instance:
+        return not unrecorded(specs, store, Recorded(instance))
+
+
+def _build(
+    component: "Dataset",
+    *,
+    only: "Mapping[ArtifactSpec, Sequence[str]] | None" = None,
+    attendants: "Sequence[Attendant]" = (),
+    part: str = "",
+) -> bool:
+    """Execute the dataset's job, or the part of it that makes `only` some partitions, in this process."""
+    import dagster as dg
+
     from dataprep_assets.code_location import bound
-    from dataprep_assets.orchestration.component import definitions_of_dataset
+    from dataprep_assets.orchestration.build import job_of
+    from dataprep_assets.orchestration.runs import execute
+    from dataprep_assets.orchestration.terminal import watched
 
-    definitions = bound(definitions_of_dataset(component), project.current().root)
-    return definitions.resolve_implicit_global_asset_job_def()
+    job = job_of(component.specs, only=only, attendants=[_Shown(), *attendants])
+    definitions = bound(dg.Definitions(jobs=[job]), project.current().root)
+    with project.instance() as instance, watched(sys.stderr):
+        tags = {"dataprep/part": part} if part else {}
+        return execute(definitions.resolve_job_def(job.name), instance, tags=tags, verbose=Options.verbose)
 
 
 def _run_part(name: str, part: Part) -> int:
-    """Make the chosen partitions of a dataset, but none of its unpartitioned artifacts."""
-    from dataprep_assets.orchestration.partitions import register_planned
-    from dataprep_assets.orchestration.runs import materialize
-    from dataprep_assets.orchestration.terminal import watched
+    """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
+    from dataprep_assets.graph.order import ancestors
 
     component = project.component(name)
     require_sound(name, component)
-    store = component.store(project.storage())
-    runs = list(part.runs(component.specs, store))
-    if not runs:
+    specs, store = component.specs, component.store(project.storage())
+    partitioned = part.partitioned(specs)
+    print(f"{name}:")
+    first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
+    if not _build(component, only={spec: () for spec in specs if spec in first}, part=str(part)):
+        return 1
+    only = part.chosen(specs, store)
+    if not only:
         print(f"{name}: nothing in this part: there are fewer partitions than processes")
         return 0
-    print(f"{name}:")
-    with project.instance() as instance, watched(sys.stderr):
-        # another node may have made the plan, recorded in its own instance
-        register_planned(instance, (spec for run in runs for spec in run.specs), store)
-        return 0 if materialize(_job(component), runs, instance, verbose=Options.verbose) else 1
+    return 0 if _build(component, only=only, part=str(part)) else 1

@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     from dataprep_assets.graph.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
-__all__ = ["command"]
-
 
 def command(dataset: Name) -> int:
     """Say what a dataset makes and where, and how its trainer takes it. What was made is not read: `verify` does."""
     from dataprep_assets.graph.status import never_built
-    from dataprep_assets.orchestration.summary import summary
+    from dataprep_assets.graph.summary import summary
 
     component = project.component(dataset)
     store = component.store(project.storage())
@@ -31,13 +29,12 @@ def command(dataset: Name) -> int:
     if never_built(component.specs, store):
         print(f"\nnever run: `dataprep run {dataset}` makes it, with --dry-run it only says what that would do")
         return 0
-    with project.recorded() as recorded:
-        try:
-            print(summary(component, recorded, store))
-            print(project.in_the_browser())
-        except DataprepError as error:
-            print(f"\nnot finished: {error}")
-            print(f"`dataprep status {dataset}` says what is left, `dataprep run {dataset}` makes it")
+    try:
+        print(summary(component, store))
+        print(project.in_the_browser())
+    except DataprepError as error:
+        print(f"\nnot finished: {error}")
+        print(f"`dataprep status {dataset}` says what is left, `dataprep run {dataset}` makes it")
     return 0
 
 

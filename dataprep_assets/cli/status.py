@@ -5,7 +5,7 @@ Also `run --dry-run`.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli import project
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.rebuild import Rebuild
     from dataprep_assets.graph.sharing import StillHeld
-    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.integrity.artifact import Artifact
     from dataprep_assets.integrity.artifacts import ArtifactStore
-
-__all__ = ["command", "known_failures", "tell", "tell_of"]
 
 
 def command(datasets: Names, json_: AsJson = False) -> int:
@@ -37,27 +35,44 @@ def tell(name: str, *, as_json: bool) -> int:
 
 def tell_of(component: "Dataset", *, as_json: bool) -> int:
     """`tell` for a dataset that is already loaded: loading takes about as long as the rest of the command."""
+    from dataprep_assets.graph.prune import retracted_left
     from dataprep_assets.graph.rebuild import rebuild_of
     from dataprep_assets.graph.status import unplanned
     from dataprep_assets.planning.cost import Machine
 
     store = component.store(project.storage())
     cores = component.declaration.workers or len(os.sched_getaffinity(0))
-    rebuild = rebuild_of(component.specs, store, Machine(cores=cores, bandwidth=125e6), known_failures(component.specs))
+    rebuild = rebuild_of(component.specs, store, Machine(cores=cores, bandwidth=125e6))
     left = [(str(artifact), store.location(artifact)) for artifact in unplanned(component.specs, store)]
+    retracted = retracted_left(component.specs, store)
     if as_json:
-        print(json.dumps(_as_json(component, store, rebuild, left)))
+        held = [{"artifact": str(artifact), "location": store.location(artifact)} for artifact in retracted]
+        print(json.dumps(_as_json(component, store, rebuild, left) | {"retracted_in_no_plan": held}))
     else:
-        _print(component, store, rebuild, left)
-    return 1 if rebuild.works else 0
+        _print(component, store, rebuild, left, retracted)
+    return 1 if rebuild.works or retracted else 0
 
 
-def _print(component: "Dataset", store: "ArtifactStore", rebuild: "Rebuild", left: Sequence[tuple[str, str]]) -> None:
+def left_line(dataset: str, artifact: "Artifact", store: "ArtifactStore") -> str:
+    """The line about an artifact in no plan that holds retracted documents, or may hold some."""
+    return (
+        f"holds retracted documents, or may hold some, and nothing reads it any more: {store.location(artifact)} "
+        f"(removed at the end of the next `dataprep run {dataset}`)"
+    )
+
+
+def _print(
+    component: "Dataset",
+    store: "ArtifactStore",
+    rebuild: "Rebuild",
+    left: Sequence[tuple[str, str]],
+    retracted: "Sequence[Artifact]",
+) -> None:
     from dataprep_assets.cli.rebuild_table import rebuild_lines
 
     name = component.declaration.dataset
     if not rebuild.works:
-        print(f"{name}: all is up to date")
+        print(f"{name}: " + ("nothing to build" if retracted else "all is up to date"))
     else:
         print(f"{name}: {len(rebuild.works)} to build")
         print()
@@ -75,6 +90,8 @@ def _print(component: "Dataset", store: "ArtifactStore", rebuild: "Rebuild", lef
         )
     for artifact, location in left:
         print(f"in no plan any more: {artifact}: {location} (`dataprep prune {name}`)")
+    for unread in retracted:
+        print(left_line(name, unread, store))
 
 
 def _as_json(
@@ -117,11 +134,3 @@ def _still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[Still
     yield from still_held(dataset, ours, there.values())
     for name, (specs, other_store) in there.items():
         yield from still_held(name, retracted_of(specs, other_store), [(component.specs, store)])
-
-
-def known_failures(specs: "Sequence[ArtifactSpec]") -> Mapping[tuple[str, ...], Sequence[str]]:
-    """Path of an asset → its blocking checks whose latest result is a failure; empty if there is no instance."""
-    from dataprep_assets.orchestration.recorded import failed_checks
-
-    with project.recorded() as recorded:
-        return {} if recorded is None else failed_checks(specs, recorded)

@@ -13,8 +13,6 @@ from dataprep_assets.errors import ConfigError
 if TYPE_CHECKING:
     from dataprep_assets.stores.connect import Place
 
-__all__ = ["command"]
-
 
 def command(
     source: Annotated[str, typer.Argument(help="s3://bucket/prefix, gs://bucket/prefix or a folder.")],

@@ -12,8 +12,6 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["command"]
-
 
 def _number(told: str) -> Any:
     return typer.Option(metavar="N", help=told)
@@ -28,8 +26,7 @@ def command(
         _number("With --file: row of the source file, from 1; with --shard: number of a document in it, from 0."),
     ] = None,
     megatron_index: Annotated[int | None, _number("Sequence in the Megatron index of --split or --shard.")] = None,
-    mds_sample: Annotated[int | None, _number("Sample in the MDS view of --split.")] = None,
-    sample: Annotated[int | None, _number("Sample in --npy-shard.")] = None,
+    sample: Annotated[int | None, _number("Sample of --split in --view, or in --npy-shard, from 0.")] = None,
     packed_row: Annotated[
         int | None, _number("Row of the packed file of --shard, from 0: of a chat blend, or of a month of notes.")
     ] = None,
@@ -45,6 +42,7 @@ def command(
         str | None,
         typer.Option("--id", metavar="ID", help="A document's id (`document.id_field`); of notes a patient's."),
     ] = None,
+    view: Annotated[str | None, typer.Option(help="View of a corpus that has samples: mds.")] = None,
     npy_shard: Annotated[str | None, typer.Option(help="Npy shard of a release: train_000003.")] = None,
     text_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file that holds a document's whole text.")
@@ -60,7 +58,6 @@ def command(
         "document": document,
         "row": row,
         "megatron_index": megatron_index,
-        "mds_sample": mds_sample,
         "sample": sample,
         "packed_row": packed_row,
         "tfrecord_row": tfrecord_row,
@@ -68,6 +65,7 @@ def command(
         "shard": shard,
         "file": file,
         "id": id_,
+        "view": view,
         "npy_shard": npy_shard,
     }
     if text_file is not None:

@@ -1,18 +1,31 @@
-"""`dataprep ui`: the project in the browser, behind the guard of `dataprep_assets.webserver`."""
+"""`dataprep ui`: the project in the browser, behind the guard of `dataprep_assets.webserver`.
+
+What `dagster dev` does, with that guard: a code server, a webserver and the daemon, each a command of Dagster's own.
+"""
 
 import os
+import signal
+import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.processes import die_with_parent
 
-__all__ = ["command"]
-
-_UNGUARDED, _GUARDED = "dagster_webserver", "dataprep_assets.webserver"
+_LOOK_SECONDS = 0.5
+_END_SECONDS = 10.0
+"""How long a service may take to end. The code server waits for runs, which end well without it."""
+_DAEMON = "from importlib.metadata import entry_points as e; e(group='console_scripts')['dagster-daemon'].load()()"
+"""The command `dagster-daemon` of this Python, whatever PATH says."""
 
 
 def command(
@@ -23,51 +36,74 @@ def command(
 ) -> int:
     """Serve Dagster's UI of the project, with its daemon, until Ctrl-C: as `dg dev` does, closed to pages of others."""
     import yaml  # type: ignore[import-untyped]
-    from dagster._cli import dev
-    from dagster_shared.cli import WorkspaceOpts
 
     here = project.current()
     with project.instance():
         pass  # the pools are limited before the first run
-    # for Dagster's own processes, because the project need not be installed
+    # because the project need not be installed
     below = str(here.defs.parents[here.defs_module.count(".")])
-    os.environ["PYTHONPATH"] = os.pathsep.join([below, *filter(None, [os.environ.get("PYTHONPATH")])])
-    started = _guarding(dev)
-    with tempfile.TemporaryDirectory() as folder:
-        workspace = Path(folder, "workspace.yaml")
-        module = {
-            "module_name": here.target_module,
-            "location_name": here.location,
-            "working_directory": str(here.root),
-        }
-        workspace.write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
-        dev.dev_command_impl(
-            code_server_log_level="warning",
-            log_level="info",
-            log_format="colored",
-            port=str(port),
-            host=host,
-            use_legacy_code_server_behavior=False,
-            shutdown_pipe=None,
-            verbose=False,
-            workspace_opts=WorkspaceOpts(workspace=[str(workspace)]),
+    path = os.pathsep.join([below, *filter(None, [os.environ.get("PYTHONPATH")])])
+    code = ["-m", here.target_module, "-d", str(here.root), "--location-name", here.location]
+    # the folder is its owner's alone, and with it the socket, at which gRPC asks for no password
+    with tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder, _services({"PYTHONPATH": path}) as services:
+        socket, workspace = Path(folder, "code"), Path(folder, "workspace.yaml")
+        served = {"location_name": here.location, "host": "localhost", "socket": str(socket)}
+        workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": served}]}))
+        start = ["-m", "dagster", "code-server", "start", "--use-python-environment-entry-point"]
+        services.start("code server", *start, "--log-level", "warning", "-s", str(socket), *code)
+        while not socket.exists():  # it is there when the code is loaded
+            services.look()
+        shown = ["-w", str(workspace)]
+        services.start("webserver", "-m", "dataprep_assets.webserver", "-h", host, "-p", str(port), *shown)
+        services.start("daemon", "-c", _DAEMON, "run", *shown)
+        while True:
+            services.look()
+    return 0
+
+
+@contextmanager
+def _services(environment: Mapping[str, str]) -> "Iterator[_Services]":
+    """Processes that end with the block; Ctrl-C and SIGTERM end the block without an error."""
+    services = _Services({**os.environ, **environment})
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield services
+    except KeyboardInterrupt:
+        pass
+    finally:
+        services.end()
+
+
+class _Services:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *arguments: str) -> None:
+        """Start Python with these arguments, in a session of its own: Ctrl-C is this process's to handle."""
+        self._running[name] = subprocess.Popen(
+            [sys.executable, *arguments],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
         )
-    return 0 if started else 1
 
+    def look(self) -> None:
+        """Wait a moment; raises DataprepError if a service has ended."""
+        time.sleep(_LOOK_SECONDS)
+        for name, process in self._running.items():
+            if (code := process.poll()) is not None:
+                raise DataprepError(f"ui: the {name} ended with exit code {code}; its own words are above")
 
-def _guarding(dev: Any) -> list[list[str]]:
-    """Make Dagster's `dev` start the guarded webserver instead of its own; returns the list of commands that it starts.
-
-    Raises DataprepError, before a port is open, if Dagster starts its webserver in a way that this code does not know.
-    """
-    start, started = dev.open_ipc_subprocess, list[list[str]]()
-
-    def guarded(parts: list[str], **options: Any) -> Any:
-        if not started and parts[1:3] != ["-m", _UNGUARDED]:
-            raise DataprepError("ui: this version of Dagster starts its webserver in another way. Use `dg dev`")
-        command = [_GUARDED if part == _UNGUARDED else part for part in parts]
-        started.append(command)
-        return start(command, **options)
-
-    dev.open_ipc_subprocess = guarded
-    return started
+    def end(self) -> None:
+        """End them, the last one first; what has not ended in time, or at a second Ctrl-C, is killed."""
+        for name, process in reversed(self._running.items()):
+            process.terminate()
+            try:
+                process.wait(_END_SECONDS)
+            except (KeyboardInterrupt, subprocess.TimeoutExpired):
+                process.kill()
+                process.wait()
+                print(f"ui: the {name} was killed; runs that are at work go on to their end", file=sys.stderr)

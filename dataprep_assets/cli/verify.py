@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.receipt import Verification
     from dataprep_assets.integrity.verify import Verified
 
-__all__ = ["command"]
-
 
 def command(
     path: Annotated[
@@ -38,7 +36,7 @@ def command(
 
 
 def _verdicts(path: str | None, verification: "Verification", dataset: str | None = None) -> "Iterator[Verified]":
-    """The verdicts on everything at the place; on one dataset's folder if `dataset` has one."""
+    """The verdicts on everything at the place; on one dataset's folder if `dataset` has one, and what is too much."""
     from dataprep_assets.integrity.verify import verify, verify_store
     from dataprep_assets.stores.connect import LocalPlace
 
@@ -46,10 +44,10 @@ def _verdicts(path: str | None, verification: "Verification", dataset: str | Non
     if dataset is not None:
         found = project.place_of_dataset(found, dataset)
     if not isinstance(found, LocalPlace):
-        return verify_store(found(), verification)
+        return verify_store(found(), verification, strays=dataset is not None)
     if not found.root.exists():
         raise ConfigError(f"{found.root}: nothing there to verify; `dataprep run NAME` builds a dataset")
-    return verify(found.root, verification)
+    return verify(found.root, verification, strays=dataset is not None)
 
 
 def _verify(path: str | None, verification: "Verification") -> int:

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataprep_assets.cli import project
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["welcome"]
-
 _OWN = "dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus"
 
 

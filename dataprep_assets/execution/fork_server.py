@@ -22,8 +22,6 @@ from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["ForkServer", "ForkedProcess", "can_fork", "serve_forks"]
-
 _POLL_SECONDS = 0.01
 
 

@@ -7,8 +7,6 @@ from dataprep_assets.execution.answer import answer
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
 from dataprep_assets.stores.private import are_private
 
-__all__ = ["Here"]
-
 
 class Here:
     """Runs tasks in this process, one after another, and answers as a worker does. A `tasks.Pool`.

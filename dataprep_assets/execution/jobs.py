@@ -24,8 +24,6 @@ from dataprep_assets.integrity.publication import AT_ONCE
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stores.pool import map_all
 
-__all__ = ["Job", "Outcome", "Subject", "TaskJob", "run_and_sweep", "run_fetches", "run_jobs", "run_tasks"]
-
 _LOOKED_AT = 128
 """Artifacts that are looked at before the current ones among them are told."""
 

@@ -53,9 +53,10 @@ else:
     Channel = Connection
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its parent, the process with this id, has gone (on Linux)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
     if os.getppid() != parent:
         os._exit(1)  # the parent died before prctl took effect
 
@@ -65,7 +66,7 @@ def serve(handle: int, parent: int, private: bool) -> None:
 
     `private`: whether the dataset is sensitive.
     """
-    _die_with_parent(parent)
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     channel: Channel = Connection(handle)
     while True:
@@ -83,7 +84,7 @@ def serve(handle: int, parent: int, private: bool) -> None:
 
 def serve_prepared(handle: int, parent: int, private: bool) -> None:
     """The life of a fork server whose forks are workers. Run by `WorkerPool` in a new interpreter."""
-    _die_with_parent(parent)
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     without_core()
     serve_forks(handle, partial(serve, private=private))

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from dataprep_assets.planning.cost import shown_time
 
-__all__ = ["Progress", "Sink"]
-
 
 class Sink(Protocol):
     """A place where progress is shown."""

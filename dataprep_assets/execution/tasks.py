@@ -8,19 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-__all__ = [
-    "DEATHS",
-    "Counts",
-    "Finished",
-    "Pool",
-    "Task",
-    "TaskId",
-    "connect",
-    "keep_for_this_pool_only",
-    "kept_for_later",
-    "report",
-]
-
 DEATHS = 2
 """How often a task whose worker died is tried again: a third death is its own fault (mostly its memory)."""
 

@@ -22,8 +22,6 @@ from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD, ShardCount
 
-__all__ = ["OPTIONS", "count", "records", "write"]
-
 OPTIONS = "group_size:1,zstd:3"
 """The writer's options. The level is the default, named because it decides the bytes."""
 

@@ -18,8 +18,6 @@ from typing import Any
 
 from dataprep_assets.errors import FormatError
 
-__all__ = ["SPLITS", "Entry", "data_args", "defects", "read_blend", "write_blend"]
-
 SPLITS = ("train", "valid", "test")
 
 

@@ -14,19 +14,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-__all__ = [
-    "NAME",
-    "Column",
-    "DescribedFile",
-    "DescribedFiles",
-    "DescribedRecords",
-    "DescribedSource",
-    "Description",
-    "defects",
-    "encoding_format",
-    "to_bytes",
-]
-
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 _TERMS = (

@@ -21,8 +21,6 @@ from pathlib import Path
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 
-__all__ = ["UNNAMED", "human_count", "index_path", "metadata_path", "validate", "write_sidecars"]
-
 UNNAMED = "Unknown Tokenizer"
 """What datatrove calls a tokenizer without a name."""
 

@@ -21,8 +21,6 @@ import numpy.typing as npt
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 
-__all__ = ["BLOCK", "Ends", "blocks", "concatenate", "open_ends", "validate", "write"]
-
 BLOCK = 1 << 18
 """Documents handled at once: 2 MiB of uint64."""
 

@@ -22,19 +22,6 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError
 from dataprep_assets.stores.files import concatenate, create
 
-__all__ = [
-    "IDS",
-    "ROWS",
-    "DocumentRows",
-    "FileRows",
-    "RunWriter",
-    "concatenate_ids",
-    "concatenate_runs",
-    "no_runs",
-    "open_ids",
-    "open_runs",
-]
-
 IDS = "document_ids.bin"
 ROWS = "document_rows.bin"
 _DTYPE = np.dtype("<u8")

@@ -27,8 +27,6 @@ import numpy.typing as npt
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.varints import unpacked, unpacked_rows
 
-__all__ = ["ABSENT", "DTYPES", "Column", "column_names", "decode_rows", "encode_rows", "key_order"]
-
 DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype("<i8")}
 """The dtypes of a column. On disk both are int64 varints; narrower or unsigned ones wrap silently in TFDS."""
 

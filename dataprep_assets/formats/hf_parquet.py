@@ -1,8 +1,12 @@
 """A token stream as Parquet that `datasets.load_dataset` reads: one row per document, and a dataset card.
 
 ``data/<split>-<i:05d>-of-<n:05d>.parquet`` with one column, ``input_ids`` (list of int32), and ``README.md`` whose YAML
-front matter lists the configuration's files by split, the column's type and each split's rows (Hugging Face Hub,
-"Dataset Cards" and "Manual Configuration"; `datasets` reads both, and refuses other counts).
+front matter lists the configuration's files by split, the column's type and each split's rows and bytes (Hugging Face
+Hub, "Dataset Cards" and "Manual Configuration"; `datasets` reads both, and refuses other counts).
+
+`datasets` keeps what it has loaded under a hash of the card's `dataset_info` and of the *patterns* of the files, not
+of the files themselves (`load.py`, ``LocalDatasetModuleFactory``), and of `dataset_info` it drops fields that it does
+not know. So the digest of the files is the `description`: other content is not taken for what was loaded before.
 
 Files and row groups end at a number of rows or of tokens, whichever comes first, so readers and writers need memory for
 one row group only, whatever the length of documents. A file depends only on its own documents: any number of threads
@@ -24,19 +28,8 @@ import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.parquet_extent import require_no_gaps
-from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.stores.files import create_durably
-
-__all__ = [
-    "COLUMN",
-    "COLUMN_TYPES",
-    "SplitWritten",
-    "read_blocks",
-    "read_counts",
-    "validate",
-    "write_card",
-    "write_split",
-]
 
 COLUMN = "input_ids"
 _TYPE = "int32"
@@ -53,11 +46,19 @@ _LONGEST = (1 << 31) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class SplitWritten:
-    """Rows and bytes on disk of a split, and SHA-256 by file, relative to the dataset's folder."""
+    """Rows and tokens of a split, and SHA-256 by file, relative to the dataset's folder."""
 
     rows: int
-    bytes: int
+    tokens: int
     digests: Mapping[str, str]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory as `datasets` counts them: an int32 and a validity bit an id, an int32 offset a row.
+
+        Its own sum can be a byte a row group more, because it rounds the bits up in each batch that it reads.
+        """
+        return 4 * (self.tokens + self.rows) + -(-self.tokens // 8)
 
     @property
     def files(self) -> int:
@@ -100,8 +101,7 @@ def write_split(
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
     with ThreadPoolExecutor(threads) as pool:
         written = list(pool.map(partial(_ensure_file, directory, split, tokens, ends, resume), names, spans))
-    size = sum(each for each, _ in written)
-    return SplitWritten(rows=len(ends), bytes=size, digests={n: d for n, (_, d) in zip(names, written, strict=True)})
+    return SplitWritten(rows=len(ends), tokens=len(tokens), digests=dict(zip(names, written, strict=True)))
 
 
 def _cut(ends: npt.NDArray[np.uint64], first: int, last: int, rows: int, tokens: int) -> Iterator[tuple[int, int]]:
@@ -127,14 +127,14 @@ def _ensure_file(
     resume: bool,
     name: str,
     span: tuple[int, int],
-) -> tuple[int, str]:
-    """Write one file of these documents, unless it is kept; its size and SHA-256."""
+) -> str:
+    """Write one file of these documents, unless it is kept; its SHA-256."""
     path = directory / name
     if not path.exists():
         _write_file(path, split, tokens, ends, span)
     elif not resume:
         raise FileExistsError(path)
-    return path.stat().st_size, sha256_file(path)
+    return sha256_file(path)
 
 
 def _write_file(
@@ -163,7 +163,16 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
     ``name`` is its heading, ``splits`` maps each split, in the order of the card, to what `write_split` returned, and
     ``text`` is its last paragraph.
     """
-    card = {
+    about = ["Token ids, a document a row.", *([text] if text else [])]
+    written = f"---\n{yaml.safe_dump(_front(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
+    with create_durably(directory / CARD) as file:
+        file.write(written.encode())
+
+
+def _front(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:
+    """The card's front matter."""
+    files = {name: digest for written in splits.values() for name, digest in written.digests.items()}
+    return {
         "configs": [
             {
                 "config_name": "default",
@@ -172,29 +181,34 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
         ],
         "dataset_info": {
             "config_name": "default",
-            "features": [{"name": COLUMN, "list": "int32"}],
-            "splits": [{"name": split, "num_examples": written.rows} for split, written in splits.items()],
+            "description": f"sha256:{digest_value(files)}",
+            "features": [{"name": COLUMN, "list": _TYPE}],
+            "splits": [
+                {"name": split, "num_bytes": written.bytes, "num_examples": written.rows}
+                for split, written in splits.items()
+            ],
         },
     }
-    about = ["Token ids, a document a row.", *([text] if text else [])]
-    written = f"---\n{yaml.safe_dump(card, sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
-    with create_durably(directory / CARD) as file:
-        file.write(written.encode())
 
 
-def validate(directory: Path) -> dict[str, int]:
-    """Rows of each split.
+def validate(directory: Path, splits: Mapping[str, SplitWritten]) -> None:
+    """Check that the files and the card are those of these splits; raises FormatError, naming what is wrong, if not.
 
-    Raises FormatError unless all files are there, of one schema, and as many rows as the card says.
+    Digests are compared with the card's, not with the files.
     """
+    if (found := read_counts(directory)) != (wanted := {split: written.rows for split, written in splits.items()}):
+        raise FormatError(f"{directory}: {found} rows for {wanted} documents")
     try:
-        front = (directory / CARD).read_text(encoding="utf-8").split("---\n")[1]
-        listed = {split["name"]: split["num_examples"] for split in yaml.safe_load(front)["dataset_info"]["splits"]}
+        front = yaml.safe_load((directory / CARD).read_text(encoding="utf-8").split("---\n")[1])
+        listed = {**front["dataset_info"], "configs": front["configs"]}
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
         raise FormatError(f"{directory / CARD}: not the card of a dataset: {error}") from error
-    if (found := read_counts(directory)) != listed:
-        raise FormatError(f"{directory / CARD}: it says {listed} rows, the files have {found}")
-    return found
+    true = _front(splits)
+    for field, value in {**true["dataset_info"], "configs": true["configs"]}.items():
+        if listed.get(field) != value:
+            raise FormatError(
+                f"{directory / CARD}: its {field} is {listed.get(field)!r}, not {value!r} as of the files"
+            )
 
 
 def read_counts(directory: Path) -> dict[str, int]:

@@ -30,8 +30,6 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.stores.files import create_durably
 
-__all__ = ["COLUMN", "INDEX", "MdsWritten", "read_blocks", "shard_samples", "validate", "write_mds"]
-
 INDEX = "index.json"
 COLUMN = "tokens"
 HASH = "sha256"

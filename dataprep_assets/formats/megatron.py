@@ -31,8 +31,6 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_ends import BLOCK, Ends
 
-__all__ = ["DTYPE_CODES", "MegatronIndex", "read_idx", "validate", "write_idx"]
-
 DTYPE_CODES = {"uint32": 4, "uint16": 8}
 """Megatron's ``DType`` codes of our streams; a uint32 stream is declared int32."""
 

@@ -20,8 +20,6 @@ from typing import Any
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 
-__all__ = ["read_meta", "validate", "write_meta"]
-
 # Protocol 4 is read by every Python since 3.4.
 _PROTOCOL = 4
 

@@ -23,22 +23,6 @@ import numpy.typing as npt
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.flat_bins import DTYPES, token_dtype
 
-__all__ = [
-    "HEADER_BYTES",
-    "MAGIC",
-    "NpyHeader",
-    "ShardKey",
-    "header",
-    "ids_key",
-    "open_shard",
-    "parse_header",
-    "parse_key",
-    "read_header",
-    "token_bytes",
-    "token_key",
-    "validate",
-]
-
 MAGIC = b"\x93NUMPY"
 HEADER_BYTES = 128
 """Length of every one-dimensional header: NumPy leaves room for a length of 21 digits and pads to a multiple of 64."""

@@ -24,8 +24,6 @@ from typing import Any, NamedTuple
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 
-__all__ = ["FORMAT_VERSION", "TokenFile", "build_index", "validate", "write_index"]
-
 FORMAT_VERSION = "1"
 
 

@@ -24,18 +24,6 @@ from dataprep_assets.formats.parquet_extent import require_no_gaps
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "COLUMNS",
-    "COLUMN_TYPES",
-    "PackedFile",
-    "PackedRows",
-    "open_packed",
-    "row_defects",
-    "schema",
-    "token_ids",
-    "write_bins",
-]
-
 _TYPES = {"input_ids": "int32", "loss_mask": "uint8", "seq_start_id": "int32"}
 COLUMNS = tuple(_TYPES)
 COLUMN_TYPES = {column: f"list<{kind}>" for column, kind in _TYPES.items()}

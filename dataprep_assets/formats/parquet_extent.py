@@ -15,8 +15,6 @@ from dataprep_assets.errors import FormatError
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["require_no_gaps"]
-
 _MAGIC = 4
 _LENGTH = 4
 

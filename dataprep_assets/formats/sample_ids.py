@@ -25,8 +25,6 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.flat_bins import mapped
 from dataprep_assets.stores.files import create
 
-__all__ = ["ID_BYTES", "differing", "open_sample_ids", "sample_id", "sample_ids", "write"]
-
 ID_BYTES = 8
 """Bytes of an id: the digest length that templar's script passes to BLAKE2b."""
 _DTYPE = np.dtype("<u8")

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Defect", "DefectKind", "TaskRow", "TaskRows", "parse_rows", "read_rows"]
-
 DefectKind = Literal[
     "bom",
     "not_utf8",

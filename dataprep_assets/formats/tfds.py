@@ -24,17 +24,6 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.example import Column
 
-__all__ = [
-    "DATASET_INFO",
-    "FEATURES",
-    "FILE_FORMATS",
-    "DatasetInfo",
-    "Split",
-    "read_metadata",
-    "shard_name",
-    "write_metadata",
-]
-
 DATASET_INFO = "dataset_info.json"
 FEATURES = "features.json"
 FILE_FORMATS = ("tfrecord", "array_record")

@@ -29,16 +29,6 @@ import google_crc32c
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 
-__all__ = [
-    "ROWS_PER_SHARD",
-    "Record",
-    "ShardCount",
-    "count",
-    "records",
-    "shard_name",
-    "write",
-]
-
 ROWS_PER_SHARD = 256
 """Rows that a cohort's shard holds at most: the number that MaxText's script writes."""
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
 
-__all__ = ["unpacked", "unpacked_rows"]
-
 _SHORT = 4
 """Bytes of a varint that fits in a word of 32 bits."""
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifact import Artifact
 
-__all__ = ["AssetPath", "artifact_at", "asset_path"]
-
 AssetPath = tuple[str, ...]
 """The parts of an asset's key."""
 

@@ -15,8 +15,6 @@ from pydantic import Field, field_validator, model_validator
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declared import Declared
 
-__all__ = ["SECRETS", "Automation", "Email", "EnvironmentVariable", "OnFailure", "seconds_of"]
-
 SECRETS = frozenset({"webhook", "user", "password"})
 """Keys whose values no error may show, even if they are malformed."""
 SHORTEST_INTERVAL = 5
@@ -26,7 +24,7 @@ SHORTEST_WINDOW = 60
 
 _DURATION = re.compile(r"([1-9]\d{0,5})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_DURATIONS = "a number and `s`, `m`, `h` or `d`, such as 10m, 36h, 2d"
+DURATIONS = "a number and `s`, `m`, `h` or `d`, such as 10m, 36h, 2d"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
 
@@ -153,7 +151,7 @@ class Automation(Declared):
         if value is None:
             return None
         if (seconds := seconds_of(value)) is None:
-            raise ValueError(f"give a duration: {_DURATIONS}")
+            raise ValueError(f"give a duration: {DURATIONS}")
         if seconds < SHORTEST_WINDOW:
             raise ValueError(f"at least {SHORTEST_WINDOW}s")
         return value
@@ -184,4 +182,4 @@ def _interval_or_cron(text: str) -> str:
     try:
         return _cron(text)
     except ValueError as error:
-        raise ValueError(f"neither a duration ({_DURATIONS}) nor a cron expression: {error}") from None
+        raise ValueError(f"neither a duration ({DURATIONS}) nor a cron expression: {error}") from None

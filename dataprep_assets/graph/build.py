@@ -58,6 +58,8 @@ def ensure(
     directory = store.directory(artifact)
     with staging(directory, recipe.key) as staged:
         receipt = store.current(artifact, recipe.key, verification)
+        if receipt is not None and recipe.difference(receipt) is not None:
+            receipt = None
         if receipt is not None or not resumes:
             shutil.rmtree(staged)
         if receipt is not None:

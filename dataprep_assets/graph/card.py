@@ -21,21 +21,11 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown
-from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-
-__all__ = [
-    "BUILD_SECONDS",
-    "DATA_CARD",
-    "PRODUCT_BYTES",
-    "CardFacts",
-    "card_matches_receipts",
-    "croissant_valid",
-    "data_card_spec",
-]
 
 VERSION = 2
 DATA_CARD = "data_card"
@@ -60,9 +50,8 @@ class CardFacts(Facts):
 
 
 def data_card_spec(subject: CardSubject) -> ArtifactSpec:
-    """The spec of a dataset's card, made in the run of its last artifacts and after all of them."""
+    """The spec of a dataset's card, made after all other artifacts."""
     used = {source for spec in subject.specs for source in spec.inputs}
-    last = subject.specs[-1]
     return ArtifactSpec(
         declaration=subject.declaration,
         name=DATA_CARD,
@@ -70,7 +59,6 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
         description="What the dataset is: `dataset_card.md` for people, `croissant.json` (Croissant 1.1) for machines.",
         kinds={"json", "file"},
         inputs=tuple(spec for spec in subject.specs if spec not in used),
-        step=last.step if last.partitions is None else RunStep.called("data card"),
         verification="full",
         recipes=lambda store, _: [_recipe(gathered(subject, store))],
         build=lambda request: [_build(subject, request.store)],

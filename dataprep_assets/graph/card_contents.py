@@ -20,21 +20,6 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
 
-__all__ = [
-    "Card",
-    "CardArtifact",
-    "CardCheck",
-    "CardRecords",
-    "CardSource",
-    "CardSubject",
-    "CardTokenizer",
-    "Receipts",
-    "SplitCounts",
-    "attributed",
-    "gathered",
-    "ledger_counts",
-]
-
 Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
 """Artifact → the receipts of its partitions, in the order of the plan."""
 

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataprep_assets.formats import croissant
 from dataprep_assets.graph.card_contents import Card, CardArtifact, CardRecords, CardSource
 
-__all__ = ["PAGE", "card_files", "license_url"]
-
 PAGE = "dataset_card.md"
 _UNDECLARED = "not declared"
 

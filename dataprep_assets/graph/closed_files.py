@@ -14,8 +14,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.copies import FETCHED
 from dataprep_assets.stores.private import OTHERS, open_to_others, within_closed_folder
 
-__all__ = ["CLOSED_TO_OTHERS", "DESCRIPTION", "closed_to_others", "places_of"]
-
 CLOSED_TO_OTHERS = "closed_to_others"
 DESCRIPTION = (
     "Folders of the dataset on this machine are 0700 and files 0600 (0400 where read-only): artifacts, copies, spools, "

@@ -1,7 +1,7 @@
 """What one declaration makes: its artifacts, what a person is told of them, and what the commands ask of it.
 
-Each wing has a subclass in its `dataset.py`. Nothing here imports Dagster, which takes most of a second: the component
-of the same declaration, which Dagster loads, is a dataset too (`orchestration/component.py`).
+Each wing has a subclass in its `dataset.py`, without Dagster; the component that Dagster loads derives from it
+(`orchestration/component.py`).
 """
 
 from abc import ABC, abstractmethod
@@ -25,8 +25,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.storage import Storage
 from dataprep_assets.planning.cost import Machine
-
-__all__ = ["Dataset", "declared"]
 
 D = TypeVar("D", bound=DatasetDeclaration)
 
@@ -133,12 +131,13 @@ class Dataset(ABC):
             "be traced: artifacts of other kinds do not record which row is where"
         )
 
-    def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
+    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
         """Put the documents or patients that a list of ids names on the dataset's retraction list.
 
         Args:
             store: Where its artifacts are; they are only read.
             ids: The file of the list, with one id on each line.
+            strict: Write nothing if something is not found.
 
         Raises ConfigError, naming the line, for a list that is empty or malformed; and for a kind of dataset that has
         no documents of its own.

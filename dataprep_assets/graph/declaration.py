@@ -1,27 +1,19 @@
 """The keys that declarations of all pipelines share: the dataset's name, its owners, its storage."""
 
 import re
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, field_validator
 
-from dataprep_assets.graph.automation import Automation
+from dataprep_assets.graph.automation import DURATIONS, Automation, seconds_of
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.storage import Storage
-
-__all__ = [
-    "ATTRIBUTION",
-    "Attributed",
-    "CardDeclaration",
-    "Creator",
-    "DatasetDeclaration",
-    "resolved",
-]
 
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster accepts as an owner."""
@@ -67,6 +59,27 @@ class CardDeclaration(Attributed):
     version: str | None = Field(None, pattern=r"^\d+\.\d+\.\d+$", description="Its version, MAJOR.MINOR.PATCH.")
 
 
+class ProvingDeclaration(Declared):
+    """When what was proven is proven again."""
+
+    again_every: str | None = Field(
+        None,
+        description="Verdicts older than this are given anew by the next run: `30d`, `12h`; default: never, a verdict "
+        "holds while nothing changes.",
+    )
+
+    @field_validator("again_every")
+    @classmethod
+    def _a_duration(cls, again_every: str | None) -> str | None:
+        if again_every is not None and seconds_of(again_every) is None:
+            raise ValueError(f"{again_every!r} is not a duration: give {DURATIONS}")
+        return again_every
+
+    def since(self, now: float) -> float:
+        """Verdicts from before this time, in seconds since 1970, no longer count."""
+        return 0.0 if self.again_every is None else now - (seconds_of(self.again_every) or 0)
+
+
 class DatasetDeclaration(Declared):
     """The keys that the YAML of every component has."""
 
@@ -83,6 +96,9 @@ class DatasetDeclaration(Declared):
         "full",
         description="How finished artifacts are verified: `full` compares digests; `size` compares sizes alone, for "
         "very large local trees.",
+    )
+    prove: ProvingDeclaration = Field(
+        ProvingDeclaration(), description="When finished artifacts are proven again although nothing has changed."
     )
     workers: int | None = Field(None, ge=1, description="Worker processes; default: DATAPREP_WORKERS, else one a core.")
     sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
@@ -125,6 +141,15 @@ class DatasetDeclaration(Declared):
     def store(self, storage: Storage) -> ArtifactStore:
         """Where its artifacts are."""
         return storage.artifacts(self.storage, private=self.sensitive)
+
+    def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+        """What nothing reads any more and holds, or may hold, something on the dataset's retraction list.
+
+        Args:
+            store: Where the artifacts are.
+            unplanned: The artifacts that are in no plan any more; not asked for if nothing is retracted.
+        """
+        return []
 
     def artifact(self, name: str, partition: str | None = None) -> Artifact:
         """The name of one of this dataset's artifacts."""

@@ -20,8 +20,6 @@ from pydantic_core import ErrorDetails
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import SECRETS
 
-__all__ = ["MOST_SHOWN", "Document", "mistakes", "nearest", "read", "together", "validated"]
-
 MOST_SHOWN = 5
 """Most mistakes of one file that are shown at once."""
 M = TypeVar("M", bound=BaseModel)

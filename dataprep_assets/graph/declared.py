@@ -5,8 +5,6 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Declared"]
-
 
 class Declared(BaseModel):
     """A part of the YAML: unknown keys are errors, values do not change after validation."""

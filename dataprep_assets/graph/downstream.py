@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 
-__all__ = ["Reached", "reached"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:

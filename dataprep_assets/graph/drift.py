@@ -7,6 +7,7 @@ artifact is there.
 Entry points: `drift_of_recipes` (before a run), `drift_of_contents` (after it), `drift_of_copy` (somebody's copy).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -19,9 +20,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.integrity.verify import Verified
-
-__all__ = ["Drift", "adopt_plan", "drift_of_contents", "drift_of_copy", "drift_of_recipes", "selected", "undeclared"]
+from dataprep_assets.integrity.verify import Verified, name_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,28 +280,47 @@ def undeclared(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
 def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str] = ()) -> Iterator[Drift]:
     """Yield how a copy differs from the lock: damaged, different, missing and extra artifacts.
 
+    An artifact is the one that its folder says, below the folder where most artifacts of the dataset are.
+
     Args:
         lock: What the copy should be.
-        verdicts: The verdicts on the copy's artifacts; those of other datasets are ignored.
+        verdicts: The verdicts on the copy, with folders that have no receipt; artifacts of other datasets are ignored
+            unless they are in the dataset's folder.
         select: Globs of the artifacts that the copy should have; empty: all.
     """
-    found: set[str] = set()
+    placed: list[tuple[tuple[str, ...], str, str, Receipt]] = []
+    unsigned: list[Verified] = []
     for verdict in verdicts:
-        dataset, _, name = verdict.name.partition("/")
-        if verdict.receipt is None:
-            yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
+        receipt = verdict.receipt
+        if receipt is None:
+            if verdict.defects:
+                yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
+            else:
+                unsigned.append(verdict)
             continue
-        if dataset != lock.dataset:
-            continue
-        found.add(name)
-        if name in lock.artifacts:
-            defects = list(verdict.defects)
-            if (reason := _other_copy(verdict.receipt, lock)) is not None:
-                defects.insert(0, reason)
-            if defects:
+        above, name = name_in(verdict.folder, receipt)
+        placed.append((above, name, verdict.location, receipt))
+        if receipt.dataset == lock.dataset and name in lock.artifacts:
+            defects = [reason] if (reason := _other_copy(name, receipt, lock)) is not None else []
+            if defects := [*defects, *verdict.defects]:
                 yield Drift(name=name, reason="; ".join(defects))
-        else:
-            yield Drift(name=name, reason="extra: not in the lock")
+    most = Counter(above for above, _, _, receipt in placed if receipt.dataset == lock.dataset)
+    home = most.most_common(1)[0][0] if most else None
+    found = {name for above, name, _, receipt in placed if above == home and receipt.dataset == lock.dataset}
+    for above, name, location, receipt in placed:
+        if above != home:
+            if receipt.dataset == lock.dataset:
+                yield Drift(name=name, reason=f"extra: {location} is not in the folder of the others")
+        elif receipt.dataset != lock.dataset or name not in lock.artifacts:
+            own = f"{receipt.dataset}/{name_of(receipt.artifact, receipt.partition)}"
+            also = "" if own == f"{lock.dataset}/{name}" else f"; its receipt is that of {own}"
+            yield Drift(name=name, reason=f"extra: not in the lock{also}")
+    for verdict in unsigned:
+        below = () if home is None or home[:1] == ("..",) else home
+        name = "/".join(verdict.folder[len(below) :])
+        # of one in the lock it is said below that it is missing
+        if home is not None and verdict.folder[: len(below)] == below and name and name not in lock.artifacts:
+            yield Drift(name=name, reason="extra: files without a receipt, not in the lock")
     for name in selected(lock, select):
         if name not in found:
             yield Drift(name=name, reason="missing: in the lock, and not there")
@@ -313,8 +331,9 @@ def selected(lock: Lock, select: Sequence[str]) -> list[str]:
     return [name for name in lock.artifacts if not select or any(fnmatchcase(name, glob) for glob in select)]
 
 
-def _other_copy(receipt: Receipt, lock: Lock) -> str | None:
-    name = name_of(receipt.artifact, receipt.partition)
+def _other_copy(name: str, receipt: Receipt, lock: Lock) -> str | None:
+    if (its := name_of(receipt.artifact, receipt.partition)) != name:
+        return f"its receipt is that of {its}"
     one = lock.artifacts[name]
     if not one.is_placed:
         return _other_bytes(receipt, one)

@@ -11,8 +11,6 @@ from dataprep_assets.execution.pool import Engine
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.declared import Declared
 
-__all__ = ["MadeByEngine", "SlurmDeclaration"]
-
 
 class SlurmDeclaration(Declared):
     """How the arrays of a dataset are submitted; what is not set is DATAPREP_SLURM_…'s, else the cluster's."""

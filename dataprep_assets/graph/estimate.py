@@ -7,8 +7,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, SplitSizes, cost
 
-__all__ = ["Estimate", "estimated"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:

@@ -20,8 +20,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Facts"]
-
 
 class Facts(BaseModel):
     """Base class of an artifact's facts, see the module. Unknown facts, from a newer version, are ignored."""

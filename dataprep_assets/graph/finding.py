@@ -16,19 +16,6 @@ from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
 
-__all__ = [
-    "ACCEPTED",
-    "Finding",
-    "Row",
-    "accepted",
-    "files_intact",
-    "first_of",
-    "judged",
-    "ledger_of",
-    "name_of",
-    "verdict",
-]
-
 Row = Mapping[str, str | int | float]
 """One row of a finding's table."""
 

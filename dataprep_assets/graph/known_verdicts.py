@@ -16,8 +16,6 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json
 
-__all__ = ["KnownVerdicts"]
-
 Verdict = dict[str, Finding] | None
 """The finding of each proof, or None where no verdict counts."""
 

@@ -9,8 +9,6 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.finding import ledger_of, name_of
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["unbalanced", "unbalanced_lines", "wrong_drops", "wrong_quarantine", "wrong_sums"]
-
 
 def unbalanced(receipt: Receipt) -> Iterator[str]:
     """A sentence if rows of the ledger are neither documents nor drops."""

@@ -24,8 +24,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Counts", "Lock", "Locked", "SourceLine", "hidden_name", "lock_dataset", "lock_name", "name_of"]
-
 _FILE_NAME = re.compile(r"[./]")
 _UNRELATED = ("dataprep-assets", "python")
 """Versions in a receipt that do not affect bytes: within this project, only a step's version does."""
@@ -244,23 +242,18 @@ def lock_name(artifact: Artifact) -> str:
     return name_of(artifact.name, artifact.partition)
 
 
-def lock_dataset(
-    specs: Sequence[ArtifactSpec],
-    store: ArtifactStore,
-    failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None,
-) -> Lock:
+def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
     """The lock of a finished dataset.
 
     Args:
         specs: The specs of the dataset.
         store: Where its artifacts are; they are verified as thoroughly as by `dataprep status`.
-        failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
 
-    Raises IntegrityError if an artifact is missing, damaged or out of date, or if `failed_checks` has any.
+    Raises IntegrityError if an artifact is missing, damaged or out of date, or failed its own blocking check.
     Raises MissingArtifactError if an artifact is removed meanwhile.
     """
     declaration = specs[0].declaration
-    if (late := next(stale(specs, store, failed_checks), None)) is not None:
+    if (late := next(stale(specs, store), None)) is not None:
         raise IntegrityError(
             f"{declaration.dataset}: cannot be locked: {late}. `dataprep run {declaration.dataset}` builds what is out "
             "of date, then lock it"

@@ -14,8 +14,6 @@ from dataprep_assets.graph.lock import Counts, Lock, Locked
 from dataprep_assets.graph.recipe import flat
 from dataprep_assets.planning.shard_plan import split_of
 
-__all__ = ["ChangedSetting", "ChangedSource", "LockDifference", "SplitTotals", "difference"]
-
 _SHOWN = 20
 """Most lines of one kind in the text output; the JSON has all."""
 

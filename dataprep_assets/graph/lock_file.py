@@ -16,8 +16,6 @@ from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.stores.keys import why_not_a_name
 
-__all__ = ["LOCK", "lock_bytes", "parse_lock", "read_lock"]
-
 LOCK = "dataset.lock"
 SCHEMA = 1
 

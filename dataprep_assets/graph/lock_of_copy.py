@@ -1,5 +1,7 @@
 """The lock of the artifacts at any place, declared or not: read from the receipts in a folder or a bucket.
 
+An artifact is the one that its folder says, so a second copy under another name is an artifact of its own.
+
 Nothing there says which artifacts are planned, so shards that are no longer planned are recognized by their consumers:
 if a finished artifact is made of some shards of a split, the other shards of that split are left over.
 
@@ -7,14 +9,12 @@ Entry point: `lock_of_receipts`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dataprep_assets.errors import ConfigError, MissingArtifactError
-from dataprep_assets.graph.lock import Lock, name_of
+from dataprep_assets.graph.lock import Lock
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.planning.shard_plan import split_of
-
-__all__ = ["FoundLock", "lock_of_receipts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +25,24 @@ class FoundLock:
     left_over: Sequence[str]
 
 
-def lock_of_receipts(receipts: Iterable[Receipt], where: str, dataset: str | None = None) -> FoundLock:
+def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, dataset: str | None = None) -> FoundLock:
     """The lock of one dataset among receipts.
 
     Args:
-        receipts: All receipts at the place.
+        receipts: All receipts at the place, with what their folders call them.
         where: Name of the place for errors.
         dataset: Name of the dataset; None if there is only one.
 
-    Raises MissingArtifactError if the dataset is not there, ConfigError if there are several and none is chosen.
+    Raises MissingArtifactError if the dataset is not there, ConfigError if there are several and none is chosen, or if
+    an artifact is there twice.
     """
     by_dataset: dict[str, dict[str, Receipt]] = {}
-    for receipt in receipts:
-        by_dataset.setdefault(receipt.dataset, {})[name_of(receipt.artifact, receipt.partition)] = receipt
+    for name, receipt in receipts:
+        found = by_dataset.setdefault(receipt.dataset, {})
+        if name in found:
+            raise ConfigError(f"{where}: has {receipt.dataset}/{name} twice: name the folder of one copy")
+        artifact, _, partition = name.partition("/")
+        found[name] = replace(receipt, artifact=artifact, partition=partition or None)
     if not by_dataset:
         raise MissingArtifactError(f"{where}: no finished artifact is there")
     if dataset is None and len(by_dataset) > 1:

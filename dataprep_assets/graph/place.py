@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Locate", "OpenPlaces", "Place", "Span"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Span:

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataprep_assets.graph.card import DATA_CARD
 from dataprep_assets.graph.spec import ArtifactSpec
 
-__all__ = ["products"]
-
 
 def products(specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
     """The artifacts that are an input of no other artifact of the dataset except its data card."""

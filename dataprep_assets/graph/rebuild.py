@@ -11,10 +11,8 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.spec import ArtifactSpec, Reading
 from dataprep_assets.graph.status import Stale, foreseeing, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.planning.cost import Machine, Rates
-
-__all__ = ["Published", "Rebuild", "ToBuild", "rebuild_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +83,8 @@ class Rebuild:
 
     @property
     def orchestration(self) -> float:
-        """Seconds of Dagster: its runs, and a record of each partition."""
-        runs = {work.stale.spec.step for work in self.works if work.stale.spec is not None}
-        return len(runs) * self.rates.run_seconds + len(self.works) * self.rates.partition_seconds
+        """Seconds of Dagster: a run, and a record of each partition."""
+        return self.rates.build_seconds * bool(self.works) + len(self.works) * self.rates.partition_seconds
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
@@ -112,7 +109,8 @@ def rebuild_of(
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
     machine: Machine,
-    failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None,
+    *,
+    verification: Verification | None = None,
 ) -> Rebuild:
     """What a run would build now.
 
@@ -120,10 +118,10 @@ def rebuild_of(
         specs: Those of a dataset, inputs before what is made of them.
         store: Where its artifacts are; nothing is written to it.
         machine: Who would build it.
-        failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
+        verification: How thoroughly every artifact is verified, overriding its spec.
     """
     with foreseeing(store) as view:
-        found = list(stale(specs, view, failed_checks))
+        found = list(stale(specs, view, verification=verification))
         rates, measured = _rates(specs, store)
         readings = _readings(found, view)
         expected = _Expected(found, readings, view, store, rates)

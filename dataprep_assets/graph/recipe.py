@@ -7,13 +7,12 @@ number of workers or secret.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-
-__all__ = ["Change", "Recipe"]
 
 _SHOWN = 60
 """Most characters of a value in a sentence."""
@@ -38,6 +37,8 @@ class Recipe:
         settings: Name → value of every setting that decides bytes; JSON values.
         sources: Name → digest of each input that is not an artifact: files, a tokenizer, a listing.
         upstream: `name/partition` of each input artifact → its content digest.
+        ledger: The ledger that the artifact has to have, where those of its inputs decide it: their sum. Not part of
+            the key, because it decides no byte, but an artifact that tells of other documents is out of date.
         source_change: A description of what changed in its sources since the present artifact was made, if the step
             knows more than their names say. Not part of the key.
     """
@@ -48,21 +49,22 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     upstream: Mapping[str, str] = field(default_factory=dict)
+    ledger: Ledger | None = None
     source_change: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The part of the recipe that a receipt keeps; the artifact and the key are in the receipt already."""
-        value = asdict(self)
-        del value["artifact"], value["key"], value["source_change"]
+        value = asdict(replace(self, ledger=None))
+        del value["artifact"], value["key"], value["ledger"], value["source_change"]
         return value
 
     def difference(self, receipt: Receipt) -> Change | None:
-        """How this recipe differs from the one in the receipt; None if the keys are equal.
+        """How this recipe differs from the one in the receipt; None if the keys are equal, and the ledger is as wanted.
 
         Settings are compared before sources: a listing may differ because the globs do.
         """
         if receipt.key == self.key:
-            return None
+            return self._other_ledger(receipt)
         made = receipt.recipe
         if not made:
             return Change(
@@ -80,12 +82,23 @@ class Recipe:
         before, now = flat(made["settings"]), flat(json.loads(json.dumps(self.settings)))
         if changed := _changed(before, now):
             name = changed[0]
-            more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             was, wanted = _shown(before.get(name)), _shown(now.get(name))
-            return Change(kind="settings changed", reason=f"{name} was {was}, is {wanted} now{more}")
+            return Change(kind="settings changed", reason=f"{name} was {was}, is {wanted} now{_more(changed)}")
         if changed := _changed(made["sources"], self.sources):
             return Change(kind="input changed", reason=f"its source changed: {self.source_change or _first(changed)}")
         return Change(kind="recipe changed", reason="made from other inputs or settings than now")
+
+    def _other_ledger(self, receipt: Receipt) -> Change | None:
+        if self.ledger is None:
+            return None
+        before, now = ({} if it is None else flat(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger))
+        # a reason that dropped nothing makes no difference
+        before, now = ({name: count for name, count in counts.items() if count} for counts in (before, now))
+        if not (changed := _changed(before, now)):
+            return None
+        name = changed[0]
+        told = f"{name} was {before.get(name, 0)}, is {now.get(name, 0)} now"
+        return Change(kind="input changed", reason=f"the ledger of its input changed: {told}{_more(changed)}")
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
@@ -101,6 +114,10 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     names = [*now, *(name for name in before if name not in now)]
     return [name for name in names if name not in before or name not in now or before[name] != now[name]]
+
+
+def _more(names: list[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 
 def _first(names: list[str], most: int = 3) -> str:

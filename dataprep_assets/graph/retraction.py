@@ -7,8 +7,6 @@ returns a `Retracted`. For sensitive data nothing in it names a document or a pa
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Held", "NotFound", "Retracted"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
@@ -16,6 +14,7 @@ class Held:
 
     partition: str
     counts: tuple[int, ...]
+    planned: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +38,11 @@ class Retracted:
         not_found: The lines that match nothing.
         counted: Nouns of the counts in a partition, in the singular: `("document", "token")`.
         held: The partitions that hold what was found.
+        artifact: The name of the artifact that has these partitions.
         partitions: The noun for one partition.
         kept: Which of the lines that were not found are on the retraction list nevertheless.
         files: SHA-256 of the source files of what was found: other datasets may be made of them too.
+        copies: The files in which a mirror of the source keeps a copy of these.
     """
 
     list: Path
@@ -52,6 +53,8 @@ class Retracted:
     not_found: tuple[NotFound, ...]
     counted: tuple[str, ...]
     held: tuple[Held, ...]
+    artifact: str
     partitions: str
     kept: str
     files: frozenset[str] = frozenset()
+    copies: tuple[Path, ...] = ()

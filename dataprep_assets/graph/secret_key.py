@@ -7,8 +7,6 @@ from pydantic import Field
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declared import Declared
 
-__all__ = ["SHORTEST_KEY", "EnvironmentKey", "checked_key", "key_from_environment"]
-
 SHORTEST_KEY = 32
 """Fewest characters of a key; `openssl rand -hex 32` prints 64."""
 

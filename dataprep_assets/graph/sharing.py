@@ -13,8 +13,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Sharing", "StillHeld", "published_places", "retracted_of", "sharing", "source_digests", "still_held"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Location", "Markdown", "Shown", "Table", "number_of"]
-
 
 @dataclass(frozen=True)
 class Table:

@@ -16,8 +16,6 @@ from typing import Any
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
 
-__all__ = ["SHOW_ALL", "SmallCells", "cells_of"]
-
 _SAFE_NAMES = {
     "files",
     "bytes",

@@ -11,8 +11,6 @@ from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.sources.digests import SourceDigests
 
-__all__ = ["KeyedSources", "key_needed"]
-
 
 class KeyedSources(DatasetDeclaration):
     """A dataset whose source files are told apart by keyed digests where it is sensitive."""

@@ -14,8 +14,6 @@ from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 
-__all__ = ["EDITED", "Look", "SourceIdentity", "SourceWatch", "identity_of", "in_words", "look", "time_of"]
-
 EDITED = "files were edited in place, with the same names and sizes"
 
 

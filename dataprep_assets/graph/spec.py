@@ -1,8 +1,8 @@
 """The specification of an artifact: everything about it that more than one place needs, said once.
 
-A dataset's Dagster assets and checks (`orchestration`), the runs that make it (`runs`), the stale artifacts (`status`)
-and what is swept all follow from its list of specs. A wing's `component.py` makes the list; each spec is written beside
-the build function that it names. Nothing here imports Dagster.
+A dataset's Dagster assets, checks and job (`orchestration`), the order in which it is made (`order`), its stale
+artifacts (`status`) and what is swept all follow from its list of specs. A wing's `dataset.py` makes the list; each
+spec is written beside the build function that it names. Nothing here imports Dagster.
 """
 
 import os
@@ -26,19 +26,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 
-__all__ = [
-    "ArtifactSpec",
-    "BuildRequest",
-    "OtherDataset",
-    "Partitions",
-    "Proof",
-    "Proofs",
-    "Reading",
-    "RunStep",
-    "documents_of",
-    "no_metadata",
-]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Partitions:
@@ -50,7 +37,8 @@ class Partitions:
         dynamic: Name of Dagster's dynamic partitions, which the artifact that plans them registers; None if the
             declaration fixes the keys.
         noun: The noun for one partition.
-        ranges: How `dataprep run` cuts the partitions into runs; by default one run has all of them.
+        ranges: Cuts the partitions into the ranges that are made one after the other, each with every artifact that has
+            these partitions; by default an artifact is made of all of them before the next one is.
         fixed_keys: The keys, if the declaration fixes them.
     """
 
@@ -66,23 +54,8 @@ class Partitions:
         return cls(keys=lambda _: keys, noun=noun, fixed_keys=keys)
 
     def cut(self, store: ArtifactStore) -> Sequence[Sequence[str]]:
-        """The partitions of each run."""
+        """The ranges that are made one after the other."""
         return [self.keys(store)] if self.ranges is None else self.ranges(store)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RunStep:
-    """The run of `dataprep run` that makes an artifact: consecutive specs with the same step are made in one run.
-
-    `title` is called with the store, all partitions of the step and those of this run (both empty if unpartitioned).
-    """
-
-    title: Callable[[ArtifactStore, Sequence[str], Sequence[str]], str]
-
-    @classmethod
-    def called(cls, title: str) -> "RunStep":
-        """A step with a fixed title."""
-        return cls(title=lambda _store, _every, _chosen: title)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +147,6 @@ class ArtifactSpec:
         description: First paragraph of the asset's page in the UI.
         kinds: Dagster's kinds, shown as badges.
         inputs: What it is made of; the arrows of the graph.
-        step: The run of `dataprep run` that makes it.
         build: Makes what the request names, or reuses it if it is current; yields each outcome as it is known.
         recipes: Returns the present recipe of each of the given partitions (None for an unpartitioned artifact). Called
             only when the inputs are there.
@@ -209,7 +181,6 @@ class ArtifactSpec:
     name: str
     description: str
     kinds: frozenset[str] | set[str]
-    step: RunStep
     build: Callable[[BuildRequest], Iterable[Outcome]]
     recipes: Callable[[ArtifactStore, Sequence[str | None]], Iterable[Recipe]]
     split: str | None = None
@@ -270,6 +241,11 @@ class ArtifactSpec:
     def noun(self) -> str:
         """The noun for one of its partitions."""
         return self.partitions.noun if self.partitions is not None else "artifact"
+
+    def blocks(self, check: str) -> bool | None:
+        """Whether its proof of this name blocks what is made of it; None if it has no such proof."""
+        proofs = self.proofs.proofs if self.proofs is not None else ()
+        return next((proof.blocking for proof in proofs if proof.name == check), None)
 
     def slots(self, store: ArtifactStore) -> Sequence[str | None]:
         """The partitions that it should have, or one None; raises MissingArtifactError if they are not planned yet."""

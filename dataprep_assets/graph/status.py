@@ -17,12 +17,11 @@ from pathlib import Path
 from dataprep_assets.errors import DataprepError, IntegrityError, MissingArtifactError
 from dataprep_assets.graph.recipe import Change, Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.graph.standing import failures
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import Receipt, Verification
-
-__all__ = ["Stale", "foreseeing", "never_built", "stale", "sweep", "unplanned"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,6 @@ class Stale:
 def stale(
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
-    failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None,
     *,
     verification: Verification | None = None,
 ) -> Iterator[Stale]:
@@ -63,20 +61,28 @@ def stale(
         specs: Those of a dataset, inputs before what is made of them.
         store: Where its artifacts are; each is verified as thoroughly as its spec says, and local sources are read
             completely. If it is an overlay (`foreseeing`), foreseen artifacts can be read from it afterwards.
-        failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
         verification: How thoroughly every artifact is verified, overriding its spec.
     """
     with foreseeing(store) as view:
         examination = _Examination(view, verification)
         for spec in specs:
             yield from examination.of_spec(spec)
-            for name in (failed_checks or {}).get(spec.path, ()):
-                yield Stale(
-                    name="/".join(spec.path),
-                    kind="check failed",
-                    reason=f"its blocking check {name} failed",
-                    spec=spec,
-                )
+
+
+def to_build(
+    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], *, verification: Verification | None = None
+) -> list[Stale]:
+    """Which of these slots of an artifact have to be built now that its inputs are.
+
+    Args:
+        spec: The artifact.
+        store: Where it is.
+        slots: Some of its partitions; one None if it has none.
+        verification: How thoroughly it is verified; default: as its spec says.
+    """
+    with foreseeing(store) as view:
+        artifacts = {slot: spec.located(view, slot) for slot in slots}
+        return list(_Examination(view, verification).compared(spec, artifacts))
 
 
 @contextmanager
@@ -87,6 +93,10 @@ def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
         return
     with tempfile.TemporaryDirectory(prefix="dataprep-foreseen-") as folder:
         yield OverlayArtifacts(Path(folder), store)
+
+
+CHECK_FAILED = "check failed"
+"""The kind of an artifact that is as its recipe says, but failed its own blocking check."""
 
 
 class _Examination:
@@ -115,7 +125,7 @@ class _Examination:
             if (cause := self._upstream(self._open, spec, None)) is not None:
                 yield self._not_planned(spec, cause.kind, cause.reason)
             return
-        yield from self._compared(spec, artifacts)
+        yield from self.compared(spec, artifacts)
         if spec.plans:
             self._foresee(spec, list(self._open.get(spec, {})))
 
@@ -123,13 +133,14 @@ class _Examination:
         self._unplanned[spec] = Stale(name="/".join(spec.path), kind=kind, reason=reason, spec=spec)
         return self._unplanned[spec]
 
-    def _compared(self, spec: ArtifactSpec, artifacts: Mapping[str | None, Artifact]) -> Iterator[Stale]:
+    def compared(self, spec: ArtifactSpec, artifacts: Mapping[str | None, Artifact]) -> Iterator[Stale]:
         """Yield the stale slots of a spec, in order."""
         receipts = {slot: self._receipt(artifact) for slot, artifact in artifacts.items()}
         there = [slot for slot, receipt in receipts.items() if isinstance(receipt, Receipt)]
         self._foresee_inputs(spec, there)
         unknown = {slot: self._upstream(self._open, spec, slot) for slot in there}
         recipes, refused = _recipes(spec, self._view, [slot for slot in there if unknown[slot] is None])
+        failed = failures(spec, self._view, list(artifacts))
 
         def told(change: Change, *, content_known: bool = False, provisional: bool = False) -> Stale:
             one = Stale(
@@ -160,6 +171,9 @@ class _Examination:
                     yield told(cause, provisional=not self._gains_input(spec, receipt))
                 else:  # an input cannot be read: building says the same
                     yield told(Change(kind="input changed", reason=refused[slot]))
+            elif (bad := failed.get(slot) or failed.get(None)) is not None:
+                # what is built in its place most often has the content that its receipt says
+                yield told(Change(kind=CHECK_FAILED, reason=bad.reason), content_known=spec.foresee is None)
 
     def _gains_input(self, spec: ArtifactSpec, receipt: Receipt) -> bool:
         """Whether a stale input is a partition that the artifact was not made of: then it will certainly change."""

@@ -14,8 +14,6 @@ from typing import Any
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.place import Place
 
-__all__ = ["Question", "SourceBytes", "Trace", "Tracer", "trace"]
-
 _WHERE = frozenset({"split", "shard", "file", "sample"})
 """Fields of a question that say where to look; each other one is a way to ask."""
 _SHOWN = 400
@@ -36,9 +34,9 @@ class Question:
         id: A document's id: the value of `document.id_field`.
         text: A document's whole text.
         megatron_index: Number of a sequence in the split's (or shard's) Megatron index, from 0.
-        mds_sample: Number of a sample in the split's MDS view, from 0.
+        view: A view of a corpus that has samples: `mds`.
         npy_shard: An npy shard of a release: `train_000003`.
-        sample: Number of a sample in `npy_shard`, from 0.
+        sample: Number of a sample of the split in `view`, or in `npy_shard`, from 0.
         packed_row: Row of the packed file of `shard`, from 0, in a chat blend or a month of notes.
         tfrecord_row: For notes: record in the directory of `split`, from 0, in the order of its files, or with `shard`
             in that one file. The same for TFRecord and ArrayRecord.
@@ -53,7 +51,7 @@ class Question:
     id: str | int | None = field(default=None, repr=False)
     text: str | None = field(default=None, repr=False)
     megatron_index: int | None = None
-    mds_sample: int | None = None
+    view: str | None = None
     npy_shard: str | None = None
     sample: int | None = None
     packed_row: int | None = None
@@ -67,8 +65,8 @@ class Question:
             )
         if (self.row is None and self.file is not None) or (self.row is not None and self.file is self.shard is None):
             raise ConfigError("trace: a source row is `file` and `row` together")
-        if (self.npy_shard is None) != (self.sample is None):
-            raise ConfigError("trace: a sample is `npy_shard` and `sample` together")
+        if (self.view is None and self.npy_shard is None) != (self.sample is None):
+            raise ConfigError("trace: a sample is `view` and `sample` together, or `npy_shard` and `sample`")
         if self.npy_shard is not None and (self.split, self.shard) != (None, None):
             raise ConfigError("trace: `npy_shard` names its split itself: leave `split` and `shard` out")
 

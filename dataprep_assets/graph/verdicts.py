@@ -1,17 +1,19 @@
 """Examines many partitions in parallel, and remembers the verdicts.
 
-The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the digest of the
-examined content and the version of each proof. So after a run that touched a few partitions a check can judge all of
-them: those whose content and proofs are unchanged need not be read again. Nor does a partition of the run itself, if
-its artifact knows that nothing its proofs look at has changed. The verdicts are a cache: deleting them only costs time.
+The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the receipt that
+was examined and the version of each proof. So after a run that touched a few partitions a check can judge all of them:
+those whose content and proofs are unchanged need not be read again. The verdicts are a cache: deleting them only costs
+time. What they say of an artifact as a whole is in `standing`.
 
-Entry points: `of_all_partitions`; `prove_all`, `proven`; `remember`, `remembered`.
+Entry points: `of_all_partitions`; `prove_all`, `proven`; `remember`, `of_slots`.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
@@ -27,7 +29,10 @@ from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stores.files import version_of
 
-__all__ = ["Verdicts", "of_all_partitions", "prove_all", "proven", "remember", "remembered", "summarized"]
+FOLDER = ".findings"
+"""The folder of the verdicts, beside the artifacts of a dataset."""
+WHOLE = "@"
+"""Begins the name of the record of what concerns all partitions of an artifact, or an artifact without any."""
 
 Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 """Partitions, each with its findings by the name of the proof."""
@@ -90,59 +95,54 @@ def of_all_partitions(
     artifact: Callable[[str], Artifact],
     prove: Callable[[Sequence[str]], Verdicts],
     noun: str = "shard",
-    unchanged: Callable[[str], bool] = lambda partition: False,
 ) -> Iterator[tuple[str, Finding]]:
-    """One finding of each proof for all partitions of an artifact, whichever partitions the run is about.
+    """One finding of each proof for all partitions of an artifact, whichever partitions are examined now.
 
     Args:
         store: Where the artifacts are.
         proofs: The proofs that `prove` carries out.
         partitions: All partitions of the artifact.
-        examined: The partitions of the run: they are proven, and their verdicts remembered. For the others the
-            remembered verdict on their present content counts, so the latest result is about all partitions, and a bad
-            one stays visible until it is repaired. A verdict from before a proof existed, or of an older version of it,
-            does not count.
+        examined: The partitions to prove; their verdicts are remembered. For the others the remembered verdict on
+            their present content counts, so the latest result is about all partitions, and a bad one stays visible
+            until it is repaired. A verdict from before a proof existed, or of an older version of it, does not count.
         artifact: Returns the artifact of a partition.
         prove: Yields the findings of the given partitions.
         noun: The noun for one partition.
-        unchanged: Whether the files of a partition, and everything else that its proofs read, are as its receipt says.
-            Asked for partitions of the run whose receipt passed every proof before: if so, they are not proven again.
     """
-    stands = {p for p in examined if _passed_before(artifact(p), store, proofs) and unchanged(p)}
-    examined = [p for p in examined if p not in stands]
     fresh: dict[str, dict[str, Finding]] = {}
     for partition, findings in prove(examined) if examined else ():
         remember(artifact(partition), store, findings, proofs)
         fresh[partition] = findings
-    found = {**_of_others(store, proofs, [p for p in partitions if p not in fresh], artifact), **fresh}
-    found = {partition: found[partition] for partition in partitions if partition in found}
-    unknown = len(partitions) - len(found)
+    before = _of_others(store, proofs, [p for p in partitions if p not in fresh], artifact)
+    found = {p: dict(fresh.get(p) or before[p]) for p in partitions if p in fresh or p in before}
     for proof in proofs:
         of_proof = {p: of[proof.name] for p, of in found.items()}
-        yield proof.name, summarized(of_proof, examined, unknown, noun)
+        yield proof.name, summarized(of_proof, examined, len(partitions) - len(found), noun)
 
 
 def _of_others(
     store: ArtifactStore, proofs: Sequence[Proof], partitions: Sequence[str], artifact: Callable[[str], Artifact]
-) -> dict[str, dict[str, Finding]]:
-    """The remembered verdicts on partitions that are not examined now; of those without one, nothing."""
-    artifacts = [artifact(partition) for partition in partitions]
+) -> dict[str, Mapping[str, Finding]]:
+    """The remembered findings on partitions that are not examined now; of those without a verdict, nothing."""
+    artifacts = {partition: artifact(partition) for partition in partitions}
     if not artifacts:
         return {}
-    folder = _memory(artifacts[0], store).parent
-    known = KnownVerdicts(folder.with_name(f"{folder.name}.known"), proofs)
-    found: dict[str, dict[str, Finding]] = {}
-    for partition, one, receipt in zip(partitions, artifacts, store.receipt_versions(artifacts), strict=True):
+    folder = memory(next(iter(artifacts.values())), store).parent
+    kept = KnownVerdicts(folder.with_name(f"{folder.name}.known"), proofs)
+    found: dict[str, Mapping[str, Finding]] = {}
+    receipts = store.receipt_versions(list(artifacts.values()))
+    for (partition, one), receipt in zip(artifacts.items(), receipts, strict=True):
         if receipt is None:  # not made yet
             continue
         versions = [receipt, version_of(f"{folder}/{one.partition}.json")]
-        there, verdict = known.of(partition, versions)
+        there, findings = kept.of(partition, versions)
         if not there:
-            verdict = remembered(one, store, proofs)
-            known.keep(partition, versions, verdict)
-        if verdict is not None:
-            found[partition] = verdict
-    known.write()
+            verdict = of_slots({partition: one}, store, proofs).get(partition)
+            findings = None if verdict is None else dict(verdict.findings)
+            kept.keep(partition, versions, findings)
+        if findings is not None:
+            found[partition] = findings
+    kept.write()
     return found
 
 
@@ -195,31 +195,114 @@ def _all_pass(known: int, unknown: int, noun: str) -> str:
     return f"{'' if unknown else 'All '}{number_of(known, noun)} pass"
 
 
-def _memory(artifact: Artifact, store: ArtifactStore) -> Path:
-    return store.root / artifact.dataset / ".findings" / artifact.name / f"{artifact.partition}.json"
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What proofs said of an artifact, or of a partition of one, as it is now.
+
+    Attributes:
+        findings: Name of each proof → what it found: whether it passed, and its sentence.
+        at: When they were given, in seconds since 1970.
+        again: Whether a blocking check failed that had failed before the artifact was built again.
+    """
+
+    findings: Mapping[str, Finding]
+    at: float
+    again: bool = False
 
 
 def remember(
     artifact: Artifact, store: ArtifactStore, findings: Mapping[str, Finding], proofs: Iterable[Proof]
 ) -> None:
-    """Keep the verdicts on an artifact's present content, each with the version of its proof."""
+    """Keep the verdicts on a partition's present content, each with the version of its proof."""
     try:
         receipt = store.require(artifact)
     except DataprepError:
         return  # there is nothing to remember a verdict on
-    path = _memory(artifact, store)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    (version,) = store.receipt_versions([artifact])
+    record = {"of": receipt.key, "version": version, "receipt": _identity(receipt)}
+    write_record(memory(artifact, store), record, findings, proofs)
+
+
+def write_record(
+    path: Path, record: Mapping[str, Any], findings: Mapping[str, Finding], proofs: Iterable[Proof]
+) -> None:
     kept = {
         proof.name: {
             "passed": findings[proof.name].passed,
             "summary": findings[proof.name].summary,
             "warning": findings[proof.name].warning,
             "version": proof.version,
+            "blocking": proof.blocking,
         }
         for proof in proofs
     }
-    value = {"content": receipt.content, "receipt": _identity(receipt), "findings": kept}
+    before = read_record(path) or {}
+    failed, failed_before = set(failed_in(kept)), set(failed_in(before.get("findings", {})))
+    rebuilt = before.get("of") == record["of"] and before.get("version") != record["version"]
+    again = bool(failed & failed_before) and (rebuilt or bool(before.get("again")))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    value = {**record, "at": time.time(), "again": again, "findings": kept}
     write_atomically(path, canonical_json(value), durably=False)
+
+
+def failed_in(findings: Mapping[str, Any]) -> list[str]:
+    """The names of the blocking proofs among kept findings that failed as errors."""
+    return [
+        name
+        for name, found in findings.items()
+        if not found["passed"] and not found["warning"] and found.get("blocking", True)
+    ]
+
+
+def of_slots(
+    artifacts: Mapping[str, Artifact], store: ArtifactStore, proofs: Sequence[Proof], *, some: bool = False
+) -> dict[str, Verdict]:
+    """The verdicts on partitions that hold for their present receipts; with `some`, of any of the proofs."""
+    found: dict[str, Verdict] = {}
+    versions = store.receipt_versions(list(artifacts.values()))
+    for (slot, artifact), version in zip(artifacts.items(), versions, strict=True):
+        value = read_record(memory(artifact, store)) if version is not None else None
+        if value is None:
+            continue
+        # one that was built again has to be judged again where the last one failed, even if it tells the same
+        same = value["version"] == version or (
+            not failed_in(value["findings"]) and value["receipt"] == _identity_now(artifact, store)
+        )
+        if same and (verdict := verdict_in(value, proofs, some=some)) is not None:
+            found[slot] = verdict
+    return found
+
+
+def verdict_in(value: Mapping[str, Any], proofs: Iterable[Proof], *, some: bool) -> Verdict | None:
+    """A kept verdict; None unless each of the proofs (with `some`: any that is kept), in its version, gave it."""
+    findings = {}
+    for proof in proofs:
+        kept = value["findings"].get(proof.name)
+        if kept is None and some:
+            continue
+        if kept is None or kept.get("version") != proof.version:
+            return None
+        findings[proof.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
+    return Verdict(findings=findings, at=value["at"], again=value["again"])
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """A kept record; None if there is none that can be read."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    # one of an earlier release has no time
+    return value if isinstance(value, dict) and {"version", "at", "again", "findings"} <= value.keys() else None
+
+
+def memory(artifact: Artifact, store: ArtifactStore) -> Path:
+    return folder_of(artifact.dataset, artifact.name, store) / f"{artifact.partition}.json"
+
+
+def folder_of(dataset: str, name: str, store: ArtifactStore) -> Path:
+    # not `root`, which of a store over another one is a scratch folder
+    return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 
 
 def _identity(receipt: Receipt) -> str:
@@ -228,32 +311,18 @@ def _identity(receipt: Receipt) -> str:
     return digest_value([receipt.key, receipt.content, dict(receipt.inputs), dict(receipt.facts), ledger])
 
 
-def _passed_before(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Proof]) -> bool:
-    """Whether the present version of every proof passed the artifact with exactly its present receipt."""
-    kept = remembered(artifact, store, proofs)
-    if kept is None or not all(finding.passed for finding in kept.values()):
-        return False
+def _identity_now(artifact: Artifact, store: ArtifactStore) -> str | None:
     try:
-        value = json.loads(_memory(artifact, store).read_bytes())
-        return bool(value.get("receipt") == _identity(store.require(artifact)))
-    except (OSError, ValueError, DataprepError):
-        return False
+        return _identity(store.require(artifact))
+    except DataprepError:
+        return None
 
 
-def remembered(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Proof]) -> dict[str, Finding] | None:
-    """The remembered verdicts on an artifact; None unless each proof, in its present version, examined its content."""
-    try:
-        value = json.loads(_memory(artifact, store).read_bytes())
-        content = store.require(artifact).content
-    except (OSError, ValueError, RecursionError, DataprepError):
-        return None
-    if value["content"] != content:
-        return None
-    found = {}
-    for proof in proofs:
-        kept = dict(value["findings"].get(proof.name, {}))
-        # verdicts from before versions were kept count as version 1
-        if kept.pop("version", 1) != proof.version or not kept:
-            return None
-        found[proof.name] = Finding(**kept)
-    return found
+def forget_absent(dataset: str, store: ArtifactStore) -> None:
+    """Remove the remembered verdicts on partitions that are not there any more."""
+    for folder in (store.root / dataset / FOLDER).glob("*/"):
+        there = set(store.partitions(dataset, folder.name))
+        for path in folder.glob("*.json"):
+            if not path.name.startswith(WHOLE) and path.stem not in there:
+                path.unlink(missing_ok=True)
+                folder.with_name(f"{folder.name}.known").unlink(missing_ok=True)

@@ -10,14 +10,14 @@ Stores are small values: they can be pickled into worker processes.
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISREG
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from dataprep_assets.errors import DataprepError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.commit import alone, remove_directory, sweep
+from dataprep_assets.integrity.commit import alone, left_over, remove_directory, sweep
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
 from dataprep_assets.stores.files import concatenate, version_of
 
@@ -57,9 +57,14 @@ class Ranges(Protocol):
 
 @dataclass(frozen=True)
 class ArtifactStore(ABC):
-    """See the module. `root` is the folder in which builds work; in a local store it is also where artifacts are."""
+    """See the module. `root` is the folder in which builds work; in a local store it is also where artifacts are.
+
+    `distrusted` are artifacts that are not current whatever their key, each with the version of the receipt that is
+    meant: once it is built again, it is an artifact like any other.
+    """
 
     root: Path
+    distrusted: Mapping[Artifact, str | None] = field(default_factory=dict, kw_only=True, compare=False)
     knows_digests: ClassVar[bool] = False
     """Whether the digests of files are known without reading them."""
 
@@ -92,7 +97,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def partitions(self, dataset: str, name: str) -> list[str]:
-        """The partitions that have files, planned or not, finished or not, sorted by name."""
+        """The partitions that have files, planned or not, finished or not or only begun here, sorted by name."""
 
     @abstractmethod
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
@@ -179,18 +184,29 @@ class ArtifactStore(ABC):
         `verification` is as in `damage`.
         """
         try:
-            receipt = self.receipt(artifact)
+            receipt = None if self.is_distrusted(artifact) else self.receipt(artifact)
         except IntegrityError:
             return None
         if receipt is None or receipt.key != key or self.damage(artifact, receipt, verification):
             return None
         return receipt
 
+    def distrusting(self, artifacts: Sequence[Artifact]) -> Self:
+        """The same store, in which these partitions of one artifact, as they are now, are not current."""
+        return replace(self, distrusted=dict(zip(artifacts, self.receipt_versions(artifacts), strict=True)))
+
+    def is_distrusted(self, artifact: Artifact) -> bool:
+        """Whether the artifact has to be built again even if its key is the wanted one and its files are intact."""
+        if artifact not in self.distrusted:
+            return False
+        (version,) = self.receipt_versions([artifact])
+        return version == self.distrusted[artifact]
+
     def quickly_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
         """As `current`, but None, too, if that reads many bytes or fails: then a worker is to say."""
         try:
             receipt = self.receipt(artifact)
-            if receipt is None or receipt.key != key:
+            if receipt is None or receipt.key != key or self.is_distrusted(artifact):
                 return None
             reads = sum(record.bytes for record in receipt.files)
             if verification == "full" and not self.knows_digests and reads > _FEW_BYTES:
@@ -217,7 +233,8 @@ class LocalArtifacts(ArtifactStore):
         return [version_of(f"{self.root}/{artifact}/{NAME}") for artifact in artifacts]
 
     def partitions(self, dataset: str, name: str) -> list[str]:
-        return sorted(path.name for path in (self.root / dataset / name).glob("[!.]*") if path.is_dir())
+        folder = self.root / dataset / name
+        return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | left_over(folder))
 
     def remove(self, artifact: Artifact) -> bool:
         directory = self.directory(artifact)

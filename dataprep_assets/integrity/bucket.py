@@ -17,7 +17,7 @@ from pathlib import Path
 from dataprep_assets.errors import CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, digest_of_parts, holds_others, of_artifact
-from dataprep_assets.integrity.commit import alone, remove_directory
+from dataprep_assets.integrity.commit import alone, left_over, remove_directory
 from dataprep_assets.integrity.copies import Copies
 from dataprep_assets.integrity.object_digests import ObjectDigests
 from dataprep_assets.integrity.object_ranges import ObjectRanges
@@ -81,7 +81,8 @@ class BucketArtifacts(ArtifactStore):
     def partitions(self, dataset: str, name: str) -> list[str]:
         below = f"{dataset}/{name}/"
         parts = (info.key.removeprefix(below).split("/") for info in self.store.list(below))
-        return sorted({part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")})
+        there = {part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")}
+        return sorted(there | left_over(self.root / dataset / name))
 
     def remove(self, artifact: Artifact) -> bool:
         """As in a folder. Builds on other machines are not known here: their publication will notice the removal."""
@@ -96,6 +97,7 @@ class BucketArtifacts(ArtifactStore):
             map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
             self.store.sweep(f"{artifact}/")
             remove_directory(self.directory(artifact), NAME)
+            self.copies.forget(artifact)
             return True
 
     def location(self, artifact: Artifact) -> str:
@@ -140,6 +142,8 @@ class BucketArtifacts(ArtifactStore):
         An artifact that was built here is published, and a publication that was already decided is completed, on
         whichever machine it began.
         """
+        if self.is_distrusted(artifact):
+            return None
         found = self._current(artifact, key, verification)
         if found is not None:
             return found

@@ -30,6 +30,7 @@ from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 
 STAGING = ".staging"
 _ASIDE = ".aside-"
+_STAGED = re.compile(r"(.+)-[0-9a-f]{16}")
 _NEW = b"\n"
 """The content of a lock file before anything was staged."""
 _AT_FDCWD = -100
@@ -158,7 +159,7 @@ def staging(final: Path, key: str) -> Iterator[Path]:
     area = final.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)
-    with _lock_file(final) as lock:
+    with writing(final), _lock_file(final) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         recover_aside(final)
         wanted = area / f"{final.name}-{key[:16]}"
@@ -173,8 +174,7 @@ def staging(final: Path, key: str) -> Iterator[Path]:
             lock.flush()
         wanted.mkdir(exist_ok=True)
         refuse_link(wanted)
-        with writing(final):
-            yield wanted
+        yield wanted
 
 
 @contextmanager
@@ -271,6 +271,15 @@ def _begun(final: Path, said: bytes) -> list[Path]:
 
 def _final_name(staged: Path) -> str:
     return staged.name[:-17]  # without `-` and the 16 digits of the key
+
+
+def left_over(parent: Path) -> set[str]:
+    """Names in this folder of which a killed build left something: staging under any key, a directory set aside."""
+    with suppress(FileNotFoundError), os.scandir(parent / STAGING) as entries:
+        staged = (_STAGED.fullmatch(e.name) for e in entries if e.is_dir(follow_symlinks=False))
+        begun = {found[1] for found in staged if found}
+        return begun | {path.name.removeprefix(_ASIDE) for path in parent.glob(f"{_ASIDE}*")}
+    return set()
 
 
 def _staged(area: Path, names: Container[str]) -> list[Path]:

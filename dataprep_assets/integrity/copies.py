@@ -100,6 +100,11 @@ class Copies:
         with self.room(0):
             pass
 
+    def forget(self, artifact: Artifact) -> None:
+        """Remove the copies of every content of an artifact; those that other processes read stay."""
+        for directory in self.directory(artifact, "").glob("[!.]*"):
+            self._evict(directory, own=True)
+
     @contextmanager
     def room(self, needed: int, filling: Path | None = None) -> Iterator[None]:
         """Evict until `needed` bytes fit, and keep other processes from taking them inside the block.

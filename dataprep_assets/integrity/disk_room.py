@@ -11,8 +11,6 @@ from pathlib import Path
 
 from dataprep_assets.errors import DataprepError, DiskFullError
 
-__all__ = ["refused", "writing"]
-
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 

@@ -6,7 +6,7 @@ Ledgers add up, so that a shard's ledger is the sum of its files' and a dataset'
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from dataprep_assets.errors import IntegrityError
@@ -41,6 +41,15 @@ class Ledger:
     text_characters: int = 0
     min_id: int | None = None
     max_id: int | None = None
+
+    @property
+    def of_documents(self) -> "Ledger":
+        """The same without what says how the documents were read and encoded, not which they are.
+
+        A source file that is compressed again, or another sample to compare the engines on, changes nothing that is
+        made of the documents.
+        """
+        return replace(self, reference_documents=0, sampled_documents=0, source_bytes=0)
 
     def balance(self, where: str) -> None:
         """Raise IntegrityError unless every row is accounted for."""

@@ -1,22 +1,26 @@
 """Ranged reads of an artifact's file in a bucket, of one content, wherever the object with it is."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.stores.store import ConflictError, ObjectInfo
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
-if TYPE_CHECKING:
-    from dataprep_assets.integrity.bucket import BucketArtifacts
 
-__all__ = ["ObjectRanges"]
+class _Published(Protocol):
+    """Artifacts in a bucket, as far as they are read here; picklable."""
+
+    @property
+    def store(self) -> Store: ...
+
+    def pinned(self, artifact: Artifact, receipt: Receipt, name: str) -> ObjectInfo: ...
 
 
 class ObjectRanges:
     """Ranged reads of the file `name` of one content in a bucket; picklable into other processes."""
 
-    def __init__(self, store: "BucketArtifacts", artifact: Artifact, receipt: Receipt, name: str) -> None:
+    def __init__(self, store: _Published, artifact: Artifact, receipt: Receipt, name: str) -> None:
         self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
         # The object with the content, once it was looked up.
         self._info: ObjectInfo | None = None

@@ -13,8 +13,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, LocalArtifacts, Part, Ranges
 from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
 
-__all__ = ["OverlayArtifacts"]
-
 
 @dataclass(frozen=True)
 class OverlayArtifacts(ArtifactStore):

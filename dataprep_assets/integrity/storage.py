@@ -17,8 +17,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.stores.connect import LocalPlace, Place, place_of
 
-__all__ = ["KINDS", "LocalStorage", "Storage", "artifacts_at", "cache_of", "local_storage"]
-
 DEFAULT_ROOT = Path(".dataprep/artifacts")
 DEFAULT_CACHE = Path(".dataprep/cache")
 KINDS = ("local", "gcs", "r2", "s3")

@@ -8,7 +8,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -33,35 +33,57 @@ _AT_ONCE = 4
 class Verified:
     """One artifact's verdict: where it is (path or URL), what it holds, and its defects, one sentence each.
 
-    `receipt` is None if it is invalid or its ledger does not balance; then `name` is that of the folder.
+    `folder` has the names of the folders from the place down to it. `receipt` is None if it is invalid or its ledger
+    does not balance; then `name` is that of the folder. A folder of files without a receipt has no defects either.
     """
 
     location: str
     name: str
-    bytes: int
-    defects: tuple[str, ...]
+    folder: tuple[str, ...]
+    bytes: int = 0
+    defects: tuple[str, ...] = ()
     receipt: Receipt | None = None
 
 
-def verify(path: Path, verification: Verification = "full") -> Iterator[Verified]:
-    """Check every artifact below a path against its receipt, and against those of its inputs that are there."""
-    return _verify(_Folder(path.absolute()), verification)
+def verify(path: Path, verification: Verification = "full", *, strays: bool = False) -> Iterator[Verified]:
+    """Check every artifact below a path against its receipt, and against those of its inputs that are there.
+
+    With `strays`, folders with files that belong to no artifact follow.
+    """
+    return _verify(_Folder(path.absolute()), verification, strays)
 
 
-def verify_store(store: Store, verification: Verification = "full") -> Iterator[Verified]:
+def verify_store(store: Store, verification: Verification = "full", *, strays: bool = False) -> Iterator[Verified]:
     """As `verify`, for a bucket or a prefix of one."""
-    return _verify(_Bucket(store), verification)
+    return _verify(_Bucket(store), verification, strays)
 
 
-def receipts_below(path: Path) -> Iterator[Receipt]:
-    """The receipts of all artifacts below a path.
+def name_in(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], str]:
+    """What its folder calls an artifact, and the folders above that: a copy under another name is another artifact.
+
+    Args:
+        folder: Names of the folders from the place down to the artifact. What lies above the place has any name.
+        receipt: The artifact's receipt, which says whether it is a partition.
+
+    Returns:
+        The folders from the place to the dataset's, `..` if that is above the place; and `name[/partition]`.
+    """
+    own = tuple(filter(None, (receipt.artifact, receipt.partition)))
+    above = len(own) - len(folder)
+    if above > 0:
+        return ("..",) * above, "/".join((*own[:above], *folder))
+    return tuple(folder[: -len(own)]), "/".join(folder[-len(own) :])
+
+
+def receipts_below(path: Path) -> Iterator[tuple[str, Receipt]]:
+    """The receipts of all artifacts below a path, with what their folders call them: `name[/partition]`.
 
     Raises IntegrityError for one that is damaged. No other file is read.
     """
     return _receipts(_Folder(path.absolute()))
 
 
-def receipts_in(store: Store) -> Iterator[Receipt]:
+def receipts_in(store: Store) -> Iterator[tuple[str, Receipt]]:
     """As `receipts_below`, for a bucket or a prefix of one."""
     return _receipts(_Bucket(store))
 
@@ -72,6 +94,15 @@ class _Tree(ABC):
     @abstractmethod
     def artifacts(self) -> Iterator[PurePosixPath]:
         """Everything that has a receipt, in name order."""
+
+    @abstractmethod
+    def strays(self) -> Iterator[PurePosixPath]:
+        """Every folder with files that are in no artifact, in name order; files of ours whose names start with a dot
+        and those directly in the root do not count."""
+
+    @abstractmethod
+    def folder(self, path: PurePosixPath) -> tuple[str, ...]:
+        """The names of the folders from the root down to this path."""
 
     @abstractmethod
     def location(self, path: PurePosixPath) -> str:
@@ -94,7 +125,7 @@ class _Tree(ABC):
         """Whether there is anything below this path."""
 
 
-def _verify(tree: _Tree, verification: Verification) -> Iterator[Verified]:
+def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[Verified]:
     for path in tree.artifacts():
         try:
             receipt = tree.receipt(path)
@@ -107,23 +138,28 @@ def _verify(tree: _Tree, verification: Verification) -> Iterator[Verified]:
             if receipt.ledger is not None:
                 receipt.ledger.balance(tree.location(path))
         except IntegrityError as error:
-            yield Verified(location=tree.location(path), name=path.name, bytes=0, defects=(str(error),))
+            folder = tree.folder(path)
+            yield Verified(location=tree.location(path), name=path.name, folder=folder, defects=(str(error),))
             continue
         name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
         yield Verified(
             location=tree.location(path),
             name=name,
+            folder=tree.folder(path),
             bytes=receipt.total_bytes,
             defects=tuple(defects),
             receipt=receipt,
         )
+    for path in tree.strays() if strays else ():
+        yield Verified(location=tree.location(path), name=path.name, folder=tree.folder(path))
 
 
-def _receipts(tree: _Tree) -> Iterator[Receipt]:
+def _receipts(tree: _Tree) -> Iterator[tuple[str, Receipt]]:
+    paths = list(tree.artifacts())
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for receipt in threads.map(tree.receipt, tree.artifacts()):
+        for path, receipt in zip(paths, threads.map(tree.receipt, paths), strict=True):
             if receipt is not None:
-                yield receipt
+                yield name_in(tree.folder(path), receipt)[1], receipt
 
 
 def _contradictions(receipt: Receipt) -> Iterator[str]:
@@ -191,6 +227,18 @@ class _Folder(_Tree):
             if NAME in names:
                 yield PurePosixPath(folder)
 
+    def strays(self) -> Iterator[PurePosixPath]:
+        for folder, folders, names in os.walk(self.root):
+            if NAME in names:
+                folders[:] = []
+                continue
+            folders[:] = sorted(f for f in folders if not f.startswith("."))
+            if Path(folder) != self.root and any(not name.startswith(".") for name in names):
+                yield PurePosixPath(folder)
+
+    def folder(self, path: PurePosixPath) -> tuple[str, ...]:
+        return path.relative_to(self.root).parts
+
     def location(self, path: PurePosixPath) -> str:
         return str(path)
 
@@ -216,6 +264,18 @@ class _Bucket(_Tree):
     def artifacts(self) -> Iterator[PurePosixPath]:
         found = (PurePosixPath(key).parent for key in self._objects if PurePosixPath(key).name == NAME)
         return iter(sorted(path for path in found if STAGING not in path.parts))
+
+    def strays(self) -> Iterator[PurePosixPath]:
+        ours = set(self.artifacts())
+        folders = {
+            key.parent
+            for key in map(PurePosixPath, self._keys)
+            if not any(part.startswith(".") for part in key.parts) and ours.isdisjoint(key.parents)
+        }
+        return iter(sorted(folders - {PurePosixPath()}))
+
+    def folder(self, path: PurePosixPath) -> tuple[str, ...]:
+        return path.parts
 
     def location(self, path: PurePosixPath) -> str:
         return self._store.url if path == PurePosixPath() else f"{self._store.url}/{path}"

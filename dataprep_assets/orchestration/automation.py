@@ -18,8 +18,6 @@ from dataprep_assets.orchestration.freshness import fresh_check, freshness_senso
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.source_sensor import source_schedule, source_sensor
 
-__all__ = ["automation_of", "check_crons"]
-
 
 def check_crons(automation: Automation, yaml_path: Path) -> None:
     """Raise ConfigError, naming file and key, for a cron expression that Dagster does not take."""

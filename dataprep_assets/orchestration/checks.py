@@ -1,22 +1,26 @@
 """Turns an artifact's proofs into its asset checks, and findings into the texts and tables of the UI."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, accepted
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.graph.standing import failures, keep, known, oldest, unproven
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.orchestration.keys import Context, asset_key
 from dataprep_assets.orchestration.metadata import rendered_entries, table
 from dataprep_assets.orchestration.partitions import partitions_of_run
 from dataprep_assets.resources import StorageResource
-from dataprep_assets.stores.private import privately
+from dataprep_assets.stores.private import private_files, privately
 
-__all__ = ["LONGEST_DESCRIPTION", "check_evaluation", "check_result", "checks_of", "findings"]
-
+OLDEST = "oldest_proof"
+"""Metadata of a result: when the oldest of the verdicts on the artifact's partitions was given (ISO 8601, UTC)."""
 LONGEST_DESCRIPTION = 1_000
 """Maximum length of a result in characters, because it is one line of a check's history. The table has the rest."""
 _MAX_ROWS = 50
@@ -36,37 +40,91 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(name="__".join([*key.path, "checks"]), specs=specs, can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
-        for name, finding in findings(spec, storage, context.run, context.selected_asset_check_keys):
-            yield check_result(spec, name, finding)
+        wanted = {check.name for check in context.selected_asset_check_keys}
+        for name, finding in findings_of_run(spec, storage, context.run).items():
+            if name in wanted:
+                yield check_result(spec, name, finding)
 
     return checks
 
 
-def findings(
-    spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun, chosen: Iterable[dg.AssetCheckKey]
-) -> Iterator[tuple[str, Finding]]:
-    """The findings of an artifact's proofs in a run, each with the name of its check.
+def findings_of_run(spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun) -> dict[str, Finding]:
+    """The findings of an artifact's proofs in a run of assets, by the name of the check.
+
+    A run that makes the artifact proves what no remembered verdict holds for; a run of checks alone proves all again.
 
     Args:
         spec: The artifact, which has proofs.
         storage: Where artifacts are, unless the declaration names a storage of its own.
-        run: The run; its partitions are examined again.
-        chosen: The checks to evaluate.
+        run: The run, which says the partitions.
     """
-    assert spec.proofs is not None
-    wanted = {check.name for check in chosen}
     store = spec.declaration.store(storage)
+    slots: Sequence[str | None] = [None]
     try:
-        every = [] if spec.partitions is None else spec.partitions.keys(store)
-        found = spec.proofs.examine(store, partitions_of_run(run, every))
-        for name, finding in privately(found, spec.declaration.sensitive):
-            if name in wanted:
-                wanted.remove(name)
-                yield name, finding
+        if spec.partitions is not None:
+            slots = partitions_of_run(run, spec.partitions.keys(store))
     except DataprepError as error:
-        # if what the proofs need cannot be read (a damaged receipt, a missing shard), that is a verdict too
-        for name in sorted(wanted):
-            yield name, Finding(passed=False, summary=str(error))
+        return _unreadable(spec, error)
+    everything = run.asset_selection is None and run.asset_check_selection is None
+    return findings(spec, store, slots, again=not everything and asset_key(spec) not in (run.asset_selection or ()))
+
+
+def findings(
+    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], *, again: bool = False
+) -> dict[str, Finding]:
+    """The findings of an artifact's proofs, by the name of the check; what was examined is remembered.
+
+    Args:
+        spec: The artifact, which has proofs.
+        store: Where it is.
+        slots: The partitions that were made or are examined; one None if it is unpartitioned.
+        again: Whether what a remembered verdict holds for is proven, too.
+    """
+    found: dict[str, Finding] = {}
+    try:
+        left = slots if again else unproven(spec, store, slots)
+        found |= privately(_proven(spec, store, left), spec.declaration.sensitive)
+        if left:
+            with private_files(spec.declaration.sensitive):
+                keep(spec, store, found, left)
+        found |= _built_in_vain(spec, store, slots, found)
+        if (at := oldest(spec, store)) is not None:
+            age = {OLDEST: datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")}
+            found = {name: replace(finding, facts={**finding.facts, **age}) for name, finding in found.items()}
+    except DataprepError as error:
+        found = _unreadable(spec, error) | found
+    return found
+
+
+def _unreadable(spec: ArtifactSpec, error: DataprepError) -> dict[str, Finding]:
+    """The findings if what the proofs need cannot be read (a damaged receipt, a missing shard): a verdict, too."""
+    assert spec.proofs is not None
+    return {proof.name: Finding(passed=False, summary=str(error)) for proof in spec.proofs.proofs}
+
+
+def _proven(spec: ArtifactSpec, store: ArtifactStore, left: Sequence[str | None]) -> Iterator[tuple[str, Finding]]:
+    """The finding of every proof; what is not `left` to be proven is as remembered."""
+    assert spec.proofs is not None
+    if left or spec.partitions is not None:
+        yield from spec.proofs.examine(store, [slot for slot in left if slot is not None])
+        return
+    for name, finding in known(spec, store, [None])[None].findings.items():
+        yield name, replace(finding, facts={"examined": "before"})
+
+
+def _built_in_vain(
+    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], found: Mapping[str, Finding]
+) -> Iterator[tuple[str, Finding]]:
+    """The findings that failed before and after the artifact was built again, with what a person can do then."""
+    for slot, failed in failures(spec, store, slots).items():
+        if failed.again:
+            folder = store.location(spec.located(store, slot))
+            todo = (
+                f"{folder} was built again from the same inputs, and fails as before: correct the source or the "
+                "declaration, or delete that folder to have it built once more"
+            )
+            for name in failed.checks:
+                yield name, replace(found[name], summary=f"{found[name].summary.rstrip('. ')}. {todo}")
 
 
 def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckResult:
@@ -77,7 +135,7 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
         name: The check's name.
         finding: What its proof found; a failure that the declaration accepts is shown as a warning with the reason.
     """
-    if _blocks(spec, name) is False and (why := spec.declaration.accept.get(name)) is not None:
+    if spec.blocks(name) is False and (why := spec.declaration.accept.get(name)) is not None:
         finding = accepted(finding, why)
     metadata = rendered_entries(spec, finding.facts)
     cells = cells_of(spec.declaration)
@@ -93,18 +151,8 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
     )
 
 
-def check_evaluation(
-    spec: ArtifactSpec, name: str, finding: Finding, made: dg.EventLogRecord | None = None
-) -> dg.AssetCheckEvaluation:
-    """As `check_result`, but as an event, for checks that are evaluated outside of a check step.
-
-    Args:
-        spec: The artifact.
-        name: The check's name.
-        finding: What its proof found.
-        made: The materialization that was examined, if it is not of the same run. Without it the UI compares the times
-            of both, and SQLite keeps the time of an evaluation in whole seconds.
-    """
+def check_evaluation(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckEvaluation:
+    """As `check_result`, but as an event, for checks that are evaluated outside of a check step."""
     result = check_result(spec, name, finding)
     return dg.AssetCheckEvaluation(
         asset_key=asset_key(spec),
@@ -113,13 +161,13 @@ def check_evaluation(
         severity=result.severity,
         description=result.description,
         metadata=result.metadata,
-        blocking=_blocks(spec, name) is True,
-        target_materialization_data=None
-        if made is None
-        else AssetCheckEvaluationTargetMaterializationData(
-            storage_id=made.storage_id, run_id=made.run_id, timestamp=made.timestamp
-        ),
+        blocking=spec.blocks(name) is True,
     )
+
+
+def log_evaluation(context: Context, evaluation: dg.AssetCheckEvaluation) -> None:
+    """Log an evaluation in a step; Dagster's types do not say that it takes one."""
+    context.log_event(cast("Any", evaluation))
 
 
 def _line(sentence: str) -> str:
@@ -127,9 +175,3 @@ def _line(sentence: str) -> str:
     if len(sentence) <= LONGEST_DESCRIPTION:
         return sentence
     return sentence[: LONGEST_DESCRIPTION - 1].rstrip(" ,") + "…"
-
-
-def _blocks(spec: ArtifactSpec, name: str) -> bool | None:
-    """Whether the proof of this name blocks what is downstream; None if the artifact has no such proof."""
-    proofs = spec.proofs.proofs if spec.proofs is not None else ()
-    return next((proof.blocking for proof in proofs if proof.name == name), None)

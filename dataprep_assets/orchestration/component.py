@@ -16,8 +16,8 @@ from dataprep_assets.graph.products import products
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.automation import automation_of, check_crons
+from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.orchestration.dataset_job import job_of
 from dataprep_assets.orchestration.freshness import policy_of
 from dataprep_assets.orchestration.shipped import TAG, is_shown, shown_as
 

@@ -4,8 +4,6 @@ import dagster as dg
 
 from dataprep_assets.orchestration.keys import DATASET
 
-__all__ = ["belongs", "in_progress"]
-
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.STARTING,

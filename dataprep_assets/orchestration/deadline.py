@@ -4,8 +4,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["within"]
-
 T = TypeVar("T")
 
 

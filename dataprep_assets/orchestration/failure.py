@@ -9,9 +9,6 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.orchestration.dataset_job import BUILD_RUN
-
-__all__ = ["FailedCheck", "Failure", "failure_of"]
 
 _LONGEST_ERROR = 500
 """Maximum length of an error in characters: that of a batch names each failed partition."""
@@ -78,17 +75,12 @@ class Failure:
 def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: DatasetDeclaration) -> Failure:
     """Collect what is reported about a failed run.
 
-    The run of a dataset's job may make runs of assets in its process: their failures are reported with it.
-
     Args:
         instance: The instance that recorded the run.
         run: The failed run.
         declaration: The dataset's declaration.
     """
-    inner = instance.get_runs(dg.RunsFilter(tags={BUILD_RUN: run.run_id}, statuses=[dg.DagsterRunStatus.FAILURE]))
-    runs = [*inner, run]
-    events = [event for one in runs for event in _events(instance, one)]
-    partitions = [told for one in runs if (told := _partitions(one)) is not None]
+    events = _events(instance, run)
     failures = [event for event in events if event.event_type == dg.DagsterEventType.STEP_FAILURE]
     deepest = [e for e in failures if e.step_key is not None]
     return Failure(
@@ -96,7 +88,7 @@ def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: Da
         run_id=run.run_id,
         job=run.job_name,
         steps=tuple(dict.fromkeys(event.step_key for event in deepest if event.step_key is not None)),
-        partitions=partitions[0] if partitions else None,
+        partitions=_partitions(run),
         failed_checks=tuple(_failed_checks(events, declaration)),
         error=None if declaration.sensitive else _error(failures, events),
         will_retry=run.tags.get("dagster/will_retry") == "true",

@@ -15,12 +15,9 @@ import dagster as dg
 from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.graph.automation import OnFailure
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.orchestration.dataset_job import BUILD_RUN
 from dataprep_assets.orchestration.dataset_runs import belongs
 from dataprep_assets.orchestration.failure import Failure, failure_of
 from dataprep_assets.orchestration.telling import LONGEST_TRY_SECONDS, mail, post
-
-__all__ = ["failure_sensor"]
 
 INTERVAL_SECONDS = 30
 LONGEST_TICK_SECONDS = 2 * LONGEST_TRY_SECONDS
@@ -106,8 +103,7 @@ def _note_failures(
     for record in instance.fetch_run_status_changes(changes, ascending=True, limit=_RUNS_A_TICK).records:
         cursor.after = record.storage_id
         run = instance.get_run_by_id(record.event_log_entry.run_id)
-        # a failure inside a run of the dataset's job is reported with that run
-        if run is not None and belongs(run, declaration.dataset) and BUILD_RUN not in run.tags:
+        if run is not None and belongs(run, declaration.dataset):
             cursor.waiting |= {f"{run.run_id} {channel}": time.time() for channel in channels}
 
 

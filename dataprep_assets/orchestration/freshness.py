@@ -19,8 +19,6 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.checks import check_evaluation, check_result
 from dataprep_assets.orchestration.keys import asset_key
 
-__all__ = ["FRESH", "fresh_check", "freshness_sensor", "kept_fresh", "policy_of"]
-
 FRESH = "fresh"
 """The name of the check."""
 _LONGEST_INTERVAL_SECONDS = 600
@@ -36,19 +34,15 @@ class _Said:
         passed: Whether the check passed.
         at: When the evaluation began, in seconds since 1970.
         run: Id of the run that evaluated it; "" for a sensor.
-        materialization: Storage id of the materialization that was evaluated; None if only `at` can tell.
     """
 
     passed: bool
     at: float
     run: str
-    materialization: int | None
 
     def of(self, made: dg.EventLogRecord) -> bool:
         """Whether the UI shows this evaluation as a result of the materialization `made`."""
-        if self.run and self.run == made.run_id:
-            return True
-        return self.at > made.timestamp if self.materialization is None else self.materialization == made.storage_id
+        return (bool(self.run) and self.run == made.run_id) or self.at > made.timestamp
 
 
 def policy_of(automation: Automation | None) -> dg.FreshnessPolicy | None:
@@ -115,8 +109,12 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         made, said = _last_made(context.instance, keys), _last_said(context.instance, keys)
         findings = {key: kept_fresh(_when(made.get(key)), time.time(), window) for key in keys}
-        anew = [key for key in keys if not _stands(said.get(key), made.get(key), findings[key].passed)]
-        events = [check_evaluation(by_key[key], FRESH, findings[key], made.get(key)) for key in anew]
+        anew = [
+            key
+            for key in keys
+            if not _stands(said.get(key), made.get(key), findings[key].passed) and not _just_made(made.get(key))
+        ]
+        events = [check_evaluation(by_key[key], FRESH, findings[key]) for key in anew]
         stale = [key.to_user_string() for key in keys if not findings[key].passed]
         sentence = f"{len(keys) - len(stale)} of {len(keys)} products are fresh" + "".join(
             f"; {s} is not" for s in stale
@@ -141,12 +139,10 @@ def _last_said(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Map
         record = summary.last_completed_check_execution_record
         if record is None or (evaluation := record.evaluation) is None:
             continue
-        target = evaluation.target_materialization_data
         found[check.asset_key] = _Said(
             passed=evaluation.passed,
             at=record.create_timestamp,
             run=record.run_id,
-            materialization=None if target is None else target.storage_id,
         )
     return found
 
@@ -154,6 +150,11 @@ def _last_said(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Map
 def _when(made: dg.EventLogRecord | None) -> float | None:
     """The time of a materialization, in seconds since 1970; None for None."""
     return None if made is None else made.timestamp
+
+
+def _just_made(made: dg.EventLogRecord | None) -> bool:
+    """Whether an evaluation now would count as one from before: SQLite keeps its time in whole seconds."""
+    return made is not None and int(time.time()) <= made.timestamp
 
 
 def _stands(said: _Said | None, made: dg.EventLogRecord | None, passes: bool) -> bool:

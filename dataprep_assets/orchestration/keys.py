@@ -4,17 +4,24 @@ import dagster as dg
 
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 
-__all__ = ["DAMAGED_SOURCES", "DATASET", "asset_key", "job_name"]
-
+Context = dg.OpExecutionContext | dg.AssetExecutionContext
+"""The context of a step: of the job of a dataset, or of an asset."""
 DATASET = "dataprep/dataset"
 """Tag of runs, backfills and jobs: the dataset that they make."""
-DAMAGED_SOURCES = "damaged_sources"
-"""Metadata entry of a step that failed only because of damaged source files: the number of partitions affected."""
+TOGETHER = "__and__"
+"""Joins the names of artifacts in the name of a step that makes them together."""
+FAILED_CHECKS = "failed_checks"
+"""Metadata entry of a step that failed by its blocking checks alone: how many."""
 
 
 def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:
     """The key of an artifact's asset."""
     return dg.AssetKey(list(spec.path))
+
+
+def step_name(*specs: ArtifactSpec) -> str:
+    """The name of the step of the job that makes these artifacts."""
+    return TOGETHER.join("__".join(spec.path[1:]) for spec in specs)
 
 
 def job_name(dataset: str) -> str:

@@ -1,7 +1,7 @@
 """Ends runs whose process was killed without Dagster noticing.
 
-Dagster watches the processes that its launcher starts. A run that executes in the process that asked for it (a command,
-or the run of a dataset's job: `timeline.execute`) has none of its own: if that process were killed, the run would stay
+Dagster watches the processes that its launcher starts. A run that executes in the process that asked for it (a
+command: `runs.execute`) has none of its own: if that process were killed, the run would stay
 "Started" forever and hold its pool, and with a limit of one no other run would ever leave the queue. So such a run
 holds a file lock while it works. The kernel releases the lock when the process ends, however it ends: a run that is in
 progress while its lock is free is lost, and the next process that checks ends it.
@@ -19,8 +19,6 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets.stores.locks import own_file, try_lock
-
-__all__ = ["at_work", "end_lost_runs"]
 
 _TOLD = (
     "The process that made this run was killed, or its machine went down. What was finished is kept: run the command "

@@ -15,8 +15,6 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["definition_metadata", "metadata_of", "receipt_metadata", "rendered", "rendered_entries", "table"]
-
 
 def rendered(value: Shown) -> dg.MetadataValue:
     """A value as Dagster's UI shows it."""

@@ -9,22 +9,16 @@ Entry point: `overview`. `overview_page` shows it in the UI.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
 from dataprep_assets.graph.card import BUILD_SECONDS, DATA_CARD, PRODUCT_BYTES
 from dataprep_assets.graph.finding import ACCEPTED
+from dataprep_assets.orchestration.checks import OLDEST
 
-if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
-    from dagster._core.storage.event_log.base import AssetRecord
-
-__all__ = ["CheckResult", "DatasetOverview", "LastRun", "overview"]
-
-_COMPLETED = {Status.SUCCEEDED, Status.FAILED}
+_COMPLETED = {"SUCCEEDED", "FAILED"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +68,7 @@ class DatasetOverview:
         freshness: What Dagster says of that policy now: PASS, WARN, FAIL, UNKNOWN.
         partitions: How many partitions its artifacts should have, all together.
         partitions_made: How many of these partitions were materialized.
+        proven: When the oldest verdict on one of its artifacts was given. Seconds since 1970.
         documents: Number of documents, from its data card.
         tokens: Number of tokens, from its data card.
         bytes: Bytes of its products, from its data card.
@@ -92,6 +87,7 @@ class DatasetOverview:
     freshness: str | None
     partitions: int
     partitions_made: int
+    proven: float | None
     documents: int | str | None
     tokens: int | str | None
     bytes: int | None
@@ -103,24 +99,55 @@ class DatasetOverview:
         return self.checks - self.passed - len(self.failed) - len(self.warned)
 
 
-def overview(graph: "AssetGraph", instance: dg.DagsterInstance) -> list[DatasetOverview]:
+def overview(definitions: dg.Definitions, instance: dg.DagsterInstance) -> list[DatasetOverview]:
     """Every dataset of a code location, sorted by name.
 
     Args:
-        graph: The assets of the code location. Whatever has a data card is a dataset.
-        instance: Where their runs and checks were recorded.
+        definitions: Those of the code location. Whatever has a data card is a dataset.
+        instance: Where its runs and checks were recorded.
     """
-    members = _members(graph)
-    recorded = _recorded(graph, instance, [key for keys in members.values() for key in keys])
-    return [_dataset(name, members[name], recorded) for name in sorted(members)]
+    assets = _assets(definitions)
+    recorded = _recorded([asset for members in assets.values() for asset in members], instance)
+    return [_dataset(name, assets[name], recorded) for name in sorted(assets)]
 
 
-def _members(graph: "AssetGraph") -> dict[str, list[dg.AssetKey]]:
-    """Dataset → the keys of its assets, whose first part is its name."""
-    members: dict[str, list[dg.AssetKey]] = {}
-    for key in graph.materializable_asset_keys:
-        members.setdefault(key.path[0], []).append(key)
-    return {name: sorted(keys) for name, keys in members.items() if dg.AssetKey([name, DATA_CARD]) in keys}
+@dataclass(frozen=True, kw_only=True)
+class _Asset:
+    """An asset of a dataset, with the keys of its checks, sorted by name."""
+
+    spec: dg.AssetSpec
+    checks: Sequence[dg.AssetCheckKey]
+
+    @property
+    def key(self) -> dg.AssetKey:
+        return self.spec.key
+
+
+def _assets(definitions: dg.Definitions) -> dict[str, list[_Asset]]:
+    """Dataset → its assets, sorted by key; the first part of their keys is its name."""
+    checks: dict[dg.AssetKey, list[dg.AssetCheckKey]] = {}
+    for one in definitions.asset_checks or ():
+        for key in sorted(one.check_keys, key=lambda key: key.name):
+            checks.setdefault(key.asset_key, []).append(key)
+    found: dict[str, list[_Asset]] = {}
+    for spec in sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key):
+        found.setdefault(spec.key.path[0], []).append(_Asset(spec=spec, checks=checks.get(spec.key, ())))
+    return {name: assets for name, assets in found.items() if any(a.key.path[1:] == [DATA_CARD] for a in assets)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Evaluated:
+    """The latest evaluation of a check.
+
+    Attributes:
+        run_id: The run that evaluated it.
+        at: When it did. Seconds since 1970.
+        evaluation: What it found.
+    """
+
+    run_id: str
+    at: float
+    evaluation: dg.AssetCheckEvaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,52 +155,61 @@ class _Recorded:
     """What the instance recorded about all datasets.
 
     Attributes:
-        graph: The asset graph.
-        records: The assets that were ever part of a run, with their latest materialization.
+        touched: The run that touched each asset last, of those that were ever part of a run.
+        materializations: The latest materialization of each asset that has one.
         checks: The checks that were ever evaluated, with their latest evaluation.
         runs: The latest run of each asset and check, by run id.
         freshness: The state of each asset whose freshness policy Dagster has judged.
         made: How many partitions of each partitioned asset were materialized, and how many it should have.
     """
 
-    graph: "AssetGraph"
-    records: "Mapping[dg.AssetKey, AssetRecord]"
-    checks: "Mapping[dg.AssetCheckKey, AssetCheckExecutionRecord]"
+    touched: Mapping[dg.AssetKey, str | None]
+    materializations: Mapping[dg.AssetKey, dg.EventLogEntry]
+    checks: Mapping[dg.AssetCheckKey, _Evaluated]
     runs: Mapping[str, LastRun]
     freshness: Mapping[dg.AssetKey, str]
     made: Mapping[dg.AssetKey, tuple[int, int]]
 
 
-def _recorded(graph: "AssetGraph", instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> _Recorded:
-    storage = instance.event_log_storage
-    records = {record.asset_entry.asset_key: record for record in instance.get_asset_records(keys)}
-    checks = _evaluated([check for key in keys for check in graph.get(key).check_keys], instance)
-    runs = {record.asset_entry.last_run_id for record in records.values()} | {c.run_id for c in checks.values()}
-    judged = [key for key in keys if graph.get(key).freshness_policy is not None]
+def _recorded(assets: Sequence[_Asset], instance: dg.DagsterInstance) -> _Recorded:
+    entries = [record.asset_entry for record in instance.get_asset_records([asset.key for asset in assets])]
+    checks = _evaluated([check for asset in assets for check in asset.checks], instance)
+    touched = {entry.asset_key: entry.last_run_id for entry in entries}
+    runs = {*touched.values(), *(check.run_id for check in checks.values())} - {None}
     return _Recorded(
-        graph=graph,
-        records=records,
+        touched=touched,
+        materializations={e.asset_key: e.last_materialization for e in entries if e.last_materialization is not None},
         checks=checks,
         runs=_runs([run for run in runs if run is not None], instance),
-        freshness={key: r.freshness_state.value for key, r in storage.get_freshness_state_records(judged).items()},
-        made=_made(graph, keys, instance),
+        freshness=freshness_states([asset.spec for asset in assets], instance),
+        made=_made([asset.spec for asset in assets], instance),
     )
 
 
-def _evaluated(
-    keys: Sequence[dg.AssetCheckKey], instance: dg.DagsterInstance
-) -> "dict[dg.AssetCheckKey, AssetCheckExecutionRecord]":
-    """Check → the record of its latest evaluation; checks that were never evaluated are left out.
+def freshness_states(specs: Iterable[dg.AssetSpec], instance: dg.DagsterInstance) -> dict[dg.AssetKey, str]:
+    """Asset → what Dagster says of its freshness policy (PASS, WARN, FAIL, …), of those that it has judged."""
+    judged = [spec.key for spec in specs if spec.freshness_policy is not None]
+    states = instance.get_freshness_state_records(judged) if judged else {}
+    return {key: record.freshness_state.value for key, record in states.items()}
+
+
+def _evaluated(keys: Sequence[dg.AssetCheckKey], instance: dg.DagsterInstance) -> dict[dg.AssetCheckKey, _Evaluated]:
+    """Check → its latest evaluation; checks that were never evaluated are left out.
 
     The latest record of a check may be of a run that has not reached the check, or ended before it did. Then the
     evaluation before it still holds.
     """
     storage = instance.event_log_storage
-    found = dict(storage.get_latest_asset_check_execution_by_key(keys))
-    for key in [key for key, record in found.items() if record.status not in _COMPLETED]:
-        del found[key]
-        for record in storage.get_asset_check_execution_history(key, limit=1, status=_COMPLETED):
-            found[key] = record
+    found = {}
+    for key, record in storage.get_latest_asset_check_execution_by_key(keys).items():
+        latest = record
+        if record.status.value not in _COMPLETED:
+            completed = {status for status in type(record.status) if status.value in _COMPLETED}
+            latest = next(iter(storage.get_asset_check_execution_history(key, limit=1, status=completed)), record)
+        if latest.evaluation is not None:
+            # the record itself is created when its run is planned
+            at = latest.create_timestamp if latest.event is None else latest.event.timestamp
+            found[key] = _Evaluated(run_id=latest.run_id, at=at, evaluation=latest.evaluation)
     return found
 
 
@@ -186,48 +222,48 @@ def _runs(ids: Sequence[str], instance: dg.DagsterInstance) -> dict[str, LastRun
     return found
 
 
-def _made(
-    graph: "AssetGraph", keys: Iterable[dg.AssetKey], instance: dg.DagsterInstance
-) -> dict[dg.AssetKey, tuple[int, int]]:
+def _made(specs: Iterable[dg.AssetSpec], instance: dg.DagsterInstance) -> dict[dg.AssetKey, tuple[int, int]]:
     """Partitioned asset → how many of its partitions were materialized, and how many it should have."""
     wanted: dict[Any, set[str]] = {}
     found = {}
-    for key in keys:
-        definition = graph.get(key).partitions_def
+    for spec in specs:
+        definition = spec.partitions_def
         if definition is not None:
             if definition not in wanted:
                 wanted[definition] = set(definition.get_partition_keys(dynamic_partitions_store=instance))
             every = wanted[definition]
             # partitions that are no longer in the plan were materialized too
-            found[key] = (len(every & instance.get_materialized_partitions(key)) if every else 0, len(every))
+            found[spec.key] = (len(every & instance.get_materialized_partitions(spec.key)) if every else 0, len(every))
     return found
 
 
-def _dataset(name: str, members: Sequence[dg.AssetKey], recorded: _Recorded) -> DatasetOverview:
-    """See `overview`; `members` are the assets of this dataset."""
-    graph, card = recorded.graph, dg.AssetKey([name, DATA_CARD])
-    checks = [check for key in members for check in sorted(graph.get(key).check_keys, key=lambda check: check.name)]
+def _dataset(name: str, assets: Sequence[_Asset], recorded: _Recorded) -> DatasetOverview:
+    """See `overview`; `assets` are those of this dataset."""
+    members = {asset.key: asset for asset in assets}
+    card = members[dg.AssetKey([name, DATA_CARD])]
+    checks = [key for asset in assets for key in asset.checks]
     evaluated = [recorded.checks[key] for key in checks if key in recorded.checks]
-    touched = {recorded.records[key].asset_entry.last_run_id for key in members if key in recorded.records}
-    touched |= {record.run_id for record in evaluated}
+    touched = {recorded.touched.get(key) for key in members} | {check.run_id for check in evaluated}
     touching = [recorded.runs[run] for run in touched if run is not None and run in recorded.runs]
-    products = [_materialized(recorded.records.get(key)) for key in graph.get(card).parent_keys & set(members)]
-    judged = next((key for key in members if graph.get(key).freshness_policy is not None), None)
+    products = {dep.asset_key for dep in card.spec.deps} & set(members)
+    made = [recorded.materializations[key].timestamp for key in products if key in recorded.materializations]
+    judged = next((asset for asset in assets if asset.spec.freshness_policy is not None), None)
     partitions = [recorded.made[key] for key in members if key in recorded.made]
-    counts = _counts(recorded.records.get(card))
+    counts = _counts(recorded.materializations.get(card.key))
     return DatasetOverview(
         dataset=name,
         last_run=max(touching, key=lambda run: run.at, default=None),
         checks=len(checks),
-        passed=sum(_evaluation(record).passed for record in evaluated),
+        passed=sum(check.evaluation.passed for check in evaluated),
         failed=list(_failed(evaluated, dg.AssetCheckSeverity.ERROR)),
         warned=list(_failed(evaluated, dg.AssetCheckSeverity.WARN)),
         accepted=list(_accepted(evaluated)),
-        made=None if None in products else min((at for at in products if at is not None), default=None),
-        freshness_policy=None if judged is None else _in_words(graph.get(judged).freshness_policy),
-        freshness=None if judged is None else recorded.freshness.get(judged, "UNKNOWN"),
+        made=min(made, default=None) if len(made) == len(products) else None,
+        freshness_policy=None if judged is None else _in_words(judged.spec.freshness_policy),
+        freshness=None if judged is None else recorded.freshness.get(judged.key, "UNKNOWN"),
         partitions=sum(wanted for _, wanted in partitions),
         partitions_made=sum(made for made, _ in partitions),
+        proven=min((_proven(check) for check in evaluated), default=None),
         documents=counts.get("documents"),
         tokens=counts.get("tokens"),
         bytes=counts.get(PRODUCT_BYTES),
@@ -235,40 +271,29 @@ def _dataset(name: str, members: Sequence[dg.AssetKey], recorded: _Recorded) -> 
     )
 
 
-def _evaluation(record: "AssetCheckExecutionRecord") -> dg.AssetCheckEvaluation:
-    assert record.evaluation is not None, "those that were not evaluated are left out"
-    return record.evaluation
+def _proven(check: _Evaluated) -> float:
+    """When the oldest verdict behind a check's result was given; its own time if it does not say so."""
+    told = check.evaluation.metadata.get(OLDEST)
+    return check.at if told is None else datetime.fromisoformat(str(told.value)).timestamp()
 
 
-def _evaluated_at(record: "AssetCheckExecutionRecord") -> float:
-    """Time of the evaluation in seconds since 1970; the record itself is created when its run is planned."""
-    return record.create_timestamp if record.event is None else record.event.timestamp
+def _failed(evaluated: Iterable[_Evaluated], severity: dg.AssetCheckSeverity) -> Iterator[CheckResult]:
+    for check in evaluated:
+        found = check.evaluation
+        if not found.passed and found.severity == severity:
+            yield CheckResult(key=found.asset_check_key, sentence=found.description or "", at=check.at)
 
 
-def _failed(evaluated: "Iterable[AssetCheckExecutionRecord]", severity: dg.AssetCheckSeverity) -> Iterator[CheckResult]:
-    for record in evaluated:
-        evaluation = _evaluation(record)
-        if not evaluation.passed and evaluation.severity == severity:
-            yield CheckResult(key=record.key, sentence=evaluation.description or "", at=_evaluated_at(record))
-
-
-def _accepted(evaluated: "Iterable[AssetCheckExecutionRecord]") -> Iterator[CheckResult]:
+def _accepted(evaluated: Iterable[_Evaluated]) -> Iterator[CheckResult]:
     """The checks that passed because the declaration accepts their failure."""
-    for record in evaluated:
-        why = _evaluation(record).metadata.get(ACCEPTED)
+    for check in evaluated:
+        why = check.evaluation.metadata.get(ACCEPTED)
         if why is not None:
-            yield CheckResult(key=record.key, sentence=str(why.value), at=_evaluated_at(record))
+            yield CheckResult(key=check.evaluation.asset_check_key, sentence=str(why.value), at=check.at)
 
 
-def _materialized(record: "AssetRecord | None") -> float | None:
-    """When an asset was materialized last."""
-    event = None if record is None else record.asset_entry.last_materialization
-    return None if event is None else event.timestamp
-
-
-def _counts(record: "AssetRecord | None") -> dict[str, Any]:
-    """The counts in the latest materialization of a data card, by name."""
-    event = None if record is None else record.asset_entry.last_materialization
+def _counts(event: dg.EventLogEntry | None) -> dict[str, Any]:
+    """The counts in a materialization of a data card, by name."""
     if event is None or event.asset_materialization is None:
         return {}
     return {name: value.value for name, value in event.asset_materialization.metadata.items()}

@@ -11,7 +11,6 @@ Entry point: `overview_definitions`.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import dagster as dg
@@ -19,12 +18,7 @@ import dagster as dg
 from dataprep_assets.graph.shown import Markdown, Shown, Table
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.metadata import rendered
-from dataprep_assets.orchestration.overview import CheckResult, DatasetOverview, overview
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
-
-__all__ = ["DATASETS", "overview_definitions", "page"]
+from dataprep_assets.orchestration.overview import CheckResult, DatasetOverview, freshness_states, overview
 
 DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60
@@ -35,11 +29,11 @@ _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRu
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
 
 
-def overview_definitions(graph: "Callable[[], AssetGraph]") -> dg.Definitions:
+def overview_definitions(located: Callable[[], dg.Definitions]) -> dg.Definitions:
     """The asset `datasets` and its sensor.
 
     Args:
-        graph: Returns the assets of the code location; called when the page is made.
+        located: Returns the definitions of the code location; called when the page is made.
     """
 
     @dg.asset(
@@ -51,7 +45,7 @@ def overview_definitions(graph: "Callable[[], AssetGraph]") -> dg.Definitions:
         "what building the present artifacts took: CPU seconds of tokenizing, seconds of all other steps.",
     )
     def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        return dg.MaterializeResult(metadata=page(overview(graph(), context.instance)))
+        return dg.MaterializeResult(metadata=page(overview(located(), context.instance)))
 
     @dg.sensor(
         minimum_interval_seconds=SECONDS_BETWEEN_PAGES,
@@ -59,26 +53,24 @@ def overview_definitions(graph: "Callable[[], AssetGraph]") -> dg.Definitions:
         description="Makes the page `datasets` again when a run has ended or a dataset was declared.",
     )
     def datasets_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        cursor = _last_change(graph(), context.instance)
+        cursor = _last_change(located(), context.instance)
         if cursor == context.cursor:
             return dg.SkipReason("No run has ended since the page was made.")
-        made = dg.AssetMaterialization(DATASETS, metadata=page(overview(graph(), context.instance)))
+        made = dg.AssetMaterialization(DATASETS, metadata=page(overview(located(), context.instance)))
         return dg.SensorResult(asset_events=[made], cursor=cursor)
 
     return dg.Definitions(assets=[datasets], sensors=[datasets_sensor])
 
 
-def _last_change(graph: "AssetGraph", instance: dg.DagsterInstance) -> str:
+def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> str:
     """A text that changes when a run ends, when the declared assets change, or when one becomes stale."""
     ended = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=1, order_by="update_timestamp")
-    keys = sorted(graph.materializable_asset_keys)
-    judged = [key for key in keys if graph.get(key).freshness_policy is not None]
-    states = instance.event_log_storage.get_freshness_state_records(judged)
+    specs = sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key)
     return digest_value(
         [
-            [key.to_user_string() for key in keys],
+            [spec.key.to_user_string() for spec in specs],
             [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in ended],
-            [[key.to_user_string(), states[key].freshness_state.value] for key in judged if key in states],
+            [[key.to_user_string(), state] for key, state in sorted(freshness_states(specs, instance).items())],
         ]
     )
 
@@ -122,6 +114,7 @@ def _row(dataset: DatasetOverview) -> dict[str, str | int]:
         "warned": len(dataset.warned),
         "accepted": len(dataset.accepted),
         "made (UTC)": _time(dataset.made),
+        "oldest proof (UTC)": _time(dataset.proven),
         "partitions": f"{dataset.partitions_made:,}/{dataset.partitions:,}" if dataset.partitions else "",
         "documents": _short(dataset.documents),
         "tokens": _short(dataset.tokens),

@@ -2,23 +2,18 @@
 
 The partitions of a dataset exist once the artifact that plans them (a manifest, a blend's plan) has been made: only
 then does "Materialize all" know its shards. A light sensor makes these artifacts once for each declaration that has
-never been planned; one that fails is left to its owner. A second sensor launches a dataset's job again after a backfill
-whose shards decide the next partitions (`dataset_job.CONTINUES`), and ends runs whose process was killed (`lost_runs`).
-Entry point: `with_planning`.
+never been planned; one that fails is left to its owner. A second sensor ends runs whose process was killed
+(`lost_runs`). Entry point: `with_planning`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from dataprep_assets.orchestration.backfill import succeeded
-from dataprep_assets.orchestration.dataset_job import CONTINUES
-from dataprep_assets.orchestration.keys import DATASET, job_name
+from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.lost_runs import end_lost_runs
 from dataprep_assets.orchestration.plans import DECLARATION, PLANS
 from dataprep_assets.orchestration.shipped import TAG
-
-__all__ = ["with_planning"]
 
 INTERVAL_SECONDS = 30
 MOST_A_TICK = 5
@@ -26,11 +21,10 @@ _SENSOR = "plan_new_datasets"
 
 
 def with_planning(definitions: dg.Definitions) -> dg.Definitions:
-    """Definitions of datasets with the sensors that plan them; unchanged if there is nothing to plan."""
+    """Definitions of datasets with the sensor that plans them, and the one that ends lost runs."""
     plans = dict(_plans(definitions))
-    jobs = [job for job in definitions.jobs or () if isinstance(job, dg.JobDefinition) and DATASET in job.tags]
-    sensors = [*([_planner(plans)] if plans else []), *([_continuer(jobs)] if jobs else [])]
-    return dg.Definitions.merge(definitions, dg.Definitions(sensors=sensors)) if sensors else definitions
+    sensors = [_planner(plans), _end_lost] if plans else [_end_lost]
+    return dg.Definitions.merge(definitions, dg.Definitions(sensors=sensors))
 
 
 def _plans(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetKey, tuple[str, str]]]:
@@ -76,26 +70,14 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
     return sensor
 
 
-def _continuer(jobs: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
-    names = {job.tags[DATASET] for job in jobs}
-
-    @dg.sensor(
-        name="continue_builds",
-        jobs=list(jobs),
-        minimum_interval_seconds=INTERVAL_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Launches a dataset's job again when the shards that decide its next partitions are built; ends "
-        "the runs of killed processes, which would hold up all others.",
-    )
-    def sensor(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        for run_id in end_lost_runs(context.instance):
-            context.log.info(f"run {run_id[:8]} was lost with its process, and is ended")
-        ended = succeeded(context.instance, {CONTINUES: "true"})
-        for backfill, tags in ended.items():
-            dataset = tags.get(DATASET, "")
-            if dataset in names:
-                yield dg.RunRequest(run_key=backfill, job_name=job_name(dataset), tags={DATASET: dataset})
-        if not ended:
-            yield dg.SkipReason("no backfill ended after which a dataset is continued")
-
-    return sensor
+@dg.sensor(
+    name="end_lost_runs",
+    minimum_interval_seconds=INTERVAL_SECONDS,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Ends the runs of commands that were killed, which would hold up all others.",
+)
+def _end_lost(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    ended = end_lost_runs(context.instance)
+    for run_id in ended:
+        context.log.info(f"run {run_id[:8]} was lost with its process, and is ended")
+    return dg.SkipReason(f"{len(ended)} lost runs were ended" if ended else "no run was lost")

@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.digest import digest_value
 
-__all__ = ["DECLARATION", "PLANS", "made_of", "plan_metadata"]
-
 PLANS = "dataprep/plans"
 """Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
 DECLARATION = "declaration"
 """Metadata of its materialization: the digest of the declaration that it was made of."""
-_SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell"}
+_SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
 
 
 def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:

@@ -7,8 +7,6 @@ is queued at that moment starts. `limit_pools` sets the limit before there is a 
 
 import dagster as dg
 
-__all__ = ["POOLS", "limit_pools"]
-
 POOLS = {"network": "dataprep_network", "cpu": "dataprep_cpu"}
 """The pool's name in an artifact's spec → its name in Dagster."""
 

@@ -9,9 +9,9 @@ import time
 import dagster as dg
 
 from dataprep_assets.execution.progress import Progress, Sink
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.orchestration.keys import Context, asset_key
 from dataprep_assets.orchestration.terminal import watching
-
-__all__ = ["LogSink", "ObservationSink", "sinks_of"]
 
 LOG_SECONDS = 15.0
 OBSERVE_SECONDS = 60.0
@@ -23,7 +23,7 @@ OBSERVE_SHARE = 0.1
 class LogSink:
     """Writes a line to the run's log every `LOG_SECONDS`, and always the last one."""
 
-    def __init__(self, context: dg.AssetExecutionContext, what: str) -> None:
+    def __init__(self, context: Context, what: str) -> None:
         self._log, self._what = context.log.info, what
         self._logged = time.monotonic()
 
@@ -43,8 +43,8 @@ class ObservationSink:
     Their metadata are texts: the numbers of an unfinished step would become points of the asset's plots.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext) -> None:
-        self._context = context
+    def __init__(self, context: Context, spec: ArtifactSpec) -> None:
+        self._context, self._key = context, asset_key(spec)
         self._started = time.monotonic()
         self._next = self._started + OBSERVE_SECONDS
 
@@ -55,7 +55,7 @@ class ObservationSink:
         self._next = now + max(OBSERVE_SECONDS, OBSERVE_SHARE * (now - self._started))
         self._context.log_event(
             dg.AssetObservation(
-                asset_key=self._context.asset_key,
+                asset_key=self._key,
                 description=f"At work: {progress.line().strip()}",
                 metadata={
                     "progress": f"{progress.fraction:.1%}",
@@ -70,7 +70,7 @@ class ObservationSink:
         """Report nothing: the materialization, or the failure, says how the step ended."""
 
 
-def sinks_of(context: dg.AssetExecutionContext) -> list[Sink]:
-    """The sinks that show the progress of a step."""
-    what = "/".join(context.asset_key.path)
-    return [LogSink(context, what), ObservationSink(context), *watching(what)]
+def sinks_of(context: Context, spec: ArtifactSpec) -> list[Sink]:
+    """The sinks that show the progress of a step that makes an artifact."""
+    what = "/".join(spec.path)
+    return [LogSink(context, what), ObservationSink(context, spec), *watching(what)]

@@ -1,23 +1,18 @@
 """What an instance has recorded of a dataset: which partitions were materialized, and the latest result of each check.
 
-It is read in two ways: through Dagster, whatever storage the instance has (`InstanceRecords` in `instance_records.py`),
-and from the SQLite of this machine without Dagster (`sqlite_records.py`), because importing it takes longer than all
-that a command with nothing to do does besides.
-
-Entry points: `Recorded`, `latest_evaluations`, `failed_checks`.
+Entry points: `Recorded`, `unrecorded`, `unevaluated`.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from dataprep_assets.graph.asset_path import AssetPath
-from dataprep_assets.graph.spec import ArtifactSpec
+import dagster as dg
 
-__all__ = ["Check", "Evaluation", "Recorded", "failed_checks", "latest_evaluations"]
-
-Check = tuple[AssetPath, str]
-"""The path of an asset, and the name of one of its checks."""
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.finding import ACCEPTED
+from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.orchestration.keys import asset_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,58 +30,75 @@ class Evaluation:
     accepted: str | None = None
 
 
-class Recorded(Protocol):
-    """The records of one instance."""
+class Recorded:
+    """The records of an instance."""
 
-    def is_materialized(self, path: AssetPath) -> bool:
-        """Whether an asset was ever materialized, and not wiped since."""
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self._instance = instance
 
-    def partitions(self, path: AssetPath) -> Set[str]:
-        """The partitions of an asset that were ever materialized, and not wiped since."""
+    def made_at(self, spec: ArtifactSpec | OtherDataset) -> float | None:
+        """When an artifact was last materialized, in seconds since 1970; None for never, or wiped since."""
+        event = self._instance.get_latest_materialization_event(asset_key(spec))
+        return None if event is None else event.timestamp
 
-    def evaluations(self, checks: Sequence[Check]) -> Mapping[Check, Evaluation]:
-        """The latest evaluation of each of these checks; without those whose latest execution has no result."""
+    def unseen(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> list[str | None]:
+        """Those of the slots that were never materialized, or wiped since."""
+        if spec.partitions is None:
+            return list(slots) if self.made_at(spec) is None else []
+        seen = self._instance.get_materialized_partitions(asset_key(spec))
+        return [slot for slot in slots if slot not in seen]
+
+    def evaluations(self, specs: Sequence[ArtifactSpec]) -> Mapping[tuple[ArtifactSpec, str], Evaluation | None]:
+        """The latest evaluation of each check of the artifacts; None for one whose latest execution has no result."""
+        checks = {
+            dg.AssetCheckKey(asset_key(spec), proof.name): (spec, proof.name)
+            for spec in specs
+            if spec.proofs is not None
+            for proof in spec.proofs.proofs
+        }
+        found: dict[tuple[ArtifactSpec, str], Evaluation | None] = dict.fromkeys(checks.values())
+        if not checks:
+            return found
+        latest = self._instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
+        for key, record in latest.items():
+            event = record.event.dagster_event if record.event is not None else None
+            if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+                evaluation = event.asset_check_evaluation_data
+                accepted = evaluation.metadata.get(ACCEPTED)
+                found[checks[key]] = Evaluation(
+                    passed=evaluation.passed,
+                    blocks=evaluation.severity == dg.AssetCheckSeverity.ERROR,
+                    accepted=None if accepted is None else str(accepted.value),
+                )
+        return found
 
 
-def latest_evaluations(specs: Sequence[ArtifactSpec], recorded: Recorded) -> dict[Check, Evaluation | None]:
-    """Every check of the artifacts → its latest evaluation, or None if it was never evaluated."""
-    checks = [(spec.path, proof.name) for spec in specs if spec.proofs is not None for proof in spec.proofs.proofs]
-    found = recorded.evaluations(checks)
-    return {check: found.get(check) for check in checks}
+def unrecorded(specs: Sequence[ArtifactSpec], store: ArtifactStore, recorded: Recorded) -> bool:
+    """Whether an artifact of these was never materialized on the instance, or a check has to be evaluated on it."""
+    try:
+        return any(recorded.unseen(spec, spec.slots(store)) for spec in specs) or bool(unevaluated(specs, recorded))
+    except DataprepError:  # not planned
+        return True
 
 
-def failed_checks(
-    specs: Sequence[ArtifactSpec], recorded: Recorded, *, never_ran: bool = False
-) -> dict[AssetPath, list[str]]:
-    """Path of an asset → names of its blocking checks whose latest result is a failure.
+def unevaluated(specs: Sequence[ArtifactSpec], recorded: Recorded) -> set[ArtifactSpec]:
+    """The artifacts whose checks have to be evaluated, whatever their verdicts are.
+
+    That is one with a blocking check that has no result, or whose latest result is a failure, and one with a check that
+    was judged under another acceptance than the declaration has now.
 
     Args:
         specs: The artifacts to look at.
         recorded: Where their checks were recorded.
-        never_ran: Also include checks that a run would have to evaluate: blocking checks without a result, and checks
-            whose acceptance in the declaration has changed since their last result.
-
-    A failure that counts as a warning blocks nothing, and is left out.
     """
-    blocking = {
-        (spec.path, proof.name)
-        for spec in specs
-        if spec.proofs is not None
-        for proof in spec.proofs.proofs
-        if proof.blocking
-    }
-    accept = {spec.path: spec.declaration.accept for spec in specs}
-    found: dict[AssetPath, list[str]] = {}
-    for (path, name), evaluation in latest_evaluations(specs, recorded).items():
-        if (path, name) not in blocking:
-            why = accept[path].get(name)
-            bad = never_ran and evaluation is not None and _judged_otherwise(evaluation, why)
-        elif evaluation is None:
-            bad = never_ran
+    found: set[ArtifactSpec] = set()
+    for (spec, name), evaluation in recorded.evaluations(specs).items():
+        if spec.blocks(name):
+            again = evaluation is None or (not evaluation.passed and evaluation.blocks)
         else:
-            bad = not evaluation.passed and evaluation.blocks
-        if bad:
-            found.setdefault(path, []).append(name)
+            again = evaluation is not None and _judged_otherwise(evaluation, spec.declaration.accept.get(name))
+        if again:
+            found.add(spec)
     return found
 
 

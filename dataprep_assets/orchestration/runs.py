@@ -1,21 +1,21 @@
-"""Materializes a whole dataset in this process, in a few Dagster runs.
+"""Executes the job of a dataset in this process, recorded like the runs that the webserver launches."""
 
-The runs are those that a backfill from the UI would launch. Thanks to receipts, finished artifacts cost nothing. If a
-split fails only because of damaged sources, the others are still made, so that all damaged files are reported at once.
-"""
-
+import signal
+import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
 
 import dagster as dg
-from dagster._core.errors import DagsterAssetCheckFailedError
 
-from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.runs import PlannedRun
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.keys import DAMAGED_SOURCES
-from dataprep_assets.orchestration.lost_runs import end_lost_runs
-from dataprep_assets.orchestration.timeline import execute
+from dataprep_assets.orchestration.keys import FAILED_CHECKS
+from dataprep_assets.orchestration.lost_runs import at_work, end_lost_runs
+
+# `execute` says each error once, without the stack. The event log has all of it.
+_QUIET, _VERBOSE = ({"loggers": {"console": {"config": {"log_level": level}}}} for level in ("CRITICAL", "ERROR"))
 
 
 def _say(line: str) -> None:
@@ -26,88 +26,83 @@ def _complain(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def materialize(
+def execute(
     job: dg.JobDefinition,
-    runs: Iterable[PlannedRun],
     instance: dg.DagsterInstance,
     *,
-    tags: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] = MappingProxyType({}),
     say: Callable[[str], None] = _say,
     complain: Callable[[str], None] = _complain,
     verbose: bool = False,
 ) -> bool:
-    """Execute the runs in order; return False as soon as one fails.
+    """Execute a job; return whether it succeeded. Steps that need no failed one are executed all the same.
 
-    After damaged sources, runs that need none of them go on.
+    Raises KeyboardInterrupt if the run was interrupted.
 
     Args:
-        job: Dagster's implicit job of all assets.
-        runs: What to make.
-        instance: Where the runs are recorded.
-        tags: Tags of each run.
-        say: Called with a line for each run and for each failed check.
+        job: The job of a dataset (`build.job_of`), bound to its resources.
+        instance: Where the run is recorded.
+        tags: Tags of the run, in addition to those of the job.
+        say: Called with a line for each failed check.
         complain: Called with the reason when a step failed.
-        verbose: Whether stack traces are shown too.
+        verbose: Whether Dagster's own error messages go to standard error, with their stacks.
     """
     end_lost_runs(instance)
-    held_up: set[ArtifactSpec] = set()
-    for run in _possible(runs, held_up):
-        say(f"  {run.title} …")
-        outcome = execute(job, run, instance, tags or {}, verbose=verbose)
-        failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
-        if not outcome.success:
-            say("    failed")
-            failures = [event for event in outcome.all_events if event.is_failure]
-            # the event that the run failed adds nothing
-            for event in [event for event in failures if event.is_step_failure] or failures:
-                if (why := _why(event, checked=bool(failed))) is not None:
-                    complain(f"    {event.step_key or 'run'}: {why}")
-        for evaluation in failed:
+    run_id = str(uuid.uuid4())
+    with at_work(instance, run_id), _interruptions():
+        outcome = job.execute_in_process(
+            instance=instance,
+            run_id=run_id,
+            run_config=_VERBOSE if verbose else _QUIET,
+            # not retried by Dagster: whoever started the run sees that it failed, and starts it again
+            tags={"dagster/max_retries": "0", **tags},
+            raise_on_error=False,
+        )
+    if not outcome.success:
+        say("  failed")
+        failures = [event for event in outcome.all_events if event.is_failure]
+        # the event that the run failed adds nothing
+        for event in [event for event in failures if event.is_step_failure] or failures:
+            if (why := _why(event)) is not None:
+                complain(f"    {event.step_key or 'run'}: {why}")
+    for evaluation in outcome.get_asset_check_evaluations():
+        if not evaluation.passed:
             say(f"    check {evaluation.check_name}: {evaluation.description}")
-        if not outcome.success:
-            if not _of_sources(outcome):
-                return False
-            held_up.update(run.specs)
-    return not held_up
+    return bool(outcome.success)
 
 
-def _of_sources(outcome: dg.JobExecutionResult) -> bool:
-    """Whether a run failed only because of damaged source files."""
-    failures = [event.step_failure_data.user_failure_data for event in outcome.all_events if event.is_step_failure]
-    return bool(failures) and all(told is not None and DAMAGED_SOURCES in told.metadata for told in failures)
+@contextmanager
+def _interruptions() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the end if a signal asked for one inside.
 
-
-def _possible(runs: Iterable[PlannedRun], held_up: set[ArtifactSpec]) -> Iterator[PlannedRun]:
-    """The runs that need no failed artifact.
-
-    Args:
-        runs: All of them, in order.
-        held_up: The failed artifacts; the artifacts made of them are added to it.
+    During a run Dagster has signal handlers of its own: it turns a signal into a failed step, or, between two steps,
+    drops it.
     """
-    left = iter(runs)
-    while True:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard, told = socket.socketpair()
+    with heard, told:
+        heard.setblocking(False)
+        told.setblocking(False)
+        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
         try:
-            run = next(left, None)
-        except DataprepError:
-            if held_up:
-                return  # a failed artifact would have planned it
-            raise
-        if run is None:
-            return
-        if any(spec in held_up or held_up.intersection(spec.inputs) for spec in run.specs):
-            held_up.update(run.specs)
-        else:
-            yield run
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+        with suppress(BlockingIOError):
+            if {signal.SIGINT, signal.SIGTERM} & set(heard.recv(4096)):
+                raise KeyboardInterrupt
 
 
-def _why(event: dg.DagsterEvent, *, checked: bool) -> str | None:
+def _why(event: dg.DagsterEvent) -> str | None:
     """Why a step or run failed: the message of a DataprepError, else that of the first cause.
 
-    None for a step that failed only by its checks, if these are reported separately (`checked`).
+    None for a step that failed only by its checks, which are reported by themselves.
     """
     if event.is_step_failure and (told := event.step_failure_data.user_failure_data) is not None and told.description:
-        return told.description
+        return None if FAILED_CHECKS in told.metadata else told.description
     error = getattr(event.event_specific_data, "error", None)
-    if error is None or (checked and error.cls_name == DagsterAssetCheckFailedError.__name__):
-        return None
-    return f"{(error.cause or error).message.strip()}. That is a bug: `--verbose` shows where"
+    return (
+        None if error is None else f"{(error.cause or error).message.strip()}. That is a bug: `--verbose` shows where"
+    )

@@ -6,17 +6,15 @@ Each wing keeps its text beside its component, in `<component>.scaffold.yaml`, w
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest
-
-__all__ = ["DeclarationScaffolder", "scaffolder"]
+import dagster as dg
 
 
-class DeclarationScaffolder(Scaffolder[Any]):
+class DeclarationScaffolder(dg.Scaffolder[Any]):
     """Writes a commented `defs.yaml`."""
 
     template: ClassVar[Path]
 
-    def scaffold(self, request: ScaffoldRequest[Any]) -> None:
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         target = Path(request.target_path)
         target.mkdir(parents=True, exist_ok=True)
         name = "".join(c if c.isalnum() else "_" for c in target.name)

@@ -12,8 +12,6 @@ from pathlib import Path, PurePath
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["FOLDERS", "TAG", "VARIABLE", "dataset_of", "is_shown", "shown_as"]
-
 FOLDERS = {"samples": "sample", "examples": "example"}
 """Folders of `defs/` → how the assets of the datasets in them are tagged."""
 TAG = "dataprep/shown_as"

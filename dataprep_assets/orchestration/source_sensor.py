@@ -20,8 +20,6 @@ from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import private_files
 
-__all__ = ["CHANGE", "SOURCE", "source_schedule", "source_sensor"]
-
 SOURCE = "dataprep/source"
 """Run tag: the identity of the source that a run was launched for."""
 CHANGE = "dataprep/change"

@@ -14,8 +14,6 @@ from dataprep_assets.errors import TransferError
 from dataprep_assets.graph.automation import Email, EnvironmentVariable
 from dataprep_assets.orchestration.deadline import within
 
-__all__ = ["LONGEST_TRY_SECONDS", "mail", "post"]
-
 LONGEST_TRY_SECONDS = 5.0
 _PACKET_SECONDS = 4.0
 """How long to wait for one packet."""

@@ -17,8 +17,6 @@ from rich.table import Table
 
 from dataprep_assets.execution.progress import Progress, Sink
 
-__all__ = ["LineSink", "TerminalSink", "watched", "watching"]
-
 LINE_SECONDS = 15.0
 _DRAW_SECONDS = 0.2
 _BAR_COLUMNS = 24

@@ -33,8 +33,6 @@ from dataprep_assets.packing.bins import Bins, Int64, checked_capacity, checked_
 from dataprep_assets.packing.first_fit import first_fit, first_fit_decreasing
 from dataprep_assets.packing.next_fit import next_fit
 
-__all__ = ["ALGORITHMS", "Algorithm", "pack"]
-
 Algorithm = Literal[
     "concatenative", "first_fit", "first_fit_shuffle", "first_fit_decreasing", "best_fit", "best_fit_decreasing"
 ]

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["LARGEST_CAPACITY", "Bins", "Segments", "checked_capacity", "checked_lengths", "fill", "group"]
-
 LARGEST_CAPACITY = 2**31 - 1
 """Tokens of the longest row: positions are int32."""
 

@@ -14,8 +14,6 @@ import numpy as np
 from dataprep_assets.packing.bins import Int64
 from dataprep_assets.packing.runs import equal_runs
 
-__all__ = ["first_fit", "first_fit_decreasing"]
-
 
 def first_fit(lengths: Int64, capacity: int) -> Int64:
     """The bin of each item, int64, shape ``(items,)``; ``lengths`` are 1 to ``capacity``, in the order of placement."""

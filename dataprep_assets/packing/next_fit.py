@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.packing.bins import Int64, Segments, checked_capacity, checked_lengths
 
-__all__ = ["concat_then_split", "next_fit"]
-
 
 def next_fit(lengths: Int64, capacity: int) -> Int64:
     """The bin of each item, int64, shape ``(items,)``; ``lengths`` are 1 to ``capacity``, in the order of placement."""

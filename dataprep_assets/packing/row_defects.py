@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.packing.rows import COLUMNS, TARGETS, PackedRows
 
-__all__ = ["RowDefect", "find_row_defects"]
-
 Mask = NDArray[np.bool_]
 
 

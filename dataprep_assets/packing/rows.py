@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.packing.bins import LARGEST_CAPACITY, Bins, Int64, Segments
 
-__all__ = ["COLUMNS", "TARGETS", "PackedRows", "pack_rows"]
-
 COLUMNS = ("inputs", "inputs_segmentation", "inputs_position", "targets_segmentation", "targets_position")
 """The stored columns, in the order in which they are stored."""
 TARGETS = "targets"

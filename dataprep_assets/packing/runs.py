@@ -4,8 +4,6 @@ import numpy as np
 
 from dataprep_assets.packing.bins import Int64
 
-__all__ = ["equal_runs"]
-
 
 def equal_runs(lengths: Int64) -> list[tuple[int, int]]:
     """`(length, items)` of each run, in order; ``lengths`` are at least 1, shape ``(items,)``."""

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.packing.bins import LARGEST_CAPACITY, Int64
 
-__all__ = ["Chunks", "Rule", "SplitRule", "split", "without_room"]
-
 Rule = Literal["repeat_header", "header_once", "truncate"]
 
 

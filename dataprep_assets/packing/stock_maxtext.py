@@ -16,8 +16,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pipeline", "StockLabels", "StockRule"]
-
 Pipeline = Literal["tfds", "grain", "hf"]
 _WITHOUT_PAD: Mapping[Pipeline, int] = {"tfds": -1, "grain": 0, "hf": -1}
 """What each pipeline pads with when the tokenizer has neither a pad nor an unknown token."""

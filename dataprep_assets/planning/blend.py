@@ -20,22 +20,6 @@ from fractions import Fraction
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.manifest import natural_key
 
-__all__ = [
-    "SPLITS",
-    "SourceOutlook",
-    "assign_by_size",
-    "drift",
-    "held_out",
-    "outlook",
-    "record_repeats",
-    "record_shares",
-    "requested_shares",
-    "sampled_shards",
-    "shard_weights",
-    "shards_for_shares",
-    "shares_by_size",
-]
-
 SPLITS = ("train", "valid", "test")
 """The keys of a per-split `blend.json`, in order."""
 MAX_REPEATS = 100

@@ -49,10 +49,11 @@ class Rates:
     `source_bytes_per_cpu_second`: compressed source bytes through decompression, parsing, tokenizing and digests; the
     default is the project's benchmark over mixed text with the Qwen3 tokenizer and a cold word cache (about 9 M tokens
     per CPU-second). `tokens_per_source_byte`, `bytes_per_token`: measured on the same text. `partition_seconds`:
-    Dagster's records of one shard of one asset (22 ms on Postgres with batched events). `run_seconds`: one run of
-    `dataprep run` with its steps, checks and workers, without tokenizing (a small corpus: 5.7 to 8.8 s for 6 runs, of
-    which tokenizing takes 1.4 at most; `bench.whole_run`). `launch_seconds`: the extra time of a run that the daemon
-    launches, because it is a process of its own. `tick_seconds`: time until the daemon looks at a backfill.
+    Dagster's records of one shard of one asset (22 ms on Postgres with batched events). `build_seconds`: `dataprep run`
+    with its steps, checks and workers, without tokenizing (a small corpus: 5.7 to 8.8 s, of which tokenizing takes 1.4
+    at most; `bench.whole_run`). `run_seconds`: the same for one run of a backfill. `launch_seconds`: the extra time of
+    a run that the daemon launches, because it is a process of its own. `tick_seconds`: time until the daemon looks at a
+    backfill.
     """
 
     source_bytes_per_cpu_second: float = 9e6
@@ -60,6 +61,7 @@ class Rates:
     bytes_per_token: float = 4.0
     partition_seconds: float = 0.022
     run_seconds: float = 1.2
+    build_seconds: float = 5.0
     launch_seconds: float = 9.0
     tick_seconds: float = 30.0
 
@@ -231,7 +233,7 @@ def cost(
 def _of_runs(runs: int, splits: int, machine: Machine, rates: Rates) -> float:
     """Seconds of overhead of `runs` of shards and of the other runs, without the work on data."""
     if machine.runs_at_a_time == 1:
-        return (runs + OTHER_RUNS) * rates.run_seconds
+        return rates.build_seconds
     launched = rates.run_seconds + rates.launch_seconds
     return (runs / machine.runs_at_a_time + OTHER_RUNS) * launched + 2 * rates.tick_seconds * splits
 

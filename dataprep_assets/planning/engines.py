@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from dataprep_assets.planning.cost import Cost, Machine, shown_time
 
-__all__ = ["OVERHEADS", "EngineOverhead", "engine_seconds", "engine_table"]
-
 _PROCESSES = "processes"
 
 

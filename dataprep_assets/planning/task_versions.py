@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["BASE", "Choice", "TaskVersion", "Unordered", "choose", "latest", "parse"]
-
 BASE = "base"
 """The name for the files in the task's folder itself."""
 _NUMBER = "(0|[1-9][0-9]*)"

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["TEMPLATE", "write_project"]
-
 TEMPLATE = Path(__file__).parent
 _SAMPLE = TEMPLATE.parent / "defs" / "samples" / "sample_corpus"
 _TO_FILL = ("pyproject.toml", "README.md", "package/definitions.py", "package/__init__.py")

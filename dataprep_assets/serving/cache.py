@@ -37,8 +37,6 @@ from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import Progress
 
-__all__ = ["SAMPLED_IDS", "Cache", "Note"]
-
 SAMPLED_IDS = 64
 """Samples whose ids are recomputed before a shard is trusted. Ids of another shard or sequence length differ in every
 sample, so a few are enough; single damaged bytes are found by the digest."""

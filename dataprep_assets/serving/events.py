@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["EventKind", "OnEvent", "WindowEvent", "WindowStatus", "tell"]
-
 logger = logging.getLogger(__name__)
 
 EventKind = Literal["fetching", "ready", "failed", "gave_up", "waiting", "evicted", "kept", "refused", "swapped"]

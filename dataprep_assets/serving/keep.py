@@ -9,8 +9,6 @@ from typing import Literal
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["Keep", "KeepBytes", "check_keep", "fits", "victims"]
-
 
 @dataclass(frozen=True)
 class KeepBytes:

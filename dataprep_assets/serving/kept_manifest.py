@@ -12,8 +12,6 @@ from dataprep_assets.errors import ConfigError, FormatError, MissingArtifactErro
 from dataprep_assets.serving.release import MANIFEST, Place, Release, read_release
 from dataprep_assets.serving.shared_state import FOLDER, file_mode, locked_file, replace_file
 
-__all__ = ["keep_manifest", "read_or_kept"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -13,8 +13,6 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.keep import Keep, KeepBytes, check_keep, fits, victims
 from dataprep_assets.serving.release import Release
 
-__all__ = ["WindowPlan", "plan_sizes", "plan_window"]
-
 # The first epoch begins with an empty cache; the second shows what the policy keeps. A third would repeat the second.
 _EPOCHS = 2
 

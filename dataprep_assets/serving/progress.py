@@ -4,8 +4,6 @@ import sys
 import time
 from typing import TextIO
 
-__all__ = ["Bar"]
-
 # Characters of the bar; with its numbers the line stays below 100.
 _WIDTH = 30
 

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import npy_shards, sample_ids
 
-__all__ = ["Shard", "open_pair", "torch_dataset"]
-
 
 class Shard:
     """A verified shard on this machine, memory-mapped. A window does not evict it while one of these is alive.

@@ -21,21 +21,9 @@ from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.endpoints import allows_http
-from dataprep_assets.stores.http import HttpStore, hub_url
 from dataprep_assets.stores.keys import why_not_a_name
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
-
-__all__ = [
-    "MANIFEST",
-    "SCHEMA_VERSION",
-    "Place",
-    "Release",
-    "ReleaseFile",
-    "ReleaseShard",
-    "locate",
-    "read_release",
-]
 
 MANIFEST = "release.json"
 SCHEMA_VERSION = 1
@@ -229,6 +217,9 @@ def locate(release: str | Path | Store | Place) -> Place:
         raise ConfigError(
             f"{parts.scheme}://{parts.hostname}: credentials do not belong in a URL; put them in the environment"
         )
+    if parts.scheme in ("hf", "http", "https"):
+        # httpx takes longer to import than the rest of the window, and other places need none.
+        from dataprep_assets.stores.http import HttpStore, hub_url
     if parts.scheme == "hf":
         url, token = hub_url(text, os.environ), os.environ.get("HF_TOKEN")
         return Place(HttpStore(url, token=token, token_name="HF_TOKEN", allow_http=allows_http(os.environ)))

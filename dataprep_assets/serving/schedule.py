@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["Schedule"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:

@@ -31,8 +31,6 @@ from dataprep_assets.serving.window_state import WindowState
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 
-__all__ = ["ShardWindow"]
-
 logger = logging.getLogger(__name__)
 
 # Seconds between two checks of shards that only readers still hold.

@@ -27,8 +27,6 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.private import closed_folder
 
-__all__ = ["FOLDER", "POLL_SECONDS", "SharedState", "file_mode", "locked_file", "make_folder", "replace_file"]
-
 FOLDER = ".window"
 """The window's own folder in a cache; everything else in a cache are shards, or foreign files."""
 

@@ -10,8 +10,6 @@ from typing import Any, Self
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["WindowState"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class WindowState:

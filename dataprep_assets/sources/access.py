@@ -7,6 +7,7 @@ hub, whose files it first fetches into that same cache layout.
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Protocol
 
@@ -50,6 +51,10 @@ class SourceAccess(Protocol):
 
     def path(self, entry: ManifestEntry) -> Path:
         """The local path of a file. It may not exist before `fetch`."""
+        ...
+
+    def copies(self, relpath: str) -> Sequence[Path]:
+        """The copies that a mirror keeps of a file, in whatever version; none of a source that is used in place."""
         ...
 
     @property
@@ -135,6 +140,9 @@ class LocalTree:
     def path(self, entry: ManifestEntry) -> Path:
         return self.root / entry.relpath
 
+    def copies(self, relpath: str) -> Sequence[Path]:
+        return ()
+
     @property
     def storage(self) -> Path:
         return self.root
@@ -168,6 +176,9 @@ class HubCache:
         # not resolved: the blob behind the link has neither the file's name nor its suffix
         return self.folder / "snapshots" / (entry.commit or "") / entry.relpath
 
+    def copies(self, relpath: str) -> Sequence[Path]:
+        return ()
+
     @property
     def storage(self) -> Path:
         return self.folder
@@ -199,6 +210,9 @@ class HubMirror:
 
     def path(self, entry: ManifestEntry) -> Path:
         return self.repo.snapshot_dir(_commit(entry)) / entry.relpath
+
+    def copies(self, relpath: str) -> Sequence[Path]:
+        return sorted(self.storage.glob(f"snapshots/*/{escape(relpath)}"))
 
     @property
     def storage(self) -> Path:

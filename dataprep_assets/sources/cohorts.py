@@ -31,8 +31,6 @@ from dataprep_assets.sources.row_files import (
     whole_lines,
 )
 
-__all__ = ["CohortFormat", "CohortReader", "PatientRecord", "compression_of", "expected_months", "find_cohorts"]
-
 CohortFormat = Literal["json_array", "json_object", "jsonl"]
 
 _MONTH = re.compile(r"(?P<year>[0-9]{4})-(?P<month>0[1-9]|1[0-2])")

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from dataprep_assets.errors import CorruptSourceError
 
-__all__ = ["PLAIN", "SourceDigests", "require_digest"]
-
 
 @dataclass(frozen=True)
 class SourceDigests:

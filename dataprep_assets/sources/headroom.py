@@ -8,8 +8,6 @@ from pathlib import Path
 
 from dataprep_assets.errors import SourceError
 
-__all__ = ["check_headroom"]
-
 
 def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None:
     """Raise SourceError unless the disk of ``path`` has ``needed_bytes`` free and ``headroom`` (a fraction) on top."""

@@ -1,9 +1,10 @@
 """Mirrors a Hugging Face Hub repository into the standard cache.
 
 The hub's own client cannot resume in another process, leaves partial files behind after a kill and never checks a
-digest (huggingface_hub#3643, #1498), so it is used only for URLs, headers, sessions and error types, and the bytes go
-through :mod:`dataprep_assets.stores.ranged`. The result is the layout of ``huggingface_hub`` itself
-(:mod:`dataprep_assets.sources.hub_cache`), which its client can load offline.
+digest (huggingface_hub#3643, #1498; `test_kill_9_and_resume_fetches_at_most_one_range_per_worker_again`,
+`test_wrong_bytes_that_stay_are_corrupt_and_never_get_a_name`), so it is used only for URLs, headers, sessions and error
+types, and the bytes go through :mod:`dataprep_assets.stores.ranged`. The result is the layout of ``huggingface_hub``
+itself (:mod:`dataprep_assets.sources.hub_cache`), which its client can load offline.
 
 Invariants: a blob has its name only once its bytes have that digest; a known-wrong blob is removed before it is fetched
 again; ``refs/`` is written last, so a ref never names an incomplete mirror.
@@ -45,8 +46,6 @@ from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
-
-__all__ = ["HubRepo"]
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoFile
@@ -131,7 +130,8 @@ class HubRepo:
     def list_files(self, commit: str) -> list[HubFile]:
         """Every file of ``commit``, sorted by path.
 
-        The pages are asked for one by one rather than through ``HfApi.list_repo_tree``, which waits for each page
+        The pages are asked for one by one rather than through ``HfApi.list_repo_tree``, which sends the token to any
+        host that a page names (`test_a_file_list_that_continues_on_another_host_is_refused`), waits for each page
         without a time limit and knows only the delay-seconds form of Retry-After.
 
         Raises SourceError if the hub refuses, or continues the listing on another host; TransferError if unreachable.

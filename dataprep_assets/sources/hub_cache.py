@@ -23,22 +23,6 @@ from pathlib import Path
 from dataprep_assets.errors import SourceError
 from dataprep_assets.stores.keys import why_not_a_name
 
-__all__ = [
-    "COMMIT",
-    "HubFile",
-    "cached_snapshot",
-    "checked",
-    "commit_of",
-    "default_cache_dir",
-    "is_inside",
-    "link",
-    "link_out",
-    "list_cached_files",
-    "locked_directory",
-    "repo_folder",
-    "size_of",
-]
-
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -3,7 +3,6 @@
 Entry points: :class:`RemoteFile` and :func:`translated`.
 """
 
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,19 +12,15 @@ from urllib.parse import urlsplit
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.hub_cache import HubFile
-from dataprep_assets.stores.retry import RetryableError, parse_retry_after
-
-__all__ = ["RemoteFile", "origin_of", "translated"]
+from dataprep_assets.stores.client_logs import keep_secrets_from_logs, without_queries
+from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
-_QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")
 # The hub's own way to say how long a spent quota lasts: RateLimit: "api";r=0;t=55 (an IETF draft, httpapi-ratelimit)
 _RATE_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 
-# 408 and 429 ask to wait, 5xx is a problem of the server; every other 4xx is a definite answer.
-_RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
 # A signed storage URL that has expired answers one of these; a new HEAD gives a new URL.
 _EXPIRED_STATUS = {400, 401, 403, 410}
 
@@ -120,32 +115,7 @@ class RemoteFile:
         )
 
 
-def without_queries(text: str) -> str:
-    """The text with its URLs cut before the query, which has the signature of a storage URL."""
-    return _QUERY.sub(r"\1?...", text)
-
-
-class _WithoutQueries(logging.Filter):
-    """Cuts the queries from URLs that the HTTP client logs."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = without_queries(record.getMessage()), ()
-        return True
-
-
-def keep_urls_from_logs() -> None:
-    """Keep signed URLs out of the logs of the hub's client, which writes them at INFO, and its transport at DEBUG."""
-    for name in ("httpx", "httpx2", "huggingface_hub.utils._http"):
-        named = logging.getLogger(name)
-        if not any(isinstance(one, _WithoutQueries) for one in named.filters):
-            named.addFilter(_WithoutQueries())
-    # It would write all headers of requests and answers, including `Location` and `Set-Cookie`.
-    for package in ("httpcore", "httpcore2"):
-        for part in ("connection", "http11", "http2", "proxy", "socks"):
-            logging.getLogger(f"{package}.{part}").setLevel(logging.INFO)
-
-
-keep_urls_from_logs()
+keep_secrets_from_logs()
 
 
 @contextmanager
@@ -170,7 +140,7 @@ def translated(label: str) -> Iterator[None]:
 
 def _from_status(error: "HfHubHTTPError", label: str) -> Exception:
     status = error.response.status_code
-    if status in _RETRY_STATUS:
+    if status in RETRY_STATUS:
         return RetryableError(f"HTTP {status}", _retry_after(error.response.headers))
     if status == 404:
         return SourceError(f"{label}: not found on the hub (HTTP 404)")

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 from dataprep_assets.errors import CorruptSourceError
 
-__all__ = ["Elements", "without_mark"]
-
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'

@@ -12,8 +12,6 @@ from typing import Any
 
 import orjson
 
-__all__ = ["parse"]
-
 _STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', re.DOTALL)
 _LONGEST_INTEGER = 20
 """Most characters of an integer that orjson returns as an int: `18446744073709551615`."""
@@ -38,6 +36,14 @@ def parse(data: bytes) -> Any:
             return json.loads(data.decode(), parse_int=_integer)
         except RecursionError:  # Python 3.11 nests some levels less than orjson
             raise refused from None
+
+
+def fault(error: orjson.JSONDecodeError) -> str:
+    """What is wrong with a text that `parse` refused, without any of the text."""
+    if error.doc[error.pos : error.pos + 9].lstrip("-").startswith(("NaN", "Infinity")):
+        return "NaN or Infinity"
+    known = {"surrogate": "a lone surrogate", "depth": "nested more than 1,024 levels deep", "end of data": "cut off"}
+    return next((words for part, words in known.items() if part in error.msg), error.msg)
 
 
 def _within_range(token: re.Match[bytes]) -> bytes:

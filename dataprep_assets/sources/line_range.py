@@ -5,8 +5,6 @@ Only an uncompressed file has one. It is found by counting line ends from the st
 
 from pathlib import Path
 
-__all__ = ["MOST_BYTES", "line_range"]
-
 MOST_BYTES = 4 << 30
 """Most bytes of a file to read for one question: a few seconds."""
 _BLOCK = 1 << 20

@@ -49,8 +49,6 @@ from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
-__all__ = ["ObjectStorePrefix"]
-
 logger = logging.getLogger(__name__)
 
 WORKERS = 8
@@ -166,6 +164,11 @@ class ObjectStorePrefix:
                 "character, or '.uploads/' before it). Rename the object, or leave it out with `include`"
             )
         return self.storage / entry.relpath
+
+    def copies(self, relpath: str) -> Sequence[Path]:
+        """The mirrored file of this key, if it is there: the mirror keeps one version."""
+        path = self.storage / relpath
+        return [path] if _is_key(relpath) and path.is_file() else []
 
     def object_url(self, entry: ManifestEntry) -> str:
         """`s3://bucket/key` or `gs://bucket/key`, for messages."""

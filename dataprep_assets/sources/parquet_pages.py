@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 
-__all__ = ["BATCH_BYTES", "PAGE_BYTES", "rows_at_once"]
-
 BATCH_BYTES = 64 << 20
 """Most bytes of a decoded batch of rows."""
 PAGE_BYTES = 512 << 20

@@ -27,9 +27,9 @@ from dataprep_assets.sources.row_files import (
     RowRange,
     is_too_large,
     may_be_too_large,
+    not_json,
     wanted_lines,
     whole_lines,
-    why_not_json,
 )
 from dataprep_assets.sources.rows import RowReader, read_rows
 
@@ -190,8 +190,8 @@ class JsonLinesReader(ReadThrough[BlockReader]):
             else:
                 try:
                     self._fields.add(block, parse(line), row + offset, byte)
-                except orjson.JSONDecodeError:
-                    block.bad.append(BadRecord(row + offset, byte, why_not_json(line)))
+                except orjson.JSONDecodeError as error:
+                    block.bad.append(not_json(row + offset, byte, line, error))
             byte += len(line) + 1
         return block
 

@@ -9,31 +9,17 @@ Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`; `Digested`
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+import orjson
+
 from dataprep_assets.errors import CorruptSourceError, FormatError, out_of_memory
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.sources.json_values import fault
 from dataprep_assets.sources.parquet_pages import rows_at_once
-
-__all__ = [
-    "BOM",
-    "MAX_RECORD_BYTES",
-    "TOO_LARGE",
-    "BadRecord",
-    "Digested",
-    "Lines",
-    "ParquetBlocks",
-    "ReadThrough",
-    "RowRange",
-    "is_too_large",
-    "may_be_too_large",
-    "wanted_lines",
-    "whole_lines",
-    "why_not_json",
-]
 
 BOM = b"\xef\xbb\xbf"
 MAX_RECORD_BYTES = 64 << 20
@@ -49,11 +35,19 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A refused record: 1-based row, byte offset of its line in the decompressed file (-1 for Parquet), reason."""
+    """A refused record: 1-based row, byte offset of its line in the decompressed file (-1 for Parquet), reason.
+
+    `fault` says more of the reason `bad_json`. It is in no artifact: there is one count a reason in ledgers and keys.
+    """
 
     row: int
     byte: int
     reason: str
+    fault: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        """The reason in words: `bad_json (a lone surrogate)`."""
+        return f"{self.reason} ({self.fault})" if self.fault else self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +183,13 @@ def _values(data: bytes) -> int:
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
-def why_not_json(line: bytes) -> str:
-    """The reason to record for a line that the parser refuses."""
+def not_json(row: int, byte: int, line: bytes, error: orjson.JSONDecodeError) -> BadRecord:
+    """The refused record of a line that the parser refuses with this error."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
-        return "invalid_utf8"
-    return "bad_json"
+        return BadRecord(row, byte, "invalid_utf8")
+    return BadRecord(row, byte, "bad_json", fault(error))
 
 
 class Digested(Protocol):

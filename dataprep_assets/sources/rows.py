@@ -30,8 +30,8 @@ from dataprep_assets.sources.row_files import (
     ReadThrough,
     RowRange,
     is_too_large,
+    not_json,
     wanted_lines,
-    why_not_json,
 )
 
 __all__ = ["REASONS", "RowBlock", "RowRange", "RowReader", "count_rows", "read_rows", "split_rows"]
@@ -202,8 +202,8 @@ def _add_line(block: RowBlock, line: bytes, number: int, byte: int, largest: int
         return
     try:
         value = parse(line)
-    except orjson.JSONDecodeError:
-        block.bad.append(BadRecord(number, byte, why_not_json(line)))
+    except orjson.JSONDecodeError as error:
+        block.bad.append(not_json(number, byte, line, error))
         return
     _add(block, value, number, byte)
 

@@ -26,20 +26,6 @@ from dataprep_assets.stores.endpoints import allows_http, check_endpoint
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
 
-__all__ = [
-    "GcsPlace",
-    "LocalPlace",
-    "Place",
-    "S3Credentials",
-    "S3Place",
-    "consumer_lines",
-    "names_to_set",
-    "place_of",
-    "s3_credentials",
-    "s3_endpoint",
-    "server_between",
-]
-
 WRITE_PAIR = ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY")
 READ_PAIR = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
 AWS_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -145,7 +131,9 @@ class GcsPlace:
             from google.auth.exceptions import DefaultCredentialsError
             from google.cloud import storage
         except ImportError as error:
-            raise ConfigError("GCS stores need the extra `gcs`: pip install 'dataprep-assets[gcs]'") from error
+            raise ConfigError(
+                "GCS stores need Google's client: pip install google-cloud-storage requests, or the extra `gcs`"
+            ) from error
         from dataprep_assets.stores.gcs import GcsStore
 
         try:

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["ALLOW_HTTP", "allows_http", "check_endpoint"]
-
 ALLOW_HTTP = "DATAPREP_ALLOW_HTTP"
 """The variable equivalent to `allow_http: true`, for servers that no declaration names."""
 

@@ -14,8 +14,6 @@ from typing import BinaryIO, cast
 from dataprep_assets.errors import FormatError
 from dataprep_assets.stores.locks import own_file
 
-__all__ = ["boot_id", "concatenate", "create", "create_durably", "fsync_directory", "fsync_path", "version_of"]
-
 # One system call moves at most this many bytes; Linux itself stops just below 2 GiB.
 _CALL_BYTES = 1 << 30
 

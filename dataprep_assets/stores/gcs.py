@@ -1,54 +1,59 @@
-"""Objects in a Google Cloud Storage bucket.
+"""Objects in a Google Cloud Storage bucket, through google-cloud-storage's `Bucket` and `Blob`.
 
-**Uploads** beyond one part are temporary objects that the server composes (`gcs_upload` says how, and why not a session
-or a multipart upload). The price: the object has a CRC32C and no MD5, and the parts are objects for a while. A bucket
-with soft delete (Google's default: seven days) keeps and bills removed parts for that period, a Nearline or colder
-default class bills early removal, and a retention policy forbids it: turn soft delete off, use the Standard class, set
-no retention. Permissions: objects create, get, list, delete (`roles/storage.objectUser`).
+**Uploads** beyond one part go up as temporary objects `.uploads/<id>/<n>`, in parallel, which the server composes into
+the key; the key shows nothing before that one request. The server refuses a part unless its CRC32C is right, and the
+composition names the generation of every part. The price: the object has a CRC32C and no MD5, and the parts are objects
+for a while. A bucket with soft delete (Google's default: seven days) keeps and bills removed parts for that period, a
+Nearline or colder default class bills early removal, and a retention policy forbids it: turn soft delete off, use the
+Standard class, set no retention. Permissions: objects create, get, list, delete (`roles/storage.objectUser`).
 
 **Reads** name the generation in every request, so bytes of two versions never mix.
 
-Memory of an upload: `workers` parts. Entry point: :class:`GcsStore`.
+Of google-cloud-storage 3.17 these were tried and are not used: its retries (`retry=`) know no Retry-After and a time
+limit instead of a number of attempts (`test_the_wait_that_a_server_asks_for_is_kept_or_refused`); its
+`transfer_manager` completes an upload before the file's SHA-256 is known, and no call of the library finds the parts
+that a kill left (`test_a_file_that_is_not_what_was_recorded_is_not_stored`, `test_a_sweep_takes_unfinished_uploads_…`);
+its chunked download goes on with no file of a killed process (`test_a_download_that_was_killed_goes_on`).
+
+Memory of an upload: three times `workers` parts; of a download `workers` ranges. Entry point: :class:`GcsStore`.
 """
 
 import hashlib
-import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
-from dataprep_assets.errors import ConfigError, TransferError
+from dataprep_assets.errors import ConfigError, IntegrityError, TransferError
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.crc32c import crc32c_of_file
-from dataprep_assets.stores.gcs_api import GcsApi, NoObjectError, Resource
-from dataprep_assets.stores.gcs_bucket import DIGEST, KEY, WRITE, GcsBucket
-from dataprep_assets.stores.gcs_compose import compose, copy
-from dataprep_assets.stores.gcs_read import Stream, generation_of, read_range
-from dataprep_assets.stores.gcs_upload import Upload, upload_whole
+from dataprep_assets.stores.gcs_bucket import CREATE, DIGEST, KEY, GcsBucket, NoObjectError
 from dataprep_assets.stores.given import Given
 from dataprep_assets.stores.keys import UPLOADS, check_key
 from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.pool import map_all
-from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict
+from dataprep_assets.stores.upload import Part, cut, send_parts
 
-__all__ = ["GcsStore"]
-
-PART_BYTES = 16 * 1024 * 1024
+# The most that the library sends in one request.
+PART_BYTES = 8 * 1024 * 1024
 WORKERS = 8
 RETRY = RetryPolicy()
 
-# How often an upload is begun again because its parts were removed meanwhile.
-_ROUNDS = 8
+# The first range of a read that may not go to its end; each next one is twice as long, up to a part.
+_FIRST_BYTES = 1024 * 1024
 
 
 class GcsStore(Store):
     """The objects of a bucket below `prefix`. `client` is a `google.cloud.storage.Client`.
 
     `part_bytes` is the size of an upload's parts and of a download's ranges, `workers` how many are under way at once.
-    `retry` counts for each request, `timeout_seconds` for each connect, each block sent and each wait for bytes.
+    `retry` counts for each request, `timeout_seconds` for each connect and each wait for bytes; the bytes of a request
+    have a second more for each 64 KiB.
     """
 
     def __init__(
@@ -71,12 +76,14 @@ class GcsStore(Store):
             )
         prefix = prefix.strip("/")
         self._bucket = GcsBucket(
-            api=GcsApi(client=client, bucket=bucket, timeout_seconds=timeout_seconds),
+            client=client,
+            handle=client.bucket(bucket),
             prefix=f"{check_key(prefix)}/" if prefix else "",
             retry=retry,
             workers=workers,
+            timeout_seconds=timeout_seconds,
         )
-        self._part_bytes = part_bytes
+        self._part_bytes, self._workers = part_bytes, workers
 
     def __repr__(self) -> str:
         return f"GcsStore({self.url!r})"
@@ -86,128 +93,166 @@ class GcsStore(Store):
         return self._bucket.url
 
     def head(self, key: str) -> ObjectInfo | None:
-        resource = self._bucket.get(self._bucket.name_of(key))
-        return None if resource is None else self._bucket.info(resource)
+        return self._bucket.head(self._bucket.checked(key))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        for resource in self._bucket.resources(self._bucket.prefix + prefix):
-            key = resource.name.removeprefix(self._bucket.prefix)
+        for info, _ in self._bucket.blobs(prefix):
             # Consoles make empty objects that end in a slash, to show a folder.
-            if not key.startswith(UPLOADS) and not key.endswith("/") and key:
-                yield self._bucket.info(resource)
+            if not info.key.startswith(UPLOADS) and not info.key.endswith("/") and info.key:
+                yield info
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
-        check_range(start, stop, self._bucket.label(key))
-        generation = None if version is None else generation_of(version)
-        return Stream(self._bucket, key, start, stop, generation).blocks()
+        label = self._bucket.label(self._bucket.checked(key))
+        check_range(start, stop, label)
+        if version is None or stop is None or start == stop:
+            info = self._bucket.existing(key)
+            if version not in (None, info.version):
+                raise ConflictError(f"{label}: expected version {version}, found {info.version}")
+            if max(start, stop or 0) > info.bytes:
+                raise IntegrityError(
+                    f"{label}: the object has {info.bytes} bytes, bytes up to {stop or start} were requested"
+                )
+        else:
+            info = ObjectInfo(key=key, bytes=stop, version=str(_generation_of(version)))
+        end, step = (info.bytes, _FIRST_BYTES) if stop is None else (stop, self._part_bytes)
+        while start < end:
+            upto = min(start + step, end)
+            yield self._bucket.read(info, start, upto)
+            start, step = upto, min(2 * step, max(self._part_bytes, _FIRST_BYTES))
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
-        name, label = self._bucket.name_of(key), self._bucket.label(key)
+        label = self._bucket.label(self._bucket.checked(key))
         if if_absent and if_version is not None:
             raise ConfigError(f"{label}: if_absent and if_version exclude each other")
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
-        if not if_absent and if_version is None:
-            return self._bucket.info(self._bucket.insert(name, data, metadata, label=label))
-        # An answer can be lost after the write was done; the next try then meets its own object.
-        metadata[WRITE] = secrets.token_hex(16)
-        expected = 0 if if_version is None else generation_of(if_version)
+        expected = 0 if if_absent else None if if_version is None else _generation_of(if_version)
         try:
-            return self._bucket.info(self._bucket.insert(name, data, metadata, label=label, if_generation=expected))
+            return self._bucket.insert(key, data, metadata, label=label, if_generation=expected)
         except ConflictError:
-            found = self._bucket.get(name)
-            if found is not None and found.metadata.get(WRITE) == metadata[WRITE]:
-                return self._bucket.info(found)
-            raise conflict(label, if_version, found and found.generation) from None
+            found = self.head(key)
+            raise conflict(label, if_version, found and found.version) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
-        sha256, label = sha256.lower(), self._bucket.label(key)
-        self._bucket.name_of(key)  # an invalid key is refused before a byte is sent
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size <= self._part_bytes:
-                info = upload_whole(self._bucket, path, file, size, key, sha256)
-                if progress is not None and size:
-                    progress(size)
-                return info
-        for failures in range(_ROUNDS):
-            if failures:
-                # Random pauses: uploads of the same bytes would keep removing each other's parts.
-                time.sleep(self._bucket.retry.delay(failures, None))
-            upload = Upload(
-                bucket=self._bucket,
-                path=path,
-                key=key,
-                size=size,
-                sha256=sha256,
-                part_bytes=self._part_bytes,
-                given=Given(progress),
+        size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(self._bucket.checked(key))
+        metadata, given = {DIGEST: sha256}, Given(progress)
+        if size <= self._part_bytes:
+            data = path.read_bytes()
+            if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
+                raise IntegrityError(
+                    f"{path}: its bytes do not have sha256 {sha256}; it changed since it was recorded. Rebuild it"
+                )
+            info = self._bucket.insert(key, data, metadata, label=label)
+            given(size)
+            return info
+        area, stop = f"{UPLOADS}{secrets.token_hex(16)}/", Event()
+        names: list[str] = []
+
+        def send(part: Part, view: memoryview) -> ObjectInfo:
+            names.append(name := f"{area}{part.number:08d}")
+            part_label = f"{label}, part {part.number}"
+            info = self._bucket.insert(
+                name, bytes(view), {KEY: key}, label=part_label, if_generation=0, stopped=stop.is_set
             )
-            try:
-                return self._bucket.info(upload.run())
-            except (ConflictError, NoObjectError):
-                # Another process that sends the same bytes composed them and removed the parts, or a sweep did.
-                upload.given.take_back()
-                found = self.head(key)
-                if found is not None and (found.bytes, found.sha256) == (size, sha256):
-                    upload.given(size)
-                    return found
-        raise TransferError(
-            f"{label}: the uploaded parts were removed {_ROUNDS} times before they could be joined. Something removes "
-            f"{UPLOADS} while uploads run (a sweep, a lifecycle rule): stop it, then run again"
-        )
+            given(part.bytes)
+            return info
+
+        try:
+            parts = send_parts(
+                path, cut(size, self._part_bytes), send, sha256=sha256, lanes=self._workers, label=label, stop=stop
+            )
+            info = self._bucket.join(parts, key, metadata)
+        except IntegrityError:
+            self._bucket.remove_quietly(names)
+            raise
+        except ConflictError:
+            raise TransferError(
+                f"{label}: the uploaded parts were removed before they could be joined. Something removes {UPLOADS} "
+                "while uploads run (a sweep, a lifecycle rule): stop it, then run again"
+            ) from None
+        self._bucket.remove_quietly(names)
+        return info
 
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
+        label = self._bucket.label(self._bucket.checked(key))
+
         def fetch(info: ObjectInfo, report: Progress) -> str:
             def complaint(path: Path, _: str) -> str:
                 found = crc32c_of_file(path)
                 return "" if found == info.crc32c else f"expected CRC32C {info.crc32c:08x}, got {found:08x}"
 
             return ranged.download(
-                lambda start, stop: read_range(self._bucket, info, start, stop),
+                partial(self._bucket.range, info),
                 size=info.bytes,
                 target=target,
                 sha256=sha256 or info.sha256,
                 # The server's own digest is compared whether or not a SHA-256 is known.
                 verify=complaint,
                 etag=info.version,
-                label=self._bucket.label(key),
+                label=label,
                 part_bytes=self._part_bytes,
-                workers=self._bucket.workers,
+                workers=self._workers,
                 retry=self._bucket.retry,
                 progress=report,
             )
 
-        return download_pinned(lambda: self.head(key), fetch, label=self._bucket.label(key), progress=progress)
+        return download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
 
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:
             raise ConfigError(f"{self._bucket.label(key)}: compose needs at least one source")
-        self._bucket.name_of(key)
+        self._bucket.checked(key)
         if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
-        sources = map_all(self._bucket.existing, keys, self._bucket.workers)
+        sources = map_all(self._bucket.existing, keys, self._workers)
         # An empty object adds nothing, and a composition needs at least one source.
         filled = [source for source in sources if source.bytes]
-        return compose(self._bucket, filled, key, sha256) if filled else self.put(key, b"")
+        return (
+            self._bucket.join(filled, key, {DIGEST: sha256.lower()} if sha256 else {}) if filled else self.put(key, b"")
+        )
 
     def copy(self, source: str, key: str) -> ObjectInfo:
-        return copy(self._bucket, source, key)
+        label = f"copy of {self._bucket.label(source)} to {self._bucket.checked(key)}"
+        found, target = self._bucket.existing(source), self._bucket.blob(key)
+        pinned = self._bucket.blob(source, generation=int(found.version))
+        token: str | None = None
+        done = -1
+
+        def step() -> tuple[str | None, int]:
+            following, copied, _ = target.rewrite(
+                pinned, token=token, if_source_generation_match=pinned.generation, **self._bucket.once
+            )
+            if following is not None and copied <= done:
+                raise RetryableError(f"the copy stays at byte {copied}")
+            return following, copied
+
+        try:
+            while done < 0 or token is not None:
+                token, done = self._bucket.tried(step, label, CREATE)
+        except (NoObjectError, ConflictError):
+            raise ConflictError(f"{label}: the source was replaced or removed meanwhile") from None
+        return self._bucket.settled(self._bucket.info(target), found.bytes, found.crc32c, label)
 
     def delete(self, key: str) -> None:
-        name = self._bucket.name_of(key)
-        self._bucket.tried(lambda: self._bucket.api.delete(name), f"removal of {self._bucket.label(key)}")
+        self._bucket.remove(self._bucket.checked(key))
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
-        areas: dict[str, list[Resource]] = {}
-        for resource in self._bucket.resources(f"{self._bucket.prefix}{UPLOADS}"):
-            areas.setdefault(resource.name.rpartition("/")[0], []).append(resource)
+        areas: dict[str, list[str]] = {}
+        kept: set[str] = set()
         latest = time.time() - older_than_seconds
-        swept = 0
-        for resources in areas.values():
-            mine = resources[0].metadata.get(KEY, "").startswith(prefix)
-            if mine and max(resource.updated for resource in resources) <= latest:
-                map_all(self._bucket.remove, resources, self._bucket.workers)
-                swept += 1
-        return swept
+        for info, blob in self._bucket.blobs(UPLOADS):
+            area = info.key.rpartition("/")[0]
+            areas.setdefault(area, []).append(info.key)
+            if not (blob.metadata or {}).get(KEY, "").startswith(prefix) or blob.updated.timestamp() > latest:
+                kept.add(area)
+        swept = areas.keys() - kept
+        map_all(self._bucket.remove, [key for area in swept for key in areas[area]], self._workers)
+        return len(swept)
+
+
+def _generation_of(version: str) -> int:
+    """The generation that an `ObjectInfo.version` of GCS stands for; raises ConfigError for anything else."""
+    if not (version.isascii() and version.isdigit()):
+        raise ConfigError(f"{version!r} is not a version of a GCS object; use the `version` of an ObjectInfo")
+    return int(version)

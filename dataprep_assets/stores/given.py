@@ -4,8 +4,6 @@ import threading
 
 from dataprep_assets.stores.store import Progress
 
-__all__ = ["Given"]
-
 
 class Given:
     """Passes progress on, from any thread, and can take back all that it passed on."""

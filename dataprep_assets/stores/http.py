@@ -7,28 +7,27 @@ contain only the status of an answer.
 Entry point: :class:`HttpStore`; `hub_url` for `hf://` addresses.
 """
 
-import http.client
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Never
+from typing import Never
 from urllib.parse import quote, urlsplit
 
-from dataprep_assets.errors import ConfigError, SourceError
+import httpx
+
+from dataprep_assets.errors import ConfigError, IntegrityError, SourceError
 from dataprep_assets.stores import ranged
+from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.pinned import download_pinned
-from dataprep_assets.stores.retry import RetryableError, RetryPolicy, parse_retry_after
+from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, no_object
 
-__all__ = ["HttpStore", "hub_url"]
-
 _BLOCK = 1024 * 1024
-_RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
-_REFUSED = {401, 403}
 _RETRY = RetryPolicy()
+
+keep_secrets_from_logs()
 
 
 def hub_url(address: str, environment: Mapping[str, str]) -> str:
@@ -78,9 +77,11 @@ class HttpStore(Store):
         if parts.query or parts.fragment:
             raise ConfigError(f"{parts.scheme}://{parts.hostname}: a URL of a folder has no query; give it without one")
         self._base = check_endpoint(base.rstrip("/"), "the URL of the release", allow_http=allow_http)
-        self._token, self._token_name = token, token_name
+        self._token_name = token_name
         self._retry, self._workers, self._range_bytes = retry, workers, range_bytes
-        self._timeout = timeout_seconds
+        # httpx sends the token to the first server only: the storage that the hub redirects to takes signed URLs.
+        headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
+        self._client = httpx.Client(headers=headers, timeout=timeout_seconds, follow_redirects=True)
 
     def __repr__(self) -> str:
         return f"HttpStore({self._base!r})"
@@ -101,7 +102,9 @@ class HttpStore(Store):
             raise no_object(label)
         if version is not None and info.version != version:
             raise ConflictError(f"{label}: it is version {info.version}, not {version}")
-        end = info.bytes if stop is None else min(stop, info.bytes)
+        if max(start, stop or 0) > info.bytes:
+            raise IntegrityError(f"{label}: it has {info.bytes} bytes, bytes up to {stop or start} were asked for")
+        end = info.bytes if stop is None else stop
         for at in range(start, end, _BLOCK):
             part = min(at + _BLOCK, end)
             yield self._retry.run(lambda a=at, b=part: b"".join(self._range(info, a, b)), label=label)  # type: ignore[misc]
@@ -154,12 +157,10 @@ class HttpStore(Store):
     def _label(self, key: str) -> str:
         return f"{self._base}/{check_key(key)}"
 
-    # --- one request
-
     def _head(self, key: str) -> ObjectInfo | None:
         label = self._label(key)
         try:
-            with self._opened("HEAD", key, {}) as answer:
+            with self._answer("HEAD", key, {}) as answer:
                 size = answer.headers.get("Content-Length", "")
                 if not size.isdigit():
                     raise SourceError(f"{label}: the server does not say how long it is; it needs Content-Length")
@@ -173,86 +174,60 @@ class HttpStore(Store):
         if start == stop:
             return
         try:
-            answer = self._opened("GET", info.key, {"Range": f"bytes={start}-{stop - 1}"})
+            with self._answer("GET", info.key, {"Range": f"bytes={start}-{stop - 1}"}) as answer:
+                if answer.status_code == 206:
+                    expected = f"bytes {start}-{stop - 1}/{info.bytes}"
+                    if answer.headers.get("Content-Range") != expected:
+                        raise ConflictError(
+                            f"{label}: asked for bytes {start}-{stop - 1} of {info.bytes}, the server sent another "
+                            "range"
+                        )
+                elif (start, stop) != (0, info.bytes):
+                    raise SourceError(
+                        f"{label}: the server ignores ranges (HTTP {answer.status_code}); use one that supports them"
+                    )
+                if _version(answer.headers, info.bytes) != info.version:
+                    raise ConflictError(f"{label}: it was replaced")
+                for block in answer.iter_raw(_BLOCK):
+                    start += len(block)
+                    yield block
+                if start < stop:
+                    raise RetryableError(f"short body, ended at byte {start}")
         except FileNotFoundError:
             raise ConflictError(f"{label}: it is not there any more") from None
-        with answer:
-            if answer.status == 206:
-                expected = f"bytes {start}-{stop - 1}/{info.bytes}"
-                if answer.headers.get("Content-Range") != expected:
-                    raise ConflictError(
-                        f"{label}: asked for bytes {start}-{stop - 1} of {info.bytes}, the server sent another range"
-                    )
-            elif (start, stop) != (0, info.bytes):
-                raise SourceError(
-                    f"{label}: the server ignores ranges (HTTP {answer.status}); use one that supports them"
-                )
-            if _version(answer.headers, info.bytes) != info.version:
-                raise ConflictError(f"{label}: it was replaced")
-            left = stop - start
-            while left:
-                block = _received(answer, min(_BLOCK, left), label)
-                left -= len(block)
-                yield block
 
-    def _opened(self, method: str, key: str, headers: Mapping[str, str]) -> Any:
-        """The answer.
+    @contextmanager
+    def _answer(self, method: str, key: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """The answer to one request, with its body still to come.
 
         Raises FileNotFoundError for 404, RetryableError for temporary failures, SourceError for a refusal.
         """
         label = self._label(key)
-        url = f"{self._base}/{quote(key)}"
-        request = urllib.request.Request(url, method=method, headers={"Accept-Encoding": "identity", **headers})
-        if self._token:
-            # unredirected: the storage that the hub redirects to takes signed URLs, and must not see the token
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
-            return _OPENER.open(request, timeout=self._timeout)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise self._from_status(error, label) from None
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            raise RetryableError(f"cannot reach {urlsplit(url).netloc} ({type(error).__name__})") from None
+            with self._client.stream(method, f"{self._base}/{quote(key)}", headers=headers) as answer:
+                if not answer.is_success:
+                    raise self._refusal(answer, label)
+                yield answer
+        except httpx.HTTPError as error:
+            # Not chained: the request of a redirect has a signed URL.
+            host = urlsplit(self._base).netloc
+            raise RetryableError(f"the connection to {host} failed ({type(error).__name__})") from None
 
-    def _from_status(self, error: urllib.error.HTTPError, label: str) -> Exception:
-        if error.code == 404:
+    def _refusal(self, answer: httpx.Response, label: str) -> Exception:
+        status = answer.status_code
+        if status == 404:
             return FileNotFoundError(label)
-        if error.code in _RETRY_STATUS:
-            return RetryableError(f"HTTP {error.code}", parse_retry_after(error.headers.get("Retry-After")))
-        if error.code == 416:
+        if status in RETRY_STATUS:
+            return RetryableError(f"HTTP {status}", parse_retry_after(answer.headers.get("Retry-After")))
+        if status == 416:
             return ConflictError(f"{label}: it is shorter than it was")
-        if error.code in _REFUSED:
+        if status in (401, 403):
             todo = f"set {self._token_name} to a token that may read it" if self._token_name else "check the URL"
-            return SourceError(f"{label}: the server refuses access (HTTP {error.code}); {todo}")
-        return SourceError(f"{label}: the server answered HTTP {error.code}")
+            return SourceError(f"{label}: the server refuses access (HTTP {status}); {todo}")
+        return SourceError(f"{label}: the server answered HTTP {status}")
 
 
-class _SameMethod(urllib.request.HTTPRedirectHandler):
-    """Follows a HEAD with a HEAD; Python before 3.13 asks for the whole object instead."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        found = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if found is not None:
-            found.method = req.get_method()
-        return found
-
-
-_OPENER = urllib.request.build_opener(_SameMethod())
-
-
-def _version(headers: Any, size: int) -> str:
+def _version(headers: httpx.Headers, size: int) -> str:
     """Identifies the present content of an object: its ETag, else its modification time, else its size."""
     found = headers.get("ETag") or headers.get("Last-Modified") or ""
-    return f"{found.removeprefix('W/').strip(chr(34))}" or f"{size} bytes"
-
-
-def _received(answer: Any, most: int, label: str) -> bytes:
-    try:
-        block: bytes = answer.read(most)
-    except (http.client.HTTPException, OSError) as error:
-        raise RetryableError(f"the connection broke ({type(error).__name__})") from None
-    if not block:
-        raise RetryableError(f"short body of {label}")
-    return block
+    return found.removeprefix("W/").strip('"') or f"{size} bytes"

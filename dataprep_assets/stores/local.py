@@ -39,8 +39,6 @@ from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict, no_object
 
-__all__ = ["LocalStore"]
-
 _BLOCK = 1024 * 1024
 _COPY_BLOCK = 4 * 1024 * 1024
 

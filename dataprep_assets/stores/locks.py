@@ -15,8 +15,6 @@ from typing import IO, Any
 
 from dataprep_assets.errors import IntegrityError
 
-__all__ = ["own_file", "refuse_link", "try_lock"]
-
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 

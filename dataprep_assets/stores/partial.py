@@ -27,19 +27,6 @@ from dataprep_assets.stores.files import boot_id
 from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.retry import StoppedError
 
-__all__ = [
-    "allocate",
-    "discard_partial",
-    "is_disk_full",
-    "no_space",
-    "owned_part",
-    "partial_paths",
-    "read_sidecar",
-    "remove_partial",
-    "sync_data",
-    "write_sidecar",
-]
-
 # How long a second process waits for the first one to finish the same file, and how often it checks, in seconds.
 _LOCK_SECONDS = 3600.0
 _POLL_SECONDS = 0.05

@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from dataprep_assets.stores.retry import StoppedError
 
-__all__ = ["map_all", "run_all"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -18,16 +18,6 @@ from typing import TypeVar
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = [
-    "OTHERS",
-    "are_private",
-    "closed_folder",
-    "open_to_others",
-    "private_files",
-    "privately",
-    "within_closed_folder",
-]
-
 T = TypeVar("T")
 
 OTHERS = 0o077

@@ -42,8 +42,6 @@ from dataprep_assets.stores.partial import (
 )
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy, StoppedError
 
-__all__ = ["PART_BYTES", "digest_file", "download"]
-
 PART_BYTES = 32 * 1024 * 1024
 
 # How often the waiting thread checks its workers and stop events, in seconds.

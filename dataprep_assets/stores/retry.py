@@ -17,9 +17,10 @@ from typing import TypeVar
 
 from dataprep_assets.errors import ConfigError, TransferError
 
-__all__ = ["RetryPolicy", "RetryableError", "StoppedError", "parse_retry_after"]
-
 T = TypeVar("T")
+
+RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses of HTTP answers that ask to wait, or are a problem of the server; other refusals are definite."""
 
 # How often a waiting thread checks whether it was stopped, in seconds.
 _POLL_SECONDS = 0.05

@@ -42,12 +42,10 @@ from dataprep_assets.stores.s3_api import CredentialNames, RefusedError, check_c
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_compose import Composer
 from dataprep_assets.stores.s3_etag import DIGEST, WRITE, etag_of, plain_md5
-from dataprep_assets.stores.s3_read import EtagCheck, Stream, read_range
+from dataprep_assets.stores.s3_read import Stream, etag_complaint, read_range
 from dataprep_assets.stores.s3_upload import SpoiltError, Upload, put_whole
 from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_range, conflict
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
-
-__all__ = ["S3Store"]
 
 PART_BYTES = 16 * 1024 * 1024
 WORKERS = 12
@@ -55,8 +53,8 @@ WORKERS = 12
 _RETRY = RetryPolicy()
 _NAMES = CredentialNames()
 
-# AWS S3 and R2 copy at most this in one request.
-_COPY_BYTES = 5 * 1024 * 1024 * 1024
+# A server may take longer than a read's time limit to copy more than this in one request.
+_COPY_BYTES = 256 * 1024 * 1024
 # Fewer and larger ranges spare the server requests; these are enough to keep every worker busy to the end.
 _SMALLEST_RANGE, _RANGES = 8 * 1024 * 1024, 32
 
@@ -66,9 +64,8 @@ class S3Store(Store):
 
     `part_bytes` (at least 5 MiB) is the size of an upload's parts, enlarged for files beyond 10,000 of them, and what
     is sent in one request; `range_bytes` the largest of a download's ranges; `workers` how many of either are under way
-    at once. `equal_parts` keeps R2's rule in `compose`. `client_bytes` counts what `compose` sent through the client.
-    `copy_bytes` is the most that one CopyObject may copy. `retry` counts for each request. `credentials` names the
-    variables that messages speak of.
+    at once. `client_bytes` counts what `compose` sent through the client. `copy_bytes` is the most that one request
+    copies of an object. `retry` counts for each request. `credentials` names the variables that messages speak of.
     """
 
     def __init__(
@@ -81,7 +78,6 @@ class S3Store(Store):
         part_bytes: int = PART_BYTES,
         range_bytes: int = ranged.PART_BYTES,
         workers: int = WORKERS,
-        equal_parts: bool = True,
         copy_bytes: int = _COPY_BYTES,
         credentials: CredentialNames = _NAMES,
     ) -> None:
@@ -97,7 +93,7 @@ class S3Store(Store):
         prefix = prefix.strip("/")
         prefix = f"{check_key(prefix)}/" if prefix else ""
         self._bucket = S3Bucket(client, bucket, prefix, retry=retry, credentials=credentials)
-        self._composer = Composer(self._bucket, workers=workers, equal_parts=equal_parts, copy_bytes=copy_bytes)
+        self._composer = Composer(self._bucket, workers=workers, copy_bytes=copy_bytes)
         self._part_bytes = part_bytes
         self._range_bytes = range_bytes
         self._workers = workers
@@ -200,7 +196,7 @@ class S3Store(Store):
                 size=info.bytes,
                 target=target,
                 sha256=wanted,
-                verify=None if wanted else EtagCheck(bucket=self._bucket, info=info),
+                verify=None if wanted else lambda path, _: etag_complaint(self._bucket, info, path),
                 etag=info.version,
                 label=label,
                 part_bytes=self._step(info.bytes),

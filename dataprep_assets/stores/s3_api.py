@@ -18,20 +18,9 @@ from urllib.parse import urlsplit
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
-from dataprep_assets.stores.retry import RetryableError, parse_retry_after
+from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
 from dataprep_assets.stores.store import no_object
 from dataprep_assets.stores.upload import SlowError
-
-__all__ = [
-    "CredentialNames",
-    "RefusedError",
-    "S3Settings",
-    "check_client",
-    "explained",
-    "s3_client",
-    "s3_client_config",
-    "translated",
-]
 
 keep_secrets_from_logs()
 
@@ -39,7 +28,6 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 CONNECTIONS = 32
 
-_RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
 # Stores send some of these with a misleading status: RequestTimeout is a 400, and so is a lost digest.
 _RETRY_CODES = {
     "BadDigest",
@@ -94,12 +82,12 @@ def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: 
     `connect_seconds` limits each connect, `read_seconds` each wait for bytes, in either direction, never a whole
     request.
 
-    Raises ConfigError without the extra `r2`.
+    Raises ConfigError without boto3.
     """
     try:
         from botocore.config import Config
     except ImportError as error:
-        raise ConfigError("S3 stores need the extra `r2`: pip install 'dataprep-assets[r2]'") from error
+        raise ConfigError("S3 stores need boto3: pip install boto3, or the extra `r2`") from error
     return Config(
         connect_timeout=connect_seconds,
         read_timeout=read_seconds,
@@ -271,7 +259,7 @@ def _from_answer(response: Mapping[str, Any]) -> Exception:
     meta = response.get("ResponseMetadata", {})
     status = int(meta.get("HTTPStatusCode", 0))
     code = str(response.get("Error", {}).get("Code", "")) or str(status)
-    if status in _RETRY_STATUS or code in _RETRY_CODES:
+    if status in RETRY_STATUS or code in _RETRY_CODES:
         wait = parse_retry_after(meta.get("HTTPHeaders", {}).get("retry-after"))
         kind = SlowError if code == "RequestTimeout" else RetryableError
         return kind(f"HTTP {status}, {code}", wait)

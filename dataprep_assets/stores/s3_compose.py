@@ -1,18 +1,17 @@
 """Copies and concatenations inside an S3 bucket, made by its server out of ranges (UploadPartCopy).
 
-A part is copied from one source only, so with equal parts (`equal_parts`, R2's rule) the one part that crosses each
-boundary between sources, and whatever fits into one part altogether, goes through the client: about 5 MiB per boundary,
-more only beyond 48 GiB, counted in `client_bytes`. AWS S3 and MinIO take uneven parts; then only sources under 5 MiB
-and what completes them to 5 MiB pass the client. The sources are pinned by their ETags; the result's size and ETag are
-compared with those of its parts, and a part that is a whole source with the source's MD5. The digest of the whole is
-recorded where the caller knows it; how it was cut is recorded too, so that its ETag can be checked when it is read.
+A part is copied from one source only and all parts but the last are equal (R2's rule), so the one part that crosses
+each boundary between sources, and whatever fits into one part altogether, goes through the client: about 5 MiB per
+boundary, more only beyond 48 GiB, counted in `client_bytes`. The sources are pinned by their ETags; the result's size
+and ETag are compared with those of its parts, and a part that is a whole source with the source's MD5. The digest of
+the whole is recorded where the caller knows it; how it was cut is recorded too, so that its ETag can be checked when it
+is read.
 """
 
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
@@ -21,12 +20,10 @@ from dataprep_assets.stores.retry import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_etag import DIGEST, MD5, PART_BYTES, etag_of, is_opaque
-from dataprep_assets.stores.s3_read import Stream, cut_of
+from dataprep_assets.stores.s3_read import Stream
 from dataprep_assets.stores.s3_upload import Sent, SpoiltError, complete, put_whole, send_part
 from dataprep_assets.stores.store import ConflictError, ObjectInfo
-from dataprep_assets.stores.upload import MIN_PART_BYTES, Lanes, Piece, plan_concatenation
-
-__all__ = ["Composer"]
+from dataprep_assets.stores.upload import MIN_PART_BYTES, Lanes, Piece, plan_concatenation, plan_parts
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,10 +32,9 @@ R = TypeVar("R")
 class Composer:
     """Makes objects of a bucket from others in it. `client_bytes` counts the bytes sent through the client."""
 
-    def __init__(self, bucket: S3Bucket, *, workers: int, equal_parts: bool, copy_bytes: int) -> None:
+    def __init__(self, bucket: S3Bucket, *, workers: int, copy_bytes: int) -> None:
         self._bucket = bucket
         self._workers = workers
-        self._equal_parts = equal_parts
         self._copy_bytes = copy_bytes
         self._lock = threading.Lock()
         self.client_bytes = 0
@@ -52,7 +48,7 @@ class Composer:
         sources = [source for source in found if source.bytes] or found[:1]
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
             return self.copy(sources[0].key, key)
-        parts = plan_concatenation([source.bytes for source in sources], equal_parts=self._equal_parts)
+        parts = plan_concatenation([source.bytes for source in sources])
         if len(parts) <= 1:
             data = b"".join(self._piece(sources, piece) for pieces in parts for piece in pieces)
             digest = hashlib.sha256(data).hexdigest()
@@ -67,13 +63,10 @@ class Composer:
         """Copy an object, its metadata too; see `Store.copy`."""
         answer = self._bucket.require(source)
         found = self._bucket.info(source, answer)
-        # Cut like the source, so that the ETag is the same.
-        cut = cut_of(self._bucket, found)
-        step = cut.part_bytes if cut else (self._copy_bytes if found.bytes > self._copy_bytes else None)
-        if step is None:
+        if found.bytes <= self._copy_bytes:
             return self._copy_whole(found, key)
-        edges = [*range(0, found.bytes, step), found.bytes]
-        parts = [(Piece(0, start, stop),) for start, stop in pairwise(edges)]
+        cut = plan_parts(found.bytes, part_bytes=self._copy_bytes)
+        parts = [(Piece(0, part.start, part.stop),) for part in cut]
         return self._assemble([found], parts, key, dict(answer.get("Metadata", {})))
 
     def _assemble(

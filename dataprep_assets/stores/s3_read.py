@@ -4,11 +4,9 @@ Every request carries `If-Match`, so bytes of two versions never mix.
 """
 
 import hashlib
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,8 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.stores.retry import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
-from dataprep_assets.stores.s3_etag import COMPOSITE, PART_BYTES, etag_of, is_opaque
+from dataprep_assets.stores.s3_etag import COMPOSITE, PART_BYTES, composite, etag_of, is_opaque
 from dataprep_assets.stores.store import ConflictError, ObjectInfo
-
-__all__ = ["Cut", "EtagCheck", "Stream", "cut_of", "read_range"]
-
-logger = logging.getLogger(__name__)
 
 _BLOCK = 1024 * 1024
 
@@ -152,75 +146,29 @@ class Stream:
         self.source = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """How a multipart object was cut: all parts but the last have `part_bytes`.
+def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
+    """What the object's ETag has against the bytes of `path`; "" if nothing, or if it does not prove anything.
 
-    `recorded`: our own metadata says so. Otherwise it is inferred from the first part, and others may differ from it.
+    A plain ETag is the MD5. That of a multipart object is the MD5 of its parts' MD5s, and is compared where our own
+    metadata record their size: for other objects, the length and `If-Match` on every range remain as proof.
     """
+    if info.md5 is not None:
+        actual = _md5_parts(path, max(info.bytes, 1))[0].hex()
+    elif (step := _part_bytes(bucket, info)) is not None:
+        actual = composite([digest.hex() for digest in _md5_parts(path, step)]) or ""
+    else:
+        return ""
+    return "" if actual == info.version else f"its ETag is {info.version}, that of the bytes {actual}"
 
-    part_bytes: int
-    recorded: bool
 
-
-def cut_of(bucket: S3Bucket, info: ObjectInfo) -> Cut | None:
-    """How a multipart object was cut, if that can be known and all its parts can have the same length."""
-    found = COMPOSITE.fullmatch(info.version)
-    if found is None or not info.bytes:
-        return None
-    label = bucket.label(info.key)
-    request = {"Key": bucket.key_of(info.key), "PartNumber": 1, "IfMatch": f'"{info.version}"'}
-    try:
-        answer = bucket.tried(partial(bucket.attempt, "head_object", label, request), label)
-    except RefusedError:
-        return None
-    if is_opaque(answer):
+def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
+    """The size of a multipart object's parts, if it is recorded and agrees with their number."""
+    parts, answer = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
+    if parts is None or answer is None or etag_of(answer) != info.version or is_opaque(answer):
         return None
     written = answer.get("Metadata", {}).get(PART_BYTES, "")
-    recorded = int(written) if written.isascii() and written.isdigit() else 0
-    # A store without `partNumber` returns the length of the whole; another length contradicts a copied record.
-    told = int(answer.get("ContentLength") or 0)
-    if told not in (recorded, info.bytes):
-        recorded = 0
-    for step in (recorded, told):
-        if step and -(-info.bytes // step) == int(found[2]):
-            return Cut(part_bytes=step, recorded=step == recorded)
-    return None
-
-
-@dataclass(kw_only=True)
-class EtagCheck:
-    """Compares a fetched file with what the object's ETag says of it.
-
-    A plain ETag is the MD5. That of a multipart object is the MD5 of its parts' MD5s. If our own metadata records their
-    size, a difference is damage. Otherwise all parts are assumed to have the first one's size: if the digest differs
-    twice and the bytes were the same both times, the parts were uneven, and only length and `If-Match` on every range
-    remain as proof.
-    """
-
-    bucket: S3Bucket
-    info: ObjectInfo
-    last: str | None = None
-
-    def __call__(self, path: Path, sha256: str) -> str:
-        """A complaint, or "" if there is none."""
-        if self.info.md5 is not None:
-            actual = _md5_parts(path, max(self.info.bytes, 1))[0].hex()
-            return "" if actual == self.info.md5 else self._complaint(actual)
-        cut = cut_of(self.bucket, self.info)
-        if cut is None:
-            return ""
-        actual = hashlib.md5(b"".join(_md5_parts(path, cut.part_bytes)), usedforsecurity=False).hexdigest()
-        if actual == self.info.version.partition("-")[0]:
-            return ""
-        same_again, self.last = self.last == sha256, sha256
-        if same_again and not cut.recorded:
-            logger.warning("%s: its ETag could not be verified; its parts are uneven", self.bucket.label(self.info.key))
-            return ""
-        return self._complaint(actual)
-
-    def _complaint(self, actual: str) -> str:
-        return f"its ETag is {self.info.version}, the bytes have MD5 {actual}"
+    step = int(written) if written.isascii() and written.isdigit() else 0
+    return step if step and -(-info.bytes // step) == int(parts[2]) else None
 
 
 def _md5_parts(path: Path, step: int) -> list[bytes]:

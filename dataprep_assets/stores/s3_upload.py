@@ -22,8 +22,6 @@ from dataprep_assets.stores.s3_etag import COMPOSITE, DIGEST, composite, etag_of
 from dataprep_assets.stores.store import ObjectInfo
 from dataprep_assets.stores.upload import Lanes, Part, PartBody, plan_parts, send_parts
 
-__all__ = ["Sent", "SpoiltError", "Upload", "complete", "put_whole", "send_part"]
-
 # A store that answers a completion with one of these has lost parts that it had accepted.
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
 

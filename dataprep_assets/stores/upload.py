@@ -13,27 +13,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError
-
-__all__ = [
-    "MAX_OBJECT_BYTES",
-    "MAX_PARTS",
-    "MIN_PART_BYTES",
-    "Lanes",
-    "Part",
-    "PartBody",
-    "Piece",
-    "SlowError",
-    "plan_concatenation",
-    "plan_parts",
-    "send_parts",
-]
 
 T = TypeVar("T")
 
@@ -44,8 +29,6 @@ MIN_PART_BYTES = 5 * MiB
 MAX_PARTS = 10_000
 MAX_OBJECT_BYTES = 5 * 1024 * 1024 * MiB
 
-# Most bytes that a server copies in one request: more would exceed a read timeout.
-_COPY_BYTES = 256 * MiB
 # Bytes sent with one system call. The socket's timeout applies to each, not to a whole part.
 _BLOCK_BYTES = 256 * 1024
 
@@ -92,25 +75,26 @@ def plan_parts(size: int, *, part_bytes: int) -> list[Part]:
         raise ConfigError(f"part_bytes={part_bytes}: object stores refuse parts under {MIN_PART_BYTES} bytes (5 MiB)")
     if size > MAX_OBJECT_BYTES:
         raise ConfigError(f"{size} bytes: an object holds at most {MAX_OBJECT_BYTES} (5 TiB). Split the file")
-    step = max(part_bytes, _whole_mib(-(-size // MAX_PARTS)))
+    return cut(size, max(part_bytes, _whole_mib(-(-size // MAX_PARTS))))
+
+
+def cut(size: int, step: int) -> list[Part]:
+    """Cut `size` bytes into parts of `step` bytes and what is left."""
     return [Part(n, start, min(start + step, size)) for n, start in enumerate(range(0, size, step), 1)]
 
 
-def plan_concatenation(sizes: Sequence[int], *, equal_parts: bool) -> list[tuple[Piece, ...]]:
+def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
     """The parts that concatenate sources of these sizes; each part is the pieces it is made of, in order.
 
-    A part of one piece can be copied by the server; one of several has to be put together by the client. With
-    `equal_parts` all parts but the last are equal, as small as 10,000 parts of at least 5 MiB allow, so that at most
-    one small part per boundary between sources goes through the client. Without it parts end at the boundaries
-    wherever both sides stay at 5 MiB or more, and only sources under 5 MiB are put together with what follows them.
+    A part of one piece can be copied by the server; one of several has to be put together by the client. All parts but
+    the last are equal, as small as 10,000 parts of at least 5 MiB allow, so that at most one small part per boundary
+    between sources goes through the client.
 
     Raises ConfigError beyond 5 TiB.
     """
     total = sum(sizes)
     if total > MAX_OBJECT_BYTES:
         raise ConfigError(f"{total} bytes in all: an object holds at most {MAX_OBJECT_BYTES} (5 TiB)")
-    if not equal_parts:
-        return _uneven(sizes)
     step = max(MIN_PART_BYTES, _whole_mib(-(-total // MAX_PARTS)))
     parts: list[list[Piece]] = [[] for _ in range(-(-total // step))]
     offset = 0
@@ -122,28 +106,6 @@ def plan_concatenation(sizes: Sequence[int], *, equal_parts: bool) -> list[tuple
             position = stop
         offset += size
     return [tuple(pieces) for pieces in parts]
-
-
-def _uneven(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
-    largest = max(_COPY_BYTES, _whole_mib(-(-2 * sum(sizes) // MAX_PARTS)))
-    parts: list[tuple[Piece, ...]] = []
-    pending: list[Piece] = []
-    for source, size in enumerate(sizes):
-        missing = MIN_PART_BYTES - sum(piece.bytes for piece in pending) if pending else 0
-        taken = min(size, missing)
-        if taken:
-            pending.append(Piece(source, 0, taken))
-        if pending and taken == missing:
-            parts.append(tuple(pending))
-            pending = []
-        rest = size - taken
-        if 0 < rest < MIN_PART_BYTES:
-            pending.append(Piece(source, taken, size))
-        elif rest:
-            count = -(-rest // largest)
-            edges = [taken + rest * n // count for n in range(count + 1)]
-            parts.extend((Piece(source, start, stop),) for start, stop in pairwise(edges))
-    return [*parts, tuple(pending)] if pending else parts
 
 
 def _whole_mib(size: int) -> int:

@@ -22,8 +22,6 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Comparison, compare
 from dataprep_assets.tokenization.engines import Engine, SpecialTokens
 
-__all__ = ["adversarial_comparison"]
-
 
 def adversarial_comparison(
     bundle: TokenizerBundle, mode: SpecialTokens, engine: Engine, reference: Engine

@@ -16,8 +16,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-__all__ = ["DocumentIds", "hash_id", "hash_texts"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentIds:

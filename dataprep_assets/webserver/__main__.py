@@ -10,8 +10,6 @@ from starlette.middleware import Middleware
 
 from dataprep_assets.webserver.guard import Guard, hosts_of
 
-__all__ = ["GuardedWebserver", "main"]
-
 
 class GuardedWebserver(DagsterWebserver[Any, Any]):
     """Dagster's webserver with the guard in front of every request and WebSocket."""

@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-__all__ = ["HOSTS", "LOOPBACK", "Guard", "hosts_of", "refusal"]
-
 HOSTS = "DATAPREP_UI_HOSTS"
 """Environment variable: comma-separated host names under which the UI is reached, in addition to those of loopback."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")

@@ -1,6 +1,6 @@
 """`python -m dataprep_assets_tests.bench.corpus_proofs`: what the proofs of a corpus cost beside making it.
 
-Every artifact of a corpus of three splits, four shards a split at most and all six views is made and proven as a run
+Every artifact of a corpus of three splits, four shards a split at most and all views is made and proven as a run
 does it, but in this process: CPU-seconds of both, medians of runs into fresh folders, the first of which is left out.
 """
 
@@ -16,16 +16,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dataprep_assets.execution.processes import ONE_THREAD
-from dataprep_assets.graph.runs import planned_runs
+from dataprep_assets.graph.order import in_order
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets_tests.bench.proof_costs import judged
 from dataprep_assets_tests.bench.sft import SHARED_TOKENIZER
 
 _SHARED = SHARED_TOKENIZER.parents[1] / "data" / "corpus"
-_VIEWS = ("nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet")
 _CERTIFICATE = "engine_certificate"
 _SPLITS = {"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]}
 
@@ -41,7 +41,7 @@ def declared(data: Path, tokenizer: Path) -> CorpusDeclaration:
             "tokenizer": {"path": tokenizer},
             "document": {"separator": "<|endoftext|>"},
             "shards": {"count": 4},
-            "views": _VIEWS,
+            "views": list(VIEWS),
         }
     )
 
@@ -62,13 +62,11 @@ def made_and_proven(corpus: CorpusDeclaration, root: Path) -> dict[str, tuple[fl
     """CPU-seconds of making and of proving each artifact, by name without its split."""
     store = LocalArtifacts(root)
     found: dict[str, tuple[float, float]] = {}
-    for run in planned_runs(corpus_specs(corpus), store):
-        for spec in run.specs:
-            partitions = run.partitions if spec.partitions is not None else ()
-            costs = (measured(lambda s=spec, p=partitions: _make(s, store, p)),)
-            costs = (*costs, measured(lambda s=spec, p=partitions: _prove(s, store, p)))
-            before = found.get(spec.name, (0.0, 0.0))
-            found[spec.name] = before[0] + costs[0], before[1] + costs[1]
+    for spec, partitions in in_order(corpus_specs(corpus), store):
+        costs = (measured(lambda s=spec, p=partitions: _make(s, store, p)),)
+        costs = (*costs, measured(lambda s=spec, p=partitions: _prove(s, store, p)))
+        before = found.get(spec.name, (0.0, 0.0))
+        found[spec.name] = before[0] + costs[0], before[1] + costs[1]
     return found
 
 

@@ -10,8 +10,6 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["LOCALES", "documents", "write_languages"]
-
 LOCALES = (
     *("am", "ar", "bg", "bn", "cs", "da", "de", "el", "en", "es"),
     *("fa", "fi", "fr", "gu", "he", "hi", "hu", "hy", "id", "it"),

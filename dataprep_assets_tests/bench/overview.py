@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 from dataprep_assets.code_location import bound
 from dataprep_assets.graph.dataset import declared
@@ -51,11 +50,11 @@ def corpora(folder: Path, datasets: int) -> dg.Definitions:
     return bound(dg.Definitions.merge(*made), folder)
 
 
-def record(graph: AssetGraph, instance: dg.DagsterInstance, datasets: int, shards: int, evaluations: int) -> None:
+def record(made: dg.Definitions, instance: dg.DagsterInstance, datasets: int, shards: int, evaluations: int) -> None:
     """Write the events of all assets and checks.
 
     Args:
-        graph: The assets of the corpora.
+        made: The definitions of the corpora.
         instance: Where the events go; on SQLite, in a folder.
         datasets: How many corpora there are.
         shards: Partitions of the split train of each.
@@ -68,11 +67,12 @@ def record(graph: AssetGraph, instance: dg.DagsterInstance, datasets: int, shard
     for number in range(datasets):
         instance.add_dynamic_partitions(f"{named(number)}_train_shards", [shard(at) for at in range(shards)])
     counts = {name: at * 1_234_567 for at, name in enumerate(_COUNTS, 1)}
-    for asset in sorted(key for key in graph.materializable_asset_keys if key.path[0] == named(0)):
-        if graph.get(asset).partitions_def is None or asset.path[-1].endswith("_train"):
-            partition = None if graph.get(asset).partitions_def is None else shard(0)
-            instance.report_runless_asset_event(dg.AssetMaterialization(asset, metadata=counts, partition=partition))
-    checks = [key for key in graph.asset_check_keys if key.asset_key.path[0] == named(0)]
+    first = [spec for spec in made.resolve_all_asset_specs() if spec.key.path[0] == named(0)]
+    for spec in sorted(first, key=lambda spec: spec.key):
+        if spec.partitions_def is None or spec.key.path[-1].endswith("_train"):
+            partition = None if spec.partitions_def is None else shard(0)
+            instance.report_runless_asset_event(dg.AssetMaterialization(spec.key, metadata=counts, partition=partition))
+    checks = [key for one in made.asset_checks or () for key in one.check_keys if key.asset_key.path[0] == named(0)]
     for number, check in enumerate(sorted(checks, key=lambda key: (key.asset_key, key.name))):
         passed = number % _FAILING > 0
         table = dg.MetadataValue.table([dg.TableRecord(row) for row in _DEFECTS])
@@ -127,14 +127,14 @@ def report(datasets: int, shards: int, evaluations: int, repetitions: int = 3) -
         tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder,
         dg.DagsterInstance.local_temp(folder) as instance,
     ):
-        graph = corpora(Path(folder), datasets).resolve_asset_graph()
+        made = corpora(Path(folder), datasets)
         started = time.perf_counter()
-        record(graph, instance, datasets, shards, evaluations)
+        record(made, instance, datasets, shards, evaluations)
         print(f"{datasets} datasets of {shards:,} shards, recorded in {time.perf_counter() - started:.0f} s")
         found = []
         for _ in range(repetitions):
             wall, cpu = time.perf_counter(), time.process_time()
-            shown = overview(graph, instance)
+            shown = overview(made, instance)
             size = sum(len(str(value.value)) for value in page(shown).values())
             found.append((time.perf_counter() - wall, time.process_time() - cpu))
             print(f"the page: {found[-1][0]:.2f} s, {found[-1][1]:.2f} CPU-s, {size:,} characters")

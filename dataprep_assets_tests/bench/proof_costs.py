@@ -15,8 +15,6 @@ from typing import Any
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import Proof
 
-__all__ = ["ProofCosts", "judged", "report_together"]
-
 TARGET = 1.0
 """Most CPU-seconds of all proofs for one of the build."""
 

@@ -40,7 +40,7 @@ from dataprep_assets.tokenization.engines import fast_engine
 from dataprep_assets_tests.bench.comparison import REPOSITORY
 from dataprep_assets_tests.bench.proof_costs import ProofCosts
 
-TARGET = 20
+TARGET = 8
 SHARED_TOKENIZER = REPOSITORY.parent / "shared" / "tokenizers" / "qwen3"
 _PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs" / "pipelines").glob("*.md"))]
 WORDS = [w for page in _PAGES for w in page.read_text(encoding="utf-8").split() if "<|" not in w]

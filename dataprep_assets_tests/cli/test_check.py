@@ -18,6 +18,12 @@ GOOD = (SAMPLE / "defs.yaml").read_text()
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project of the sample corpus, and of others that are wrong in one way each."""
     root = tmp_path_factory.mktemp("check") / "mine"
+    for name, text in (("one", ""), ("long", "one two three " * 400)):
+        data = root.parent / name
+        (data / "train").mkdir(parents=True)
+        (data / "val").mkdir()
+        (data / "train" / "a.jsonl").write_text(json.dumps({"text": "a b c " * 1000}) + "\n")
+        (data / "val" / "a.jsonl").write_text(json.dumps({"text": text}) + "\n")
     done = dataprep(root.parent, "init", str(root))
     assert done.returncode == 0, done.stderr
     chat = root / "mine" / "chat"
@@ -34,6 +40,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "unknown": [('separator: "<|endoftext|>"', 'separator: "<|nope|>"\n    bos: "<|begin|>"')],
         "no_split": [('["train/**"]', '["train/chunk1/**"]')],
         "empty": [('["validation/**"]', '["valid/**"]')],
+        "short": _small(root.parent / "one"),
+        "enough": _small(root.parent / "long"),
         "wrong": [("splits:", "spilts:"), ("sample_rate: 0.05", "sample_rate: 5")],
     }
     for name, edits in changes.items():
@@ -48,6 +56,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder.mkdir()
         (folder / "defs.yaml").write_text(text)
     return root
+
+
+def _small(data: Path) -> list[tuple[str, str]]:
+    """The edits that declare a corpus of a few kilobytes."""
+    return [
+        (f"path: {SAMPLE}/data", f"path: {data}"),
+        ('["**/*.jsonl.zst"]', '["**/*.jsonl"]'),
+        ('["validation/**"]', '["val/**"]'),
+        ('    test: ["test/**"]\n', ""),
+    ]
 
 
 def lines(project: Path, name: str, told: str) -> list[str]:
@@ -73,10 +91,13 @@ def test_every_mistake_of_every_declaration_is_told_with_its_line(project: Path)
     assert left.startswith("12: splits: 3 of 9 files are in no split and are left out, for example train/chunk2/")
     (empty,) = lines(project, "empty", told)
     assert empty.startswith("14: splits.val: ['valid/**'] matches none of the source's 9 files")
+    (short,) = lines(project, "short", told)
+    assert short.startswith("24: val: 1 tokens are less than one sample of 512, and StreamingDataset opens no dataset")
+    assert lines(project, "enough", told) == []
     assert len(lines(project, "wrong", told)) >= 2
     assert "did you mean `splits`" in told
     assert lines(project, "sample_corpus", told) == []
-    assert told.splitlines()[-1].startswith("7 declarations: ")
+    assert told.splitlines()[-1].startswith("9 declarations: ")
 
 
 def test_one_that_is_right_or_has_hints_alone_is_no_failure(project: Path) -> None:

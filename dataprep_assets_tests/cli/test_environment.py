@@ -77,12 +77,28 @@ CASES = [
     (RUN, {"DAGSTER_HOME": "HERE/file"}, 2, "file: cannot be made a folder: File exists"),
     (RUN, {"DAGSTER_HOME": "/proc/home"}, 2, "DAGSTER_HOME: /proc/home: cannot be made a folder: No such file"),
     (RUN, {"DAGSTER_HOME": "HERE/no_yaml"}, 2, "no_yaml/dagster.yaml: Dagster cannot open its instance: while parsing"),
-    (STATUS, {"DAGSTER_HOME": "HERE/no_key"}, 2, 'Received unexpected config entry "storrage" at the root.'),
+    (RUN, {"DAGSTER_HOME": "HERE/no_key"}, 2, 'Received unexpected config entry "storrage" at the root.'),
+    (RUN, {"DAGSTER_HOME": "HERE/old"}, 2, "old/dagster.yaml: delete `storage:` and `compute_logs:` with"),
     (STATUS, {"DATAPREP_PROJECT": "/nowhere"}, 2, "/nowhere: not a project: no pyproject.toml with [tool.dg.project]"),
     (STATUS, {"DATAPREP_PROJECT": "HERE/no_toml"}, 2, "no_toml/pyproject.toml: not TOML: Expected ']'"),
     (STATUS, {"DATAPREP_PROJECT": "HERE/no_package"}, 2, "no_package: there is no folder nowhere/defs, where the"),
     (STATUS, {"DATAPREP_PROJECT": "HERE/no_module"}, 2, "[tool.dg.project] names neither `root_module` nor `defs_mod"),
 ]
+
+
+OLD = """
+storage:
+  custom:
+    module: dataprep_assets.orchestration.sqlite_storage
+    class: SqliteStorage
+    config: {base_dir: {env: DAGSTER_HOME}}
+compute_logs:
+  module: dataprep_assets.orchestration.compute_logs
+  class: ThreadedComputeLogs
+  config: {base_dir: {env: DAGSTER_HOME}}
+telemetry: {enabled: false}
+"""
+"""What `dataprep init` wrote until Dagster's own storage was taken."""
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +110,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path, text in {
         "no_yaml/dagster.yaml": "storage: {sqlite: [}\n",
         "no_key/dagster.yaml": "storrage: {}\n",
+        "old/dagster.yaml": OLD,
         "no_toml/pyproject.toml": "[tool.dg\n",
         "no_package/pyproject.toml": '[tool.dg.project]\nroot_module = "nowhere"\n',
         "no_module/pyproject.toml": "[tool.dg.project]\n",

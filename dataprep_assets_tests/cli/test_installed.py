@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,17 +18,8 @@ ENVIRONMENT = "environment"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, built from a copy: another test may build at this moment."""
-    pytest.importorskip("setuptools", minversion="77")
-    work = tmp_path_factory.mktemp("wheel")
-    source = work / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "dataprep_assets", "resources"):
-        subprocess.run(["cp", "-R", "-P", str(PROJECT_ROOT / name), str(source)], check=True)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(work), str(source)], check=True)
-    (found,) = work.glob("*.whl")
-    return found
+    """The wheel of this checkout."""
+    return fresh_environment.build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ def test_a_changed_setting_is_refused_before_anything_is_built(place: tuple[Path
     fresh = dataprep(work, "run", NAME, "--locked", project=clone)
     assert fresh.returncode == 1
     assert "bad_records.budget was 0.001, is 0.25 now" in fresh.stdout
-    assert "and what follows it were not built" in fresh.stderr
+    assert "and what is made of it were not built" in fresh.stderr
     assert not (work / "artifacts" / NAME / "token_bins").exists(), "what would differ was not made"
 
 
@@ -162,12 +162,17 @@ def test_somebodys_copy_is_proven_with_the_lock_alone(place: tuple[Path, Path]) 
     assert good.stdout == f"{NAME}: 9 artifacts of the lock: all are there, and equal\n"
     flip_byte(copied / NAME / "nanogpt_bins" / "train.bin")
     shutil.rmtree(copied / NAME / "snapshot" / "train-00001")
+    shutil.copytree(copied / NAME / "manifest", copied / NAME / "manifest_2")
+    (copied / NAME / "loose").mkdir()
+    (copied / NAME / "loose" / "tokens.bin").touch()
     bad = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
     assert bad.returncode == 1
     lines = bad.stdout.splitlines()
     assert "DIFFERS snapshot/train-00001: missing: in the lock, and not there" in lines
     assert any(line.startswith("DIFFERS nanogpt_bins: train.bin: sha256") for line in lines)
-    assert lines[-1] == f"{NAME}: 9 artifacts of the lock: 2 differ"
+    assert f"DIFFERS manifest_2: extra: not in the lock; its receipt is that of {NAME}/manifest" in lines
+    assert "DIFFERS loose: extra: files without a receipt, not in the lock" in lines
+    assert lines[-1] == f"{NAME}: 9 artifacts of the lock: 4 differ"
     some = dataprep(
         work,
         "verify",

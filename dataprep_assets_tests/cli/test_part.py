@@ -9,7 +9,7 @@ from dataprep_assets.cli import main
 from dataprep_assets.cli.part import Part
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 
 TRAIN = [f"train-{i:05d}" for i in range(10)]
@@ -26,7 +26,6 @@ def specs(*groups: tuple[str | None, Sequence[str]]) -> list[ArtifactSpec]:
             name=name,
             description="",
             kinds=frozenset(),
-            step=RunStep.called(f"{name} {split or ''}"),
             build=lambda request: (),
             recipes=lambda store, slots: (),
             split=split,
@@ -38,8 +37,8 @@ def specs(*groups: tuple[str | None, Sequence[str]]) -> list[ArtifactSpec]:
 
 
 def made(part: Part, *groups: tuple[str | None, Sequence[str]]) -> list[Sequence[str]]:
-    """The partitions of each run of a part."""
-    return [run.partitions for run in part.runs(specs(*groups), LocalArtifacts(Path("nowhere")))]
+    """The partitions of each artifact of a part."""
+    return list(part.chosen(specs(*groups), LocalArtifacts(Path("nowhere"))).values())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 20])

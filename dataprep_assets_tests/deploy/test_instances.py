@@ -130,7 +130,7 @@ def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path
         finally:
             running.kill()
             running.wait()
-        repository.get_sensor_def("continue_builds").evaluate_tick(dg.build_sensor_context(found))
+        repository.get_sensor_def("end_lost_runs").evaluate_tick(dg.build_sensor_context(found))
         ended = found.get_run_by_id(run.run_id)
         assert ended is not None
         assert ended.status == dg.DagsterRunStatus.FAILURE

@@ -192,7 +192,7 @@ def differences(job: Job) -> list[str]:
     quiet = LocalArtifacts(job.folder / "quiet")
     declared = job.corpus("auto").model_copy(update={"run_on": PROCESSES})
     build_all(corpus_specs(declared), quiet)
-    expected = {r.partition: r for r in receipts_below(quiet.root) if r.artifact == TOKEN_BINS}
+    expected = {r.partition: r for _, r in receipts_below(quiet.root) if r.artifact == TOKEN_BINS}
     found = job.store("look").receipts([declared.artifact(TOKEN_BINS, partition) for partition in expected])
     different = []
     for (partition, wanted), receipt in zip(expected.items(), found, strict=True):
@@ -207,7 +207,7 @@ def seconds_a_file(job: Job) -> float:
     specs = corpus_specs(job.corpus("tokenizers").model_copy(update={"run_on": PROCESSES}))
     store = LocalArtifacts(job.folder / "probe")
     build_all(specs, store)
-    measured = [r.measured["cpu_seconds"] for r in receipts_below(store.root) if r.artifact == TOKEN_BINS]
+    measured = [r.measured["cpu_seconds"] for _, r in receipts_below(store.root) if r.artifact == TOKEN_BINS]
     return sum(measured) / FILES_A_SHARD
 
 

@@ -9,14 +9,13 @@ Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs
 from collections.abc import Iterator
 from pathlib import Path
 
+from dataprep_assets import components
 from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
 from dataprep_assets.project import at
-
-__all__ = ["PAGE", "REMEDIES", "names", "page"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "checks.md"
@@ -86,7 +85,8 @@ REMEDIES = (
     ),
     (
         "no_retracted_document",
-        "A retracted document is still there. `dataprep run NAME` rebuilds the shards that hold it "
+        "A retracted document is still there. `dataprep run NAME` rebuilds the shards that hold it, and removes those "
+        "that are in no plan any more, of which it warns "
         "([retracting](corpus-changes.md)).",
     ),
     (
@@ -118,7 +118,6 @@ REMEDIES = (
     ),
 )
 """Names of checks, joined by blanks → what to do when one of them is red."""
-_ORDER = ("TokenizedCorpus", "ShardRelease", "PackedCohorts", "CombinedCohorts", "TrainingBlend", "TaskMigration")
 _Rows = tuple[Proof, ...]
 
 
@@ -151,7 +150,9 @@ def names() -> set[str]:
 
 def _checks() -> dict[str, dict[str, _Rows]]:
     """Component → artifact, as the page names it → its proofs."""
-    found: dict[str, dict[str, _Rows]] = {name: {} for name in _ORDER}
+    # what others build on comes first, for the page shows what is alike once
+    ordered = sorted(components.__all__, key=lambda name: (len(components.dataset_type(name).model.__mro__), name))
+    found: dict[str, dict[str, _Rows]] = {name: {} for name in ordered}
     for component in _samples():
         for spec in component.specs:
             if spec.proofs is not None and spec.proofs.proofs:

@@ -16,8 +16,6 @@ from pydantic.fields import FieldInfo
 from dataprep_assets import components
 from dataprep_assets.graph.declaration import DatasetDeclaration
 
-__all__ = ["PAGE", "page", "undescribed"]
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "yaml-reference.md"
 _HEAD = """\

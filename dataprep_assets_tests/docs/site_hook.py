@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["linked_files", "on_config", "on_files", "on_page_content", "pages"]
-
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"\]\(([^)#\s`]+)")
 _CELL = re.compile(r"<t[dh]\b.*?</t[dh]>", re.DOTALL)

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from dataprep_assets import cli, components
 from dataprep_assets.graph.declaration_mistakes import read, validated
+from dataprep_assets.pipelines.corpus.views import VIEWS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -79,6 +80,11 @@ def test_every_message_of_troubleshooting_is_one_of_the_code() -> None:
     filled = re.compile(r"…|[;:]|dataset\.lock|receipt\.json|[\d,]{4,}|--shards|\b[A-Z]{3,}\b")
     parts = [part.strip(" .,'") for message in messages for part in filled.split(message)]
     assert [part for part in parts if len(part) > 5 and part not in spoken] == []
+
+
+def test_every_view_is_on_the_page_of_corpora() -> None:
+    text = (DOCS / "pipelines" / "corpus.md").read_text(encoding="utf-8")
+    assert [view for view in VIEWS if f"\n| `{view}` |" not in text] == []
 
 
 def test_yaml_on_every_page_is_yaml() -> None:

@@ -26,6 +26,18 @@ LINES = (
     Lines(r"make demo", file=".ci/run", proof="make PYTHON="),
     Lines(r"make test", file=".ci/run", proof=" test"),
     Lines(r"python -m venv .*|pip install (dataprep-assets|torch)", not_run="it would come from a network"),
+    Lines(
+        r"pip install ./line-views",
+        "docs/own-views.md",
+        f"{TESTS}/pipelines/corpus/test_own_view.py",
+        'folder / "line-views"',
+    ),
+    Lines(
+        r"pip install ('numpy.*|--no-deps dataprep-assets)",
+        "docs/pipelines/release.md",
+        f"{TESTS}/serving/test_beside_a_trainer.py",
+        '"--no-deps", "dataprep-assets"',
+    ),
     Lines(r"dataprep init my-data", file=f"{TESTS}/cli/test_installed.py", proof='"init", "my-data"'),
     Lines(r"cd my-data", file=f"{TESTS}/cli/test_installed.py", proof='folder / "my-data"'),
     Lines(r"dataprep run sample_corpus", file=f"{TESTS}/cli/test_installed.py", proof='"run", "sample_corpus"'),

@@ -18,8 +18,6 @@ from dataprep_assets.integrity.receipt import NAME, _own_digest, record_files
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets_tests.drill.datasets import Bench
 
-__all__ = ["Box", "Target", "edit_json", "edit_receipt", "reseal", "write"]
-
 
 @dataclass(frozen=True)
 class Target:

@@ -12,8 +12,6 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.drill.box import Box, Target, reseal, write
 from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 
-__all__ = ["file_faults", "files_of"]
-
 
 def files_of(folder: Path) -> list[Path]:
     """The data files of an artifact that have bytes, but its receipt."""

@@ -18,8 +18,6 @@ from dataprep_assets_tests.drill.running import running_faults
 from dataprep_assets_tests.drill.settings import build_aside, setting_faults
 from dataprep_assets_tests.drill.special import special_faults
 
-__all__ = ["Result", "faults_of", "prepare", "run"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Result:

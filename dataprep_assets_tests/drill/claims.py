@@ -7,8 +7,6 @@ from typing import Any
 from dataprep_assets_tests.drill.box import Box, Target, edit_receipt
 from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 
-__all__ = ["claim_faults"]
-
 CLAIMS = {
     "whose it is": ("artifact", "partition"),
     "inputs": ("inputs",),

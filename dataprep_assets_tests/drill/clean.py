@@ -12,13 +12,12 @@ from random import Random
 from dataprep_assets.graph.dataset import declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets_tests.bench.invented_text import sentence, vocabulary
-from dataprep_assets_tests.drill.datasets import VIEWS, Bench, corpus_attributes, write_texts
+from dataprep_assets_tests.drill.datasets import Bench, corpus_attributes, write_texts
 from dataprep_assets_tests.drill.judge import alarms
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.samples import SAMPLE
-
-__all__ = ["SHAPES", "false_alarms", "shapes"]
 
 Files = Mapping[str, Sequence[str]]
 LANGUAGES = {

@@ -19,6 +19,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.tasks.component import TaskMigration
@@ -32,11 +33,8 @@ from dataprep_assets_tests.sample.make_sample_tasks import VERSIONS, write_tree
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
-__all__ = ["PIPELINES", "VIEWS", "Bench", "bench", "corpus_attributes"]
-
 SEPARATOR = "<|endoftext|>"
 TEMPLATES = Path(dataprep_assets.__file__).parent / "tokenization" / "chat" / "templates"
-VIEWS = ("nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet")
 Declared = tuple[type[DatasetComponent], Mapping[str, Any]]
 
 

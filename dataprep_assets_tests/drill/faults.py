@@ -7,8 +7,6 @@ from random import Random
 from dataprep_assets_tests.drill.box import Box, Target
 from dataprep_assets_tests.drill.judge import Notice
 
-__all__ = ["Apply", "Fault", "InapplicableError", "chosen"]
-
 Apply = Callable[[Box, Target, Random], str | None]
 """Damages the target of a box, at a place drawn from the random numbers; may say where."""
 

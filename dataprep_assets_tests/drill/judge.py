@@ -13,8 +13,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.drill.box import Box, Target
 
-__all__ = ["Notice", "alarms", "failed_proofs", "notice"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:

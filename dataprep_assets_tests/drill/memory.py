@@ -11,8 +11,6 @@ from dataprep_assets_tests.drill.box import Box, Target, write
 from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 from dataprep_assets_tests.drill.rows import row_faults
 
-__all__ = ["memory_faults"]
-
 
 def _older(value: dict[str, Any]) -> None:
     """One proof became stricter since."""

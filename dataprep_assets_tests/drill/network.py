@@ -24,8 +24,6 @@ from dataprep_assets_tests.fakes.fault_proxy import FaultProxy, Kind
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 
-__all__ = ["network_faults"]
-
 TROUBLES: tuple[tuple[Kind, int], ...] = (
     ("reset", 1),
     ("truncate", 2),

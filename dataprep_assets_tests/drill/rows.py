@@ -23,8 +23,6 @@ from dataprep_assets_tests.drill.box import Box, Target, edit_receipt, reseal, w
 from dataprep_assets_tests.drill.bytes_of_files import files_of
 from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 
-__all__ = ["row_faults"]
-
 Rows = list[Any]
 
 

@@ -26,8 +26,6 @@ from dataprep_assets_tests.drill.bytes_of_files import flipped
 from dataprep_assets_tests.drill.faults import Fault, InapplicableError
 from dataprep_assets_tests.drill.judge import Notice
 
-__all__ = ["aftermath", "build", "content", "running_faults", "take_away"]
-
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _state: dict[str, Any] = {"installed": False, "root": None, "left": 0, "refused": 0}
 

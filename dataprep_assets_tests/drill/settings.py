@@ -18,8 +18,6 @@ from dataprep_assets_tests.drill.bytes_of_files import files_of
 from dataprep_assets_tests.drill.datasets import Change, bench
 from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 
-__all__ = ["EDITIONS", "VARIANTS", "build_aside", "setting_faults"]
-
 
 def _set(**values: Any) -> Change:
     """Keys of the attributes, nested ones as `outer__inner`, of those datasets that have the first."""

@@ -14,8 +14,6 @@ from dataprep_assets_tests.drill.box import Box, Target, edit_json, edit_receipt
 from dataprep_assets_tests.drill.bytes_of_files import CHANGES
 from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 
-__all__ = ["special_faults"]
-
 
 def _targets(box: Box, name: str, dataset: str | None = None) -> list[Target]:
     return [t for t in box.targets() if t.spec.name == name and dataset in (None, t.spec.path[0])]

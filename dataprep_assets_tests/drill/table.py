@@ -5,8 +5,6 @@ from collections.abc import Sequence
 
 from dataprep_assets_tests.drill.campaign import Result
 
-__all__ = ["render", "share"]
-
 _WHO = {"verify": "verify", "proof": "check", "run": "run", "": "missed"}
 
 

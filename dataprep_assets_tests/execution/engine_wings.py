@@ -15,7 +15,7 @@ from dataprep_assets.execution.ray_pool import RayPool
 from dataprep_assets.execution.tasks import Task
 from dataprep_assets.graph.lock import lock_dataset
 from dataprep_assets.graph.lock_file import lock_bytes
-from dataprep_assets.graph.runs import planned_runs
+from dataprep_assets.graph.order import in_order
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.graph.building import build_all
 
@@ -38,13 +38,11 @@ def main(folder: Path, engine: str, names: list[str]) -> None:
     store, failed = LocalArtifacts(folder / "artifacts"), list[str]()
     for name in names:
         specs = project.component(name).specs
-        for run in planned_runs(specs, store):
-            build_all(specs, store, [run])
-            for spec in run.specs:
-                partitions = run.partitions if spec.partitions is not None else ()
-                if spec.proofs is not None:
-                    found = spec.proofs.examine(store, partitions)
-                    failed += [f"{spec.name}: {proof}: {one.summary}" for proof, one in found if not one.passed]
+        for spec, partitions in in_order(specs, store):
+            build_all(specs, store, [(spec, partitions)])
+            if spec.proofs is not None:
+                found = spec.proofs.examine(store, partitions)
+                failed += [f"{spec.name}: {proof}: {one.summary}" for proof, one in found if not one.passed]
         (folder / f"{name}.lock").write_bytes(lock_bytes(lock_dataset(specs, store)))
     print(json.dumps({"failed": failed, "given": given}))
 

@@ -6,7 +6,6 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from email.parser import BytesParser
 from typing import Any
 from urllib.parse import unquote
@@ -17,6 +16,7 @@ from dataprep_assets_tests.fakes.gcs_state import (
     Session,
     Stored,
     demand_preconditions,
+    now,
 )
 from dataprep_assets_tests.fakes.ranges import requested_range
 
@@ -243,7 +243,7 @@ class JsonApi(Transport):
                 metadata={name: value for name, value in metadata.items() if value is not None},
                 content_type=about.get("contentType") or stored.content_type,
                 metageneration=stored.metageneration + 1,
-                updated=datetime.now(UTC).isoformat(),
+                updated=now(),
             )
             self.gcs.objects[stored.name] = stored
         return self._json(self._resource(stored))

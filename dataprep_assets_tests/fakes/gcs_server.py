@@ -31,8 +31,6 @@ from dataprep_assets_tests.fakes.gcs_json import JsonApi
 from dataprep_assets_tests.fakes.gcs_state import GcsState, RefusalError
 from dataprep_assets_tests.fakes.gcs_xml import XmlApi, xml_refused
 
-__all__ = ["GcsServer"]
-
 
 class _Handler(JsonApi, XmlApi):
     """Each refusal is answered in the form of the API that was asked."""

@@ -13,19 +13,6 @@ import google_crc32c
 
 from dataprep_assets_tests.fakes.programmed import Fault, Programmed
 
-__all__ = [
-    "GcsState",
-    "Kind",
-    "Logged",
-    "Multipart",
-    "RefusalError",
-    "Session",
-    "Stored",
-    "crc32c_of",
-    "demand_preconditions",
-    "md5_of",
-]
-
 # status    answer with `status` and, if set, Retry-After; nothing is done
 # reset     a TCP reset as soon as the request was read; nothing is done
 # stall     silence as soon as the request was read; nothing is done
@@ -146,7 +133,7 @@ class GcsState(Programmed[Kind, Logged]):
         with self.lock:
             demand_preconditions(self.objects.get(name), query or {})
             self._last = max(self._last + 1, time.time_ns() // 1000)
-            stored = Stored(name=name, data=data, generation=self._last, updated=datetime.now(UTC).isoformat(), **about)
+            stored = Stored(name=name, data=data, generation=self._last, updated=now(), **about)
             self.objects[name] = stored
             return stored
 
@@ -158,6 +145,11 @@ def demand_preconditions(stored: Stored | None, query: Mapping[str, str]) -> Non
             raise RefusalError(412, "conditionNotMet", "At least one of the pre-conditions did not hold.")
         if int(query.get(f"if{name}NotMatch", -1)) == actual:
             raise RefusalError(304, "notModified", "Not Modified")
+
+
+def now() -> str:
+    """The time as the service writes it; its client reads no offset but Z."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def crc32c_of(data: bytes) -> str:

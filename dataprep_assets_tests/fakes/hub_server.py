@@ -26,8 +26,6 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from dataprep_assets_tests.fakes.programmed import Fault, Programmed
 from dataprep_assets_tests.fakes.ranges import requested_range
 
-__all__ = ["HubServer", "Kind", "Logged"]
-
 # status    answer with `status` and, if set, Retry-After
 # reset     half of the body, then a TCP reset
 # truncate  half of the body under the full Content-Length, then an orderly close

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Fault", "Programmed"]
-
 Kind = TypeVar("Kind", bound=str)
 Entry = TypeVar("Entry")
 

@@ -39,7 +39,7 @@ _SMALL = ("--innodb-log-file-size=4M", "--innodb-buffer-pool-size=16M", "--innod
 
 def require_accounting() -> None:
     """Skip the test where accounting is not installed."""
-    needed = ("slurmdbd", "sacct", "mariadbd", "mariadb-install-db")
+    needed = ("slurmdbd", "sacct", "mariadbd", "mariadb-install-db", "my_print_defaults")
     if missing := [name for name in needed if shutil.which(name) is None]:
         pytest.skip(f"no accounting of Slurm: {missing[0]} is not on PATH (Debian: slurmdbd mariadb-server-core)")
 

@@ -1,9 +1,11 @@
 """Claims about Parquet with a dataset card, read back by `datasets`."""
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import hf_parquet
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets_tests.readers.hf_datasets import input_ids, split_sizes
+from dataprep_assets_tests.readers.hf_datasets import input_ids, sizes
 
 LENGTHS = [3, 1, 0, 7, 2, 5, 4]
 ENDS = np.cumsum(LENGTHS).astype(np.uint64)
@@ -19,10 +21,13 @@ TOKENS = (np.arange(sum(LENGTHS)) * 3001 % 65_521).astype(np.uint16)
 DOCUMENTS = [part.tolist() for part in np.split(TOKENS, ENDS[:-1].astype(int))]
 
 
-def _write(folder: Path, rows_per_file: int = 3) -> None:
-    train = hf_parquet.write_split(folder, "train", TOKENS, ENDS, rows_per_file=rows_per_file)
-    test = hf_parquet.write_split(folder, "test", TOKENS[:3], ENDS[:1])
+def _write(
+    folder: Path, rows_per_file: int = 3, tokens: npt.NDArray[np.uint16] = TOKENS
+) -> dict[str, hf_parquet.SplitWritten]:
+    train = hf_parquet.write_split(folder, "train", tokens, ENDS, rows_per_file=rows_per_file)
+    test = hf_parquet.write_split(folder, "test", tokens[:3], ENDS[:1])
     hf_parquet.write_card(folder, "sample", {"train": train, "test": test})
+    return {"train": train, "test": test}
 
 
 def test_datasets_loads_the_splits_of_the_card(tmp_path: Path) -> None:
@@ -35,7 +40,31 @@ def test_datasets_loads_the_splits_of_the_card(tmp_path: Path) -> None:
         "List(Value('int32'))",
         "Sequence(feature=Value(dtype='int32', id=None), length=-1, id=None)",
     )
-    assert split_sizes(tmp_path / "d", tmp_path / "cache2") == {"train": 7, "test": 1}
+
+
+def test_the_card_says_what_datasets_counts_and_is_not_called_malformed(tmp_path: Path) -> None:
+    _write(tmp_path / "d", 100)
+    found = sizes(tmp_path / "d", tmp_path / "cache")
+    assert found["warnings"] == []
+    assert found["says"] == found["counted"] == {"train": (7, 4 * (22 + 7) + 3), "test": (1, 4 * (3 + 1) + 1)}
+
+
+def test_datasets_never_takes_other_content_for_what_it_loaded_before(tmp_path: Path) -> None:
+    """The names and counts of all splits are equal, and one cache is used for all."""
+    cache, here, there = tmp_path / "cache", tmp_path / "a" / "hf_parquet_bins", tmp_path / "b" / "hf_parquet_bins"
+    _write(here)
+    _write(there, tokens=TOKENS[::-1])
+
+    def first(folder: Path) -> list[int]:
+        return [part["rows"][0] for part in input_ids(folder, cache).values()]
+
+    forward, backward = [TOKENS[:3].tolist()] * 2, [TOKENS[::-1][:3].tolist()] * 2
+    assert (first(here), first(there)) == (forward, backward)
+    shutil.rmtree(here)  # new content at the same path, and the old content under another name
+    shutil.move(there, here)
+    _write(there)
+    renamed = Path(shutil.copytree(here, tmp_path / "renamed"))
+    assert (first(here), first(there), first(renamed)) == (backward, forward, backward)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 100])
@@ -88,18 +117,34 @@ def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
         assert sha256_file(tmp_path / "1" / name) == sha256_file(tmp_path / "4" / name) == digest
 
 
-def test_the_card_says_how_many_rows_there_are(tmp_path: Path) -> None:
-    _write(tmp_path)
-    assert hf_parquet.validate(tmp_path) == {"train": 7, "test": 1}
+def test_every_field_of_the_card_is_held_to_the_files(tmp_path: Path) -> None:
+    splits = _write(tmp_path)
+    hf_parquet.validate(tmp_path, splits)
     card = tmp_path / hf_parquet.CARD
     text = card.read_text()
-    card.write_text(text.replace("num_examples: 7", "num_examples: 8"))
-    with pytest.raises(FormatError, match="'train': 8"):
-        hf_parquet.validate(tmp_path)
+    for old, new, field in (
+        ("num_examples: 7", "num_examples: 8", "its splits is .*'num_examples': 8"),
+        ("num_bytes: 119", "num_bytes: 120", "its splits is .*'num_bytes': 120"),
+        ("sha256:", "sha256:0", "its description is 'sha256:0"),
+        ("list: int32", "list: int64", "its features is .*int64"),
+        ("data/test-*", "data/train-*", "its configs is"),
+    ):
+        assert old in text
+        card.write_text(text.replace(old, new))
+        with pytest.raises(FormatError, match=field):
+            hf_parquet.validate(tmp_path, splits)
     for broken in ("", "no front matter", "---\n- a list\n---\n"):
         card.write_text(broken)
         with pytest.raises(FormatError, match="not the card"):
-            hf_parquet.validate(tmp_path)
+            hf_parquet.validate(tmp_path, splits)
+
+
+def test_the_digest_of_the_card_is_of_the_files_alone(tmp_path: Path) -> None:
+    cards = []
+    for name, tokens in (("a", TOKENS), ("b", TOKENS), ("c", TOKENS[::-1])):
+        _write(tmp_path / name, tokens=tokens)
+        cards.append((tmp_path / name / hf_parquet.CARD).read_bytes())
+    assert cards[0] == cards[1] != cards[2]
 
 
 def test_a_page_that_was_damaged_is_found(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Table
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value, sha256_file
@@ -150,13 +150,11 @@ def examine_notices(
 def notices_specs(declaration: Notices, proofs: tuple[Proof, ...] = NOTICE_PROOFS) -> list[ArtifactSpec]:
     """The graph of such a dataset: notices, the board, and a report without files."""
     partitions = Partitions.fixed(KEYS, "notice")
-    step = RunStep(title=lambda _store, every, chosen: f"{len(chosen)} of {len(every)} notices")
     notices = ArtifactSpec(
         declaration=declaration,
         name="notices",
         description="What is to be said.",
         kinds={"file"},
-        step=step,
         partitions=partitions,
         pool="network",
         build=partial(_build_notices, declaration),
@@ -165,14 +163,12 @@ def notices_specs(declaration: Notices, proofs: tuple[Proof, ...] = NOTICE_PROOF
         metadata=lambda _store, receipt: {"words": NoticeFacts.of(receipt).words, "kind": Markdown("*a notice*")},
         proofs=Proofs(proofs=proofs, examine=partial(examine_notices, declaration, proofs)),
     )
-    together = RunStep.called("the board")
     board = ArtifactSpec(
         declaration=declaration,
         name="board",
         description="All of it.",
         kinds={"file"},
         inputs=(notices,),
-        step=together,
         build=partial(_build_board, declaration),
         recipes=lambda store, _slots: [_board_recipe(declaration, store)],
     )
@@ -182,7 +178,6 @@ def notices_specs(declaration: Notices, proofs: tuple[Proof, ...] = NOTICE_PROOF
         description="What the board says, in numbers.",
         kinds={"file"},
         inputs=(board,),
-        step=together,
         kept=False,
         build=partial(_build_report, declaration),
         recipes=lambda _store, _slots: [],

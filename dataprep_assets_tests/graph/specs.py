@@ -3,7 +3,7 @@
 from typing import Any
 
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.spec import ArtifactSpec, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec
 
 
 def spec(dataset: str, name: str, **more: Any) -> ArtifactSpec:
@@ -13,7 +13,6 @@ def spec(dataset: str, name: str, **more: Any) -> ArtifactSpec:
         name=name,
         description=name,
         kinds=set(),
-        step=RunStep.called(name),
         build=lambda _: [],
         recipes=lambda _store, _slots: [],
         **more,

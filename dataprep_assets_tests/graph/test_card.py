@@ -16,7 +16,7 @@ from dataprep_assets.graph.card_page import PAGE
 from dataprep_assets.graph.declaration import Attributed, CardDeclaration, Creator, DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import digest_value
@@ -44,7 +44,6 @@ class Letters:
             name="letters",
             description="What was written.",
             kinds={"file"},
-            step=RunStep.called("letters"),
             partitions=Partitions.fixed(["a", PATIENT], "letter"),
             build=lambda request: [],
             recipes=lambda store, slots: [],

@@ -10,7 +10,7 @@ import pytest
 
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_others, places_of
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.spec import ArtifactSpec, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.stores.private import are_private, open_to_others, private_files
 
@@ -87,7 +87,6 @@ def test_every_artifact_of_a_sensitive_dataset_has_the_check(tmp_path: Path) -> 
             name="letters",
             description="",
             kinds=set(),
-            step=RunStep.called("letters"),
             build=lambda _: (),
             recipes=lambda *_: (),
         )

@@ -17,7 +17,7 @@ from dataprep_assets.graph.drift import (
 )
 from dataprep_assets.graph.lock import Lock, lock_dataset
 from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
-from dataprep_assets.graph.runs import apart, planned_runs
+from dataprep_assets.graph.order import in_order
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.digest import digest_value
@@ -45,7 +45,7 @@ def before(corpus: ChangedCorpus, lock: Lock, **changes: Any) -> dict[str, str]:
 
 def copy_of(path: Path, lock: Lock, select: Sequence[str] = ()) -> dict[str, str]:
     """What somebody's copy is not."""
-    return {one.name: one.reason for one in drift_of_copy(lock, verify(path), select)}
+    return {one.name: one.reason for one in drift_of_copy(lock, verify(path, strays=True), select)}
 
 
 def test_what_was_locked_has_no_drift_before_and_after(corpus: ChangedCorpus, lock: Lock) -> None:
@@ -151,11 +151,11 @@ def test_on_a_fresh_machine_what_would_differ_is_known_before_it_is_built(corpus
     found: list[Drift] = list(drift_of_recipes(specs, corpus.store, lock))
     assert found == []
     built: list[str] = []
-    for run in apart(planned_runs(specs, corpus.store)):
-        if found := list(drift_of_recipes(specs, corpus.store, lock, run.specs)):
+    for spec, partitions in in_order(specs, corpus.store):
+        if found := list(drift_of_recipes(specs, corpus.store, lock, [spec])):
             break
-        built += build_all(specs, corpus.store, [run])
-        assert list(drift_of_contents(run.specs, corpus.store, lock, run.partitions)) == []
+        built += build_all(specs, corpus.store, [(spec, partitions)])
+        assert list(drift_of_contents([spec], corpus.store, lock, partitions)) == []
     assert built == ["manifest", "engine_certificate", *(f"snapshot/train-0000{i}" for i in range(3))]
     assert [one.name for one in found] == [f"token_bins/train-0000{i}" for i in range(3)]
     assert {one.reason for one in found} == {"bad_records.budget was 0.001, is 0.5 now"}
@@ -232,6 +232,49 @@ def test_a_copy_is_proven_wherever_it_lies(corpus: ChangedCorpus, lock: Lock, tm
     }
 
 
+def test_what_is_too_much_in_a_copy_is_named_by_its_folder(corpus: ChangedCorpus, lock: Lock, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(corpus.root, tmp_path / "copy")) / "sample_corpus"
+    (copied / "README.md").write_text("beside the artifacts, a file is none")
+    for path, other in (
+        ("nanogpt_bins", "nanogpt_old"),
+        ("token_bins/val-00000", "token_bins/val-00007"),
+        ("token_bins/val-00000", "old/token_bins/val-00000"),
+        ("token_bins/val-00000", "loose/val-00000"),
+    ):
+        shutil.copytree(copied / path, copied / other)
+    (copied / "loose" / "val-00000" / "receipt.json").unlink()
+    (copied / "olmo_bins" / "receipt.json").unlink()
+    shutil.move(copied / "token_bins" / "train-00000", tmp_path / "first")
+    shutil.move(copied / "token_bins" / "train-00001", copied / "token_bins" / "train-00000")
+    shutil.move(tmp_path / "first", copied / "token_bins" / "train-00001")
+    wanted = {
+        "nanogpt_old": "extra: not in the lock; its receipt is that of sample_corpus/nanogpt_bins",
+        "token_bins/val-00007": "extra: not in the lock; its receipt is that of sample_corpus/token_bins/val-00000",
+        "token_bins/val-00000": f"extra: {copied}/old/token_bins/val-00000 is not in the folder of the others",
+        "loose/val-00000": "extra: files without a receipt, not in the lock",
+        "olmo_bins": "missing: in the lock, and not there",
+        "token_bins/train-00000": "its receipt is that of token_bins/train-00001",
+        "token_bins/train-00001": "its receipt is that of token_bins/train-00000",
+        "combined_bins/train": "; ".join(
+            f"its input token_bins/train-0000{i} has changed since: materialize this artifact again" for i in (0, 1)
+        ),
+    }
+    assert copy_of(copied, lock) == copy_of(copied.parent, lock) == wanted
+    renamed = copied.rename(tmp_path / "copy" / "any_name")
+    wanted["token_bins/val-00000"] = wanted["token_bins/val-00000"].replace(str(copied), str(renamed))
+    assert copy_of(renamed, lock) == wanted
+
+
+def test_another_dataset_is_too_much_in_the_folder_of_this_one_alone(
+    corpus: ChangedCorpus, lock: Lock, tmp_path: Path
+) -> None:
+    corpus.run(dataset="other", splits={"val": ["validation/**"]}, views=[])
+    assert copy_of(corpus.root, lock) == {}
+    shutil.copytree(corpus.root / "other" / "manifest", corpus.root / "sample_corpus" / "manifest_of_other")
+    reason = "extra: not in the lock; its receipt is that of other/manifest"
+    assert copy_of(corpus.root, lock) == {"manifest_of_other": reason}
+
+
 def test_a_copy_of_another_build_is_not_the_locked_one(corpus: ChangedCorpus, lock: Lock) -> None:
     corpus.run(olmo_sequence_length=64)
     ((name, reason),) = copy_of(corpus.root, lock).items()
@@ -247,8 +290,14 @@ def test_a_copy_in_a_bucket_is_proven(
     place = servers.new(kind)
     store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
     build_all(corpus.specs(), store)
-    assert [str(one) for one in drift_of_copy(lock, verify_store(place()))] == []
+    assert [str(one) for one in drift_of_copy(lock, verify_store(place(), strays=True))] == []
     opened = place()
     opened.delete("sample_corpus/combined_bins/val/val.bin")
-    (found,) = drift_of_copy(lock, verify_store(place()))
-    assert (found.name, found.reason) == ("combined_bins/val", "val.bin: missing")
+    receipt = b"".join(opened.read("sample_corpus/manifest/receipt.json"))
+    opened.put("sample_corpus/manifest_2/receipt.json", receipt)
+    opened.put("sample_corpus/loose/val-00000/tokens.bin", b"")
+    assert {one.name: one.reason for one in drift_of_copy(lock, verify_store(place(), "size", strays=True))} == {
+        "combined_bins/val": "val.bin: missing",
+        "manifest_2": "extra: not in the lock; its receipt is that of sample_corpus/manifest",
+        "loose/val-00000": "extra: files without a receipt, not in the lock",
+    }

@@ -1,5 +1,6 @@
 """The lock of what lies in a folder, where nothing says what is planned."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,19 @@ def test_of_several_datasets_one_has_to_be_named(corpus: ChangedCorpus, tmp_path
         lock_of_receipts(receipts, "root", "third")
     with pytest.raises(MissingArtifactError, match="no finished artifact is there"):
         lock_of_receipts(receipts_below(tmp_path / "nothing"), "root")
+
+
+def test_a_second_copy_is_an_artifact_of_its_own_or_refused(corpus: ChangedCorpus) -> None:
+    made = corpus.root / "sample_corpus"
+    before = lock_of_receipts(receipts_below(corpus.root), "root").lock
+    shutil.copytree(made / "nanogpt_bins", made / "nanogpt_old")
+    shutil.copytree(made / "token_bins" / "val-00000", made / "token_bins" / "val-00007")
+    found = lock_of_receipts(receipts_below(corpus.root), "root")
+    assert found.lock.artifacts.keys() - before.artifacts.keys() == {"nanogpt_old"}
+    assert found.left_over == ["token_bins/val-00007"]
+    shutil.copytree(made / "manifest", made / "old" / "manifest")
+    with pytest.raises(ConfigError, match="root: has sample_corpus/manifest twice"):
+        lock_of_receipts(receipts_below(corpus.root), "root")
 
 
 def test_a_damaged_receipt_is_told(corpus: ChangedCorpus) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.standing import keep
 from dataprep_assets.graph.status import Stale, stale, sweep
+from dataprep_assets.graph.verdicts import remember
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus import combined_bins, engine_certificate, token_shard
@@ -230,16 +233,25 @@ def test_a_key_that_differs_where_nothing_recorded_does_is_still_told(corpus: Ch
     }
 
 
-def test_a_failed_check_is_told_after_its_asset(corpus: ChangedCorpus) -> None:
-    failed = {
-        ("sample_corpus", "token_bins_train"): ["round_trip", "eye_test"],
-        ("sample_corpus", "nanogpt_bins"): ["same_stream"],
-        ("another", "nanogpt_bins"): ["same_stream"],
+def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(corpus: ChangedCorpus) -> None:
+    """One shard by its verdict, one artifact without partitions by that on the whole; a warning is no reason."""
+    (shards,) = [spec for spec in corpus.specs() if (spec.name, spec.split) == ("token_bins", "train")]
+    (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
+    assert shards.proofs is not None
+    assert view.proofs is not None
+    said = {
+        proof.name: Finding(passed=proof.name not in ("round_trip", "eye_test"), summary="at row 3")
+        for proof in shards.proofs.proofs
     }
-    assert [(one.name, one.kind, one.reason) for one in corpus.statuses(failed)] == [
-        ("sample_corpus/token_bins_train", "check failed", "its blocking check round_trip failed"),
-        ("sample_corpus/token_bins_train", "check failed", "its blocking check eye_test failed"),
-        ("sample_corpus/nanogpt_bins", "check failed", "its blocking check same_stream failed"),
+    remember(shards.located(corpus.store, "train-00001"), corpus.store, said, shards.proofs.proofs)
+    keep(view, corpus.store, {proof.name: Finding(passed=False, summary="other") for proof in view.proofs.proofs})
+    assert [(one.name, one.kind, one.reason) for one in corpus.statuses()] == [
+        ("sample_corpus/token_bins/train-00001", "check failed", "its blocking check round_trip failed: at row 3"),
+        (
+            "sample_corpus/nanogpt_bins",
+            "check failed",
+            "its checks same_stream, layout_valid, no_retracted_document failed: other",
+        ),
     ]
 
 

@@ -1,6 +1,6 @@
 """One finding over all partitions: of those examined now, and what is remembered of the others."""
 
-import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.declaration import ProvingDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import Proof
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, proven, remember, remembered, summarized
+from dataprep_assets.graph.standing import Failed, failures, known, unproven
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, proven, remember, summarized
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
@@ -22,6 +24,7 @@ from dataprep_assets_tests.graph.notices import (
     ensure_notice,
     examine_notices,
     judged_notice,
+    notices_specs,
     write_notices,
 )
 from dataprep_assets_tests.opened import counted
@@ -91,35 +94,44 @@ def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
     assert found(declaration, store, ["n-1"])["is_polite"].facts["notices_not_examined_yet"] == 0
 
 
-def test_what_is_unchanged_and_passed_is_not_proven_again_by_a_run_about_it(
+def test_what_passed_and_is_unchanged_is_not_to_be_proven_again(declaration: Notices, store: LocalArtifacts) -> None:
+    notices, *_ = notices_specs(declaration)
+    assert unproven(notices, store, KEYS) == list(KEYS)
+    found(declaration, store, KEYS)
+    assert unproven(notices, store, KEYS) == [], "what only warns is proven"
+    (declaration.folder / "n-2.txt").write_text("")
+    ensure_notice(declaration, store, "n-2")
+    assert unproven(notices, store, KEYS) == ["n-2"], "its verdict was about other content"
+    assert not found(declaration, store, ["n-2"])["has_words"].passed
+    assert unproven(notices, store, KEYS) == ["n-2"], "what failed is proven again"
+    stricter, *_ = notices_specs(declaration, STRICTER)
+    assert unproven(stricter, store, KEYS) == list(KEYS), "an older version of a proof says nothing of this one"
+    often = declaration.model_copy(update={"prove": ProvingDeclaration(again_every="1s")})
+    time.sleep(1.1)
+    assert unproven(notices_specs(often)[0], store, KEYS) == list(KEYS), "it was long ago"
+
+
+def test_a_failed_blocking_check_is_known_until_the_artifact_is_another(
     declaration: Notices, store: LocalArtifacts
 ) -> None:
-    proven_now: list[str] = []
-
-    def prove(partitions: Sequence[str]) -> Iterator[tuple[str, dict[str, Finding]]]:
-        for partition in partitions:
-            proven_now.append(partition)
-            yield partition, judged_notice(store, declaration, partition)
-
-    def run(*unchanged: str, proofs: Sequence[Proof] = NOTICE_PROOFS) -> dict[str, Finding]:
-        proven_now.clear()
-        of_notice = partial(declaration.artifact, "notices")
-        return dict(
-            of_all_partitions(
-                store, proofs, KEYS, KEYS, artifact=of_notice, prove=prove, unchanged=lambda one: one in unchanged
-            )
-        )
-
-    run()
-    assert proven_now == list(KEYS)
-    again = run(*KEYS)
-    assert proven_now == ["n-1"], "what failed is proven again"
-    assert again["has_words"].summary.startswith("All 3 shards pass: 1 examined now, 2 before")
-    assert again["is_polite"].facts["shards_failed"] == 1
-    run("n-0")
-    assert proven_now == ["n-1", "n-2"]
-    run(*KEYS, proofs=STRICTER)
-    assert proven_now == list(KEYS), "an older version of a proof says nothing of this one"
+    notices, *_ = notices_specs(declaration)
+    (declaration.folder / "n-2.txt").write_text("")
+    ensure_notice(declaration, store, "n-2")
+    found(declaration, store, KEYS)
+    assert failures(notices, store, KEYS) == {"n-2": Failed(checks=("has_words",), sentence="0 words", again=False)}
+    distrusting = store.distrusting([declaration.artifact("notices", "n-2")])
+    assert ensure_notice(declaration, distrusting, "n-0")[1]
+    assert not ensure_notice(declaration, distrusting, "n-2")[1], "it is built again"
+    assert ensure_notice(declaration, distrusting, "n-2")[1], "once"
+    assert failures(notices, store, KEYS) == {}, "no proof has looked since"
+    found(declaration, store, ["n-2"])
+    assert failures(notices, store, KEYS)["n-2"].again, "building it again did not help"
+    found(declaration, store, ["n-2"])
+    assert failures(notices, store, KEYS)["n-2"].again
+    (declaration.folder / "n-2.txt").write_text("a word")
+    ensure_notice(declaration, store, "n-2")
+    found(declaration, store, ["n-2"])
+    assert failures(notices, store, KEYS) == {}
 
 
 def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: Notices, store: LocalArtifacts) -> None:
@@ -129,17 +141,6 @@ def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: No
     assert stricter["has_words"].facts["notices_not_examined_yet"] == 2
     assert stricter["is_polite"].facts["notices_not_examined_yet"] == 2, "they are examined together"
     assert found(declaration, store, ["n-1", "n-2"], STRICTER)["has_words"].facts["notices_not_examined_yet"] == 0
-
-
-def test_verdicts_remembered_without_a_version_are_of_the_first(declaration: Notices, store: LocalArtifacts) -> None:
-    found(declaration, store, KEYS)
-    for path in (store.root / "notices" / ".findings").rglob("*.json"):
-        value = json.loads(path.read_bytes())
-        for finding in value["findings"].values():
-            assert finding.pop("version") == 1
-        path.write_text(json.dumps(value))
-    assert found(declaration, store, ["n-0"])["has_words"].facts["notices_not_examined_yet"] == 0
-    assert found(declaration, store, ["n-0"], STRICTER)["has_words"].facts["notices_not_examined_yet"] == 2
 
 
 def test_a_memory_from_before_a_proof_existed_counts_as_none(declaration: Notices, store: LocalArtifacts) -> None:
@@ -157,14 +158,13 @@ def test_a_memory_that_cannot_be_read_counts_as_none(declaration: Notices, store
 def test_nothing_is_remembered_of_what_is_not_there(declaration: Notices, store: LocalArtifacts) -> None:
     artifact = Artifact(dataset="notices", name="notices", partition="n-9")
     remember(artifact, store, judged_notice(store, declaration, "n-0"), NOTICE_PROOFS)
-    assert remembered(artifact, store, NOTICE_PROOFS) is None
     assert list(store.root.rglob("n-9*")) == []
 
 
 def test_what_is_remembered_is_the_verdict_with_its_sentence(declaration: Notices, store: LocalArtifacts) -> None:
     found(declaration, store, KEYS)
-    kept = remembered(declaration.artifact("notices", "n-1"), store, NOTICE_PROOFS)
-    assert kept is not None
+    notices, *_ = notices_specs(declaration)
+    kept = known(notices, store, ["n-1"])["n-1"].findings
     assert (kept["is_polite"].passed, kept["is_polite"].summary) == (False, "shouted")
 
 
@@ -291,9 +291,9 @@ def test_what_the_runs_of_a_backfill_open_grows_with_the_partitions_not_with_the
 def test_a_damaged_file_of_known_verdicts_only_costs_time(declaration: Notices, store: LocalArtifacts) -> None:
     found(declaration, store, KEYS)
     right = found(declaration, store, ["n-0"])
-    (known,) = (store.root / "notices" / ".findings").glob("*.known")
+    (cache,) = (store.root / "notices" / ".findings").glob("*.known")
     for damage in (b"", b"{", b"[]", b"null", b'{"proofs":{"has_words":1,"is_polite":1},"partitions":{"n-1":3}}'):
-        known.write_bytes(damage)
+        cache.write_bytes(damage)
         assert found(declaration, store, ["n-0"]) == right
-    known.unlink()
+    cache.unlink()
     assert found(declaration, store, ["n-0"]) == right

@@ -33,7 +33,10 @@ def test_nothing_of_a_removed_artifact_is_left_and_its_neighbour_stays(
     build(store, OLD, "k1")
     kept, _ = build(store, NEW, "k1", OTHER)
     assert store.partitions("ds", "thing") == ["p-0", "p-1"]
+    store.local(ARTIFACT)
     assert store.remove(ARTIFACT)
+    copies = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert not any("/p-0/" in path.as_posix() for path in copies), "neither here nor in the cache of a bucket"
     assert store.receipt(ARTIFACT) is None
     assert store.partitions("ds", "thing") == ["p-1"]
     assert store.damage(OTHER, kept) == []

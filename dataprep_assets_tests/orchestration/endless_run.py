@@ -14,10 +14,10 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.orchestration.component import definitions_of
-from dataprep_assets.orchestration.runs import materialize
+from dataprep_assets.orchestration.keys import job_name
+from dataprep_assets.orchestration.runs import execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.graph.notices import notices_specs, write_notices
 
@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
     storage = StorageResource(root=str(folder / "artifacts"))
     built = dg.Definitions.merge(definitions_of(specs), dg.Definitions(resources=resources_of(storage)))
     with dg.DagsterInstance.from_config(os.environ["DAGSTER_HOME"]) as instance:
-        materialize(built.resolve_implicit_global_asset_job_def(), planned_runs(specs, storage.artifacts()), instance)
+        execute(built.resolve_job_def(job_name("notices")), instance)
 
 
 if __name__ == "__main__":

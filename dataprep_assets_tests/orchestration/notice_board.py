@@ -10,14 +10,13 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.graph.automation import Automation
-from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import definitions_of
-from dataprep_assets.orchestration.instance_records import InstanceRecords
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.keys import asset_key, job_name
 from dataprep_assets.orchestration.partitions import range_tags
-from dataprep_assets.orchestration.runs import materialize
+from dataprep_assets.orchestration.recorded import Recorded
+from dataprep_assets.orchestration.runs import execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
@@ -39,9 +38,9 @@ class NoticeBoard:
         return self.declaration.store(initialized(self.storage))
 
     @property
-    def recorded(self) -> InstanceRecords:
+    def recorded(self) -> Recorded:
         """What its instance has recorded."""
-        return InstanceRecords(self.instance)
+        return Recorded(self.instance)
 
     @cached_property
     def definitions(self) -> dg.Definitions:
@@ -53,9 +52,8 @@ class NoticeBoard:
         (self.declaration.folder / f"{partition}.txt").write_text(text)
 
     def materialize(self) -> bool:
-        """All runs, as `dataprep run` does them."""
-        job = self.definitions.resolve_implicit_global_asset_job_def()
-        return materialize(job, planned_runs(self.specs, self.store), self.instance)
+        """The job, as `dataprep run` executes it."""
+        return execute(self.definitions.resolve_job_def(job_name("notices")), self.instance)
 
     def tick(self, name: str, cursor: str | None = None) -> Any:
         """What the daemon gets of a sensor, or with no cursor of a schedule, at a tick."""

@@ -10,8 +10,9 @@ import pytest
 from dataprep_assets.errors import DataprepError, WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.spec import BuildRequest, OtherDataset
-from dataprep_assets.orchestration.assets import _failure, asset_of
+from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.making import _failure
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.resources import io_manager

@@ -1,18 +1,20 @@
 """What a dataset does by itself: sensors and schedules evaluated as the daemon does, on a real instance."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
+from dagster._core.execution.backfill import PartitionBackfill
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation
 from dataprep_assets.orchestration.automation import check_crons
-from dataprep_assets.orchestration.backfill import launch
-from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets.orchestration.keys import DATASET, asset_key
 from dataprep_assets.orchestration.source_sensor import CHANGE, SOURCE
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
@@ -157,8 +159,24 @@ def test_nothing_is_launched_while_the_dataset_is_being_built(board: NoticeBoard
     assert len(board.tick(SENSOR).run_requests) == 1
 
 
+def backfilling(board: NoticeBoard) -> str:
+    """Ask for a backfill of the board, as the webserver does; its id."""
+    asked = PartitionBackfill.from_asset_graph_subset(
+        backfill_id="byhand",
+        backfill_timestamp=time.time(),
+        tags={},
+        dynamic_partitions_store=board.instance,
+        asset_graph_subset=AssetGraphSubset({}, {asset_key(board.specs[1])}),  # type: ignore[call-arg]
+        title="by hand",
+        description="",
+        run_config=None,
+    )
+    board.instance.add_backfill(asked)
+    return asked.backfill_id
+
+
 def test_nothing_is_launched_while_a_backfill_of_the_dataset_is_in_progress(board: NoticeBoard) -> None:
-    backfill = launch(board.instance, {board.specs[1]: ()}, title="by hand", description="", tags={})
+    backfill = backfilling(board)
     busy = board.tick(SENSOR)
     assert busy.run_requests == []
     assert f"3 notices new; backfill {backfill} of notices is in progress: it is" in busy.skip_message

@@ -8,7 +8,6 @@ import pytest
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.orchestration.checks import LONGEST_DESCRIPTION, check_evaluation, check_result, findings
 from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets_tests.graph.notices import KEYS, ensure_notice
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
@@ -22,14 +21,12 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NoticeBoard]:
     """A notice is changed, made and examined in each of a hundred runs, one after the other in turn."""
     with notice_board(tmp_path_factory.mktemp("board")) as board:
         notices = board.specs[0]
-        checks = [dg.AssetCheckKey(asset_key(notices), proof.name) for proof in notices.proofs.proofs]  # type: ignore[union-attr]
         for number in range(RUNS):
             key = KEYS[number % len(KEYS)]
             board.say(key, "LEAVE" if number in SHOUTING else "word " * (number + 1))
             for made in KEYS if number == 0 else (key,):
                 ensure_notice(board.declaration, board.store, made)
-            run = dg.DagsterRun(job_name="made_up", tags=range_tags([key]))
-            for name, finding in findings(notices, board.storage, run, checks):
+            for name, finding in findings(notices, board.store, [key], again=True).items():
                 board.instance.report_runless_asset_event(check_evaluation(notices, name, finding))
         yield board
 

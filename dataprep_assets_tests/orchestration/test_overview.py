@@ -41,12 +41,12 @@ def carded(board: NoticeBoard) -> NoticeBoard:
 
 
 def definitions(board: NoticeBoard) -> dg.Definitions:
-    every = dg.Definitions.merge(board.definitions, overview_definitions(lambda: every.resolve_asset_graph()))
+    every = dg.Definitions.merge(board.definitions, overview_definitions(lambda: every))
     return every
 
 
 def seen(board: NoticeBoard) -> DatasetOverview:
-    (dataset,) = overview(definitions(board).resolve_asset_graph(), board.instance)
+    (dataset,) = overview(definitions(board), board.instance)
     return dataset
 
 
@@ -119,7 +119,7 @@ def test_a_freshness_policy_is_told_in_words(board: NoticeBoard) -> None:
     declared = definitions(board).map_asset_specs(
         func=lambda spec: spec.replace_attributes(freshness_policy=policy) if spec.key.path[-1] == "board" else spec
     )
-    (dataset,) = overview(declared.resolve_asset_graph(), board.instance)
+    (dataset,) = overview(declared, board.instance)
     assert (dataset.freshness_policy, dataset.freshness) == ("within 36 h", "UNKNOWN")
 
 
@@ -138,6 +138,7 @@ def _quiet(name: str, **changes: object) -> DatasetOverview:
         freshness=None,
         partitions=0,
         partitions_made=0,
+        proven=0.0,
         documents=1,
         tokens=2,
         bytes=3,
@@ -172,7 +173,7 @@ def test_materialize_makes_the_page(board: NoticeBoard) -> None:
     assert event is not None
     assert event.asset_materialization is not None
     assert "notices" in event.asset_materialization.metadata
-    (dataset,) = overview(definitions(board).resolve_asset_graph(), board.instance)
+    (dataset,) = overview(definitions(board), board.instance)
     assert dataset.dataset == "notices", "the page is no dataset"
 
 

@@ -1,24 +1,18 @@
 """A declaration that was never planned is planned by a sensor, once; a build whose shards decide the rest goes on."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.execution.backfill import BulkActionStatus
 
-from dataprep_assets.orchestration.backfill import launch
-from dataprep_assets.orchestration.dataset_job import CONTINUES
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.planning import with_planning
 from dataprep_assets.orchestration.shipped import TAG
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
-from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.resources import resources_of
-from dataprep_assets_tests.pipelines.release.release_project import release_attributes
-from dataprep_assets_tests.project import Project, new_instance, project, sample_attributes
+from dataprep_assets_tests.project import Project, project, sample_attributes
 
 
 @pytest.fixture
@@ -64,29 +58,6 @@ def test_a_declaration_that_changed_is_planned_again_and_words_alone_are_no_chan
 
 def test_examples_that_need_a_network_are_left_alone(made: Project) -> None:
     shown = planned(made).map_asset_specs(func=lambda spec: spec.merge_attributes(tags={TAG: "example"}))
-    assert [sensor.name for sensor in with_planning(dg.Definitions(assets=shown.assets)).sensors or ()] == []
-
-
-def test_what_is_planned_of_shards_is_left_to_the_job_which_is_launched_again(tmp_path: Path) -> None:
-    release = ShardRelease(ShardRelease.model.model_validate(release_attributes()))
-    definitions = with_planning(release.build_defs(None))  # type: ignore[arg-type]
-    with new_instance(tmp_path / "home") as instance:
-        backfill = launch(
-            instance,
-            {release.spec("manifest"): ()},
-            title="build_shared",
-            description="",
-            tags={DATASET: "shared", CONTINUES: "true"},
-        )
-        (sensor,) = [s for s in definitions.sensors or () if s.name == "continue_builds"]
-        assert isinstance(sensor, dg.SensorDefinition)
-
-        def asked() -> list[tuple[str | None, str | None]]:
-            requests = sensor.evaluate_tick(dg.build_sensor_context(instance)).run_requests or []
-            return [(request.job_name, request.run_key) for request in requests]
-
-        assert asked() == []
-        found = instance.get_backfill(backfill)
-        assert found is not None
-        instance.update_backfill(found.with_status(BulkActionStatus.COMPLETED_SUCCESS).with_end_timestamp(time.time()))
-        assert asked() == [("build_shared", backfill)]
+    assert [sensor.name for sensor in with_planning(dg.Definitions(assets=shown.assets)).sensors or ()] == [
+        "end_lost_runs"
+    ]

@@ -17,6 +17,7 @@ from dataprep_assets.orchestration import progress
 from dataprep_assets.orchestration.progress import LogSink, ObservationSink
 from dataprep_assets.orchestration.terminal import TerminalSink, watched, watching
 from dataprep_assets_tests import forked
+from dataprep_assets_tests.graph.specs import spec
 from dataprep_assets_tests.orchestration.notice_board import notice_board
 
 REPOSITORY = Path(__file__).parents[2]
@@ -163,9 +164,11 @@ def test_a_day_of_work_is_observed_some_sixty_times(
 ) -> None:
     observed: list[tuple[float, dg.AssetObservation]] = []
     step = context[1]
-    monkeypatch.setattr(type(step), "asset_key", dg.AssetKey("token_bins"))
     monkeypatch.setattr(type(step), "log_event", lambda _, event: observed.append((clock[0] - 1_000, event)))
-    sink, counted = ObservationSink(step), Progress(source_bytes=86_400, clock=lambda: clock[0])
+    sink, counted = (
+        ObservationSink(step, spec("corpus", "token_bins")),
+        Progress(source_bytes=86_400, clock=lambda: clock[0]),
+    )
     for second in range(86_401):
         clock[0] = 1_000.0 + second
         counted.add({"source_bytes": 1, "tokens": 100})

@@ -1,4 +1,4 @@
-"""A dataset materialized in this process: its runs in order, and what of its checks holds up the next command."""
+"""A dataset made in this process: what is told of it, and what of its checks holds up the next command."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,8 +9,7 @@ import pytest
 
 from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.orchestration.keys import DATASET
-from dataprep_assets.orchestration.recorded import failed_checks
-from dataprep_assets.orchestration.timeline import LOCATION, STEP
+from dataprep_assets.orchestration.recorded import unevaluated
 from dataprep_assets_tests.graph.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
@@ -25,7 +24,7 @@ def board(tmp_path: Path) -> Iterator[NoticeBoard]:
 
 def behind(board: NoticeBoard) -> list[Stale]:
     """What `dataprep run` asks first: nothing when nothing has to be done."""
-    return list(stale(board.specs, board.store, failed_checks(board.specs, board.recorded)))
+    return list(stale(board.specs, board.store))
 
 
 def severity(board: NoticeBoard, name: str) -> dg.AssetCheckSeverity:
@@ -39,30 +38,21 @@ def severity(board: NoticeBoard, name: str) -> dg.AssetCheckSeverity:
     return evaluation.severity
 
 
-def test_all_runs_in_order_leave_nothing_to_do(board: NoticeBoard, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_artifacts_in_order_leave_nothing_to_do(board: NoticeBoard) -> None:
     assert board.materialize()
-    assert capsys.readouterr().out.splitlines() == ["  3 of 3 notices …", "  the board …"]
     assert behind(board) == []
     assert (board.store.local(board.declaration.artifact("board")) / "board.txt").read_text().count("\n") == 3
+    (run,) = board.instance.get_runs()
+    assert run.tags[DATASET] == "notices"
+    assert run.tags["dagster/max_retries"] == "0"
 
 
-def test_runs_say_what_they_make_and_of_which_code_location_they_are(board: NoticeBoard) -> None:
-    assert board.materialize()
-    runs = board.instance.get_runs()[::-1]
-    assert [run.tags[STEP] for run in runs] == ["notices", "board, report"]
-    for run in runs:
-        assert run.tags[DATASET] == "notices"
-        assert run.tags["dagster/max_retries"] == "0"
-        assert run.remote_job_origin is not None
-        assert (run.remote_job_origin.location_name, run.remote_job_origin.job_name) == (LOCATION, run.job_name)
-    assert runs[0].tags["dagster/asset_partition_range_end"] == "n-2"
-
-
-def test_a_failed_run_ends_it_and_says_why(board: NoticeBoard, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_step_ends_what_needs_it_and_says_why(board: NoticeBoard, capsys: pytest.CaptureFixture[str]) -> None:
     (board.declaration.folder / "n-1.txt").unlink()
     assert not board.materialize()
     printed = capsys.readouterr()
-    assert printed.out.splitlines() == ["  3 of 3 notices …", "    failed"]
+    assert printed.out.splitlines() == ["  failed"]
+    assert printed.err.startswith("    notices: 1 of 3 notices failed")
     assert "n-1.txt: is not there" in printed.err
     assert board.store.receipt(board.declaration.artifact("board")) is None
 
@@ -73,17 +63,59 @@ def test_a_blocking_check_that_failed_holds_up_what_follows_and_is_told(
     board.say("n-1", "")
     assert not board.materialize()
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[1:] == [
-        "    failed",
+    assert printed.out.splitlines() == [
+        "  failed",
         "    check has_words: 1 of 3 notices fails, first n-1: 0 words",
     ]
     assert printed.err == "", "said once"
     assert severity(board, "has_words") == dg.AssetCheckSeverity.ERROR
-    assert failed_checks(board.specs, board.recorded) == {NOTICES: ["has_words"]}
-    assert str(behind(board)[0]) == "notices/notices: its blocking check has_words failed"
+    assert str(behind(board)[0]) == "notices/notices/n-1: its blocking check has_words failed: 0 words"
     board.say("n-1", "now it says something")
     assert board.materialize()
-    assert failed_checks(board.specs, board.recorded) == {}
+    assert behind(board) == []
+
+
+def test_what_failed_its_own_check_is_built_again_once_and_then_a_person_is_asked(
+    board: NoticeBoard, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board.say("n-1", "")
+    notice = board.declaration.artifact("notices", "n-1")
+
+    def made() -> str | None:
+        return board.store.receipt_versions([notice])[0]
+
+    assert not board.materialize()
+    first = made()
+    assert not board.materialize()
+    second = made()
+    assert second != first, "it is built again"
+    capsys.readouterr()
+    assert not board.materialize()
+    assert made() == second, "but once"
+    told = capsys.readouterr().out
+    assert f"{board.store.location(notice)} was built again from the same inputs, and fails as before" in told
+    assert "failed, and again after it was built again: 0 words" in str(behind(board)[0])
+    (board.store.directory(notice) / "receipt.json").unlink()
+    assert not board.materialize()
+    assert made() is not None, "whoever deletes it has it built once more"
+    board.say("n-1", "now it says something")
+    assert board.materialize()
+    assert behind(board) == []
+
+
+def test_a_run_of_what_is_proven_proves_nothing_again_and_one_of_checks_alone_does(board: NoticeBoard) -> None:
+    assert board.materialize()
+    verdicts = {path: path.read_bytes() for path in (board.store.root / "notices" / ".findings").rglob("n-*.json")}
+    assert len(verdicts) == 3
+    board.say("n-1", "another word")
+    assert board.materialize()
+    changed = [path.stem for path, before in verdicts.items() if path.read_bytes() != before]
+    assert changed == ["n-1"]
+    checks = board.definitions.resolve_implicit_global_asset_job_def().get_subset(
+        asset_check_selection={dg.AssetCheckKey(dg.AssetKey(NOTICES), "has_words")}, asset_selection=set()
+    )
+    assert checks.execute_in_process(instance=board.instance).success
+    assert all(path.read_bytes() != before for path, before in verdicts.items())
 
 
 def test_a_warning_of_a_blocking_check_holds_up_nothing_and_the_next_run_has_nothing_to_do(
@@ -92,7 +124,7 @@ def test_a_warning_of_a_blocking_check_holds_up_nothing_and_the_next_run_has_not
     board.say("n-2", " ")
     assert board.materialize()
     assert severity(board, "has_words") == dg.AssetCheckSeverity.WARN
-    assert failed_checks(board.specs, board.recorded) == {}
+    assert unevaluated(board.specs, board.recorded) == set()
     assert behind(board) == []
 
 
@@ -100,15 +132,14 @@ def test_a_failure_of_a_check_that_does_not_block_holds_up_nothing(board: Notice
     board.say("n-0", "NO ENTRY")
     assert board.materialize()
     assert severity(board, "is_polite") == dg.AssetCheckSeverity.ERROR
-    assert failed_checks(board.specs, board.recorded) == {}
+    assert unevaluated(board.specs, board.recorded) == set()
     assert behind(board) == []
 
 
-def test_checks_without_a_result_count_only_where_asked(board: NoticeBoard) -> None:
-    assert failed_checks(board.specs, board.recorded) == {}
-    assert failed_checks(board.specs, board.recorded, never_ran=True) == {NOTICES: ["has_words"]}
+def test_blocking_checks_without_a_result_are_to_be_evaluated(board: NoticeBoard) -> None:
+    assert unevaluated(board.specs, board.recorded) == {board.specs[0]}
     assert board.materialize()
-    assert failed_checks(board.specs, board.recorded, never_ran=True) == {}
+    assert unevaluated(board.specs, board.recorded) == set()
 
 
 def accepting(board: NoticeBoard, **accept: str) -> NoticeBoard:
@@ -121,24 +152,26 @@ def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(boa
     board.say("n-0", "NO ENTRY")
     assert board.materialize()
     accepted = accepting(board, is_polite="signs are loud")
-    assert failed_checks(accepted.specs, board.recorded) == {}, "it holds up nothing"
-    assert failed_checks(accepted.specs, board.recorded, never_ran=True) == {NOTICES: ["is_polite"]}
+    assert behind(accepted) == [], "it holds up nothing"
+    assert unevaluated(accepted.specs, board.recorded) == {accepted.specs[0]}
     assert accepted.materialize()
-    assert failed_checks(accepted.specs, board.recorded, never_ran=True) == {}
+    assert unevaluated(accepted.specs, board.recorded) == set()
     key = dg.AssetCheckKey(dg.AssetKey(NOTICES), "is_polite")
     record = board.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert record.event is not None
     assert record.event.dagster_event is not None
     evaluation = record.event.dagster_event.asset_check_evaluation_data
     assert evaluation.passed
-    assert str(evaluation.description).startswith("Accepted: signs are loud. 1 of 3 notices fails, first n-0: shouted")
+    assert str(evaluation.description).startswith(
+        "Accepted: signs are loud. 1 of 3 notices fails (0 examined now, 3 before), first n-0"
+    )
     assert evaluation.metadata["accepted"].value == "signs are loud"
     for changed in (accepting(board, is_polite="another reason"), board):
-        assert failed_checks(changed.specs, board.recorded, never_ran=True) == {NOTICES: ["is_polite"]}
+        assert unevaluated(changed.specs, board.recorded) == {changed.specs[0]}
 
 
 def test_a_blocking_check_is_not_accepted(board: NoticeBoard) -> None:
     board.say("n-1", "")
     accepted = accepting(board, has_words="silence is golden")
     assert not accepted.materialize()
-    assert failed_checks(accepted.specs, board.recorded) == {NOTICES: ["has_words"]}
+    assert unevaluated(accepted.specs, board.recorded) == {accepted.specs[0]}

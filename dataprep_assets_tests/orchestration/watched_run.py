@@ -18,8 +18,10 @@ from dataprep_assets.orchestration import progress as events
 from dataprep_assets.orchestration import terminal
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.orchestration.terminal import watched
+from dataprep_assets_tests.graph.specs import spec
 
 KEY = dg.AssetKey(["corpus", "token_bins"])
+SPEC = spec("corpus", "token_bins")
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +31,7 @@ def main(arguments: list[str]) -> int:
 
     @dg.asset(key=KEY)
     def shows(context: dg.AssetExecutionContext) -> None:
-        found = sinks_of(context)
+        found = sinks_of(context, SPEC)
         sinks.append([type(sink).__name__ for sink in found])
         print("said by the step")
         progress = Progress(source_bytes=1_000_000, sinks=found)

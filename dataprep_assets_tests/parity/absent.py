@@ -9,8 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["bare_package", "empty_module", "stand_in"]
-
 
 class _Empty(ModuleType):
     """A module in which every name is an empty class."""

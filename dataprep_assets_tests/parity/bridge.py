@@ -23,8 +23,6 @@ from dataprep_assets_tests.parity.nemotron_sft import TOKENIZER
 from dataprep_assets_tests.parity.shards import packed
 from dataprep_assets_tests.parity.table import Row
 
-__all__ = ["compare"]
-
 _PROMPT = {"prompt_template": "{input} {output}", "label_key": "output", "truncation_field": "input"}
 """Its dataset wants one, and has no use for it with packed rows."""
 PER_SHAPE, PACK_SIZE = 12, 512

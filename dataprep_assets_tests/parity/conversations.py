@@ -6,12 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RENAMED", "SHAPES", "START", "TOOLS", "rows", "write_rows"]
-
 WORDS = ("the", "lamp", "of", "a", "harbour", "and", "is", "x = 3", "12 °C", "Köln", "日本語", "🌊", "don't", "e\u0301")
 END, START = "<|im_end|>", "<|im_start|>"
-RENAMED = "reasoning by another name"
-"""A shape of its own in newer versions of transformers."""
 TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
@@ -286,7 +282,7 @@ SHAPES: dict[str, Callable[[random.Random], Row]] = {
     "literal special tokens": _specials,
     "a thought in the text": _inline_thought,
     "a thought in the text, reasoning": _inline_thought_among_reasoning,
-    RENAMED: _reasoning_elsewhere,
+    "reasoning by another name": _reasoning_elsewhere,
     "long": _long,
 }
 """How a row of each shape is made."""

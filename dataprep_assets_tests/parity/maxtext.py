@@ -34,8 +34,6 @@ from dataprep_assets.serving import maxtext as loader
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration, run_notes
 
-__all__ = ["compare"]
-
 MONTHS = {"first": "2010-11", "last": "2010-12"}
 LENGTH = 256
 TOKENIZERS: dict[str, dict[str, Any]] = {

@@ -27,8 +27,6 @@ from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.pipelines.tasks.mutations import MUTATIONS, Mutation
 from dataprep_assets_tests.pipelines.tasks.trees import Project, project, small
 
-__all__ = ["compare"]
-
 AREA = "task folders"
 PLACES = ("PromptZO/MeZO/large_models", "large_models", ".")
 """Where a copy of the trainer may have its modules."""

@@ -14,8 +14,6 @@ from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets_tests.parity.nemotron_rl import reach
 from dataprep_assets_tests.parity.table import Row
 
-__all__ = ["compare"]
-
 AREA = "blend files"
 _FIELDS = ("name", "path", "weight", "split", "subset", "text_field")
 """What theirs knows of a dataset."""

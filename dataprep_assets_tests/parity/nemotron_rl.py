@@ -29,8 +29,6 @@ from dataprep_assets_tests.parity.rl_records import NAMES, STOPS, Record, record
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
 
-__all__ = ["compare", "reach"]
-
 AREA = "RL records"
 STOPS_ALL = "stops"
 Line = bytes | str | None

@@ -2,8 +2,8 @@
 
 Theirs come from `core/chat_sft_shard_core.py`, a row at a time; ours from the spool of the same rows, with
 `like: nemotron` and the chat template of their clone, named as a path. Theirs wants transformers below 5, which leaves
-`reasoning` of a message where it is; a newer one copies it to `reasoning_content`, so that is turned off, and compared
-apart with `other_reasoning: copied`. Entry point: `compare`.
+`reasoning` of a message where it is; a newer one copies it to `reasoning_content`, so that is turned off. Entry point:
+`compare`.
 """
 
 import contextlib
@@ -33,12 +33,10 @@ from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.parity.absent import stand_in
-from dataprep_assets_tests.parity.conversations import RENAMED, SHAPES, START, rows, write_rows
+from dataprep_assets_tests.parity.conversations import SHAPES, START, rows, write_rows
 from dataprep_assets_tests.parity.shards import packed, source_of
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.tokenization.chat.trap import TRAP
-
-__all__ = ["TOKENIZER", "compare", "plan_like_theirs"]
 
 TOKENIZER = Path(spool.__file__).parents[3] / "defs" / "samples" / "sample_blend_sft" / "tokenizer"
 PER_SHAPE = 30
@@ -53,11 +51,8 @@ Sequence = tuple[list[int], list[int]]
 """Ids, and whether each is trained."""
 
 
-def plan_like_theirs(template: Path, tokenizer: Path = TOKENIZER, **changes: str) -> ChatPlan:
-    """Our plan under `like: nemotron` with a template in a file, encoded by the reference engine.
-
-    `changes` are choices besides the preset.
-    """
+def plan_like_theirs(template: Path, tokenizer: Path = TOKENIZER) -> ChatPlan:
+    """Our plan under `like: nemotron` with a template in a file, encoded by the reference engine."""
     bundle = TokenizerBundle.load(tokenizer)
     refused = refused_outright(bundle, "text", "tokenizers", "a comparison")
     return chat_plan(
@@ -66,7 +61,7 @@ def plan_like_theirs(template: Path, tokenizer: Path = TOKENIZER, **changes: str
         ChatTemplate.load(str(template)),
         pack_size=PACK_SIZE,
         bad_rows="drop",
-        choices=NEMOTRON.with_changes(changes),
+        choices=NEMOTRON,
         sample_rate=0.0,
     )
 
@@ -87,13 +82,6 @@ def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
                     theirs = list(_theirs(template, tokenizer, given, at / "theirs"))
                 ours = list(_ours(plan, given, at / "ours"))
                 found.append(_row(f"sft, {template.stem}", shape, given, ours, theirs, decode))
-                shutil.rmtree(at)
-            if hasattr(chat_template_utils, _ALIAS):
-                plan, at = plan_like_theirs(template, tokenizer, other_reasoning="copied"), Path(scratch) / "newer"
-                given = rows(RENAMED, PER_SHAPE)
-                theirs = list(_theirs(template, tokenizer, given, at / "theirs"))
-                ours = list(_ours(plan, given, at / "ours"))
-                found.append(_row(f"sft, {template.stem}, transformers 5", RENAMED, given, ours, theirs, decode))
                 shutil.rmtree(at)
         for algorithm in _ALGORITHMS:
             at = Path(scratch) / algorithm
@@ -142,7 +130,7 @@ def _explained(
         untrained = decode(ids[: len(mask) - mask[::-1].index(0)])
         beginning = unicodedata.normalize("NFC", thought[: len("<think></think>")])
         if untrained.endswith(f"{START}assistant\n{beginning}"):
-            return "`accept.inline_reasoning: refuse`; their mask begins within a thought in the text"
+            return "`inline_reasoning` is refused; their mask begins within a thought in the text"
     return None
 
 

@@ -8,8 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["DAPO", "NAMES", "NULLS", "SKYWORK", "STOPS", "Record", "records_by_shape", "write_tables"]
-
 Record = dict[str, Any]
 DAPO = ("nano_v3_sft_profiled_dapo17k", "super_v3_lcsft_step1000_dapo17k")
 SKYWORK = ("nano_v3_sft_profiled_skywork_no_omni", "super_v3_lcsft_step1000_skyworks")

@@ -13,8 +13,6 @@ from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
 from dataprep_assets_tests.parity.conversations import write_rows
 
-__all__ = ["packed", "source_of"]
-
 
 def source_of(given: list[dict[str, Any]], folder: Path) -> ChatSource:
     """The rows in a file of a new folder, as a snapshot would describe it."""

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Row", "render"]
-
 
 @dataclass(frozen=True)
 class Row:

@@ -17,8 +17,6 @@ from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.parity.templar_rank import LENGTH, Plan
 from dataprep_assets_tests.serving.releases import published
 
-__all__ = ["compare"]
-
 SHARDS = (12, 9, 12)
 TURNS = 7
 """Twice around the three shards, and one more."""

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dataprep_assets_tests.readers.families import DATATROVE
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = ["windows", "write_tokenized_file"]
-
 
 @in_process_of(DATATROVE)
 def write_tokenized_file(

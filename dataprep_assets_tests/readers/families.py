@@ -8,19 +8,6 @@ So no test process imports any of them: the tests call functions of this folder,
 import importlib.util
 from dataclasses import dataclass
 
-__all__ = [
-    "DATASETS",
-    "DATATROVE",
-    "HEAVY",
-    "MEGATRON",
-    "MOSAICML",
-    "NONE",
-    "PYTORCH",
-    "TENSORFLOW",
-    "TRANSFORMERS",
-    "Family",
-]
-
 HEAVY = frozenset(
     {
         *("tensorflow", "tensorflow_datasets", "keras", "jax", "grain"),

@@ -6,8 +6,6 @@ from typing import Any
 from dataprep_assets_tests.readers.families import DATASETS
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = ["input_ids", "rows_of", "split_sizes"]
-
 
 @in_process_of(DATASETS)
 def input_ids(directory: Path, cache: Path) -> dict[str, dict[str, Any]]:
@@ -26,12 +24,27 @@ def input_ids(directory: Path, cache: Path) -> dict[str, dict[str, Any]]:
 
 
 @in_process_of(DATASETS)
-def split_sizes(directory: Path, cache: Path) -> dict[str, int]:
-    """The number of rows of each split as the card tells the library."""
+def sizes(directory: Path, cache: Path) -> dict[str, Any]:
+    """Rows and bytes of each split: as the card `says`, as the library `counted` in a load, and its `warnings`."""
+    import logging
+
     import datasets
 
-    described = datasets.load_dataset_builder(str(directory), cache_dir=str(cache)).info
-    return {name: split.num_examples for name, split in described.splits.items()}
+    warned: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("datasets").addHandler(handler)
+    try:
+        described = datasets.load_dataset_builder(str(directory), cache_dir=str(cache)).info.splits
+        loaded = datasets.load_dataset(str(directory), cache_dir=str(cache))
+    finally:
+        logging.getLogger("datasets").removeHandler(handler)
+    counted = next(iter(loaded.values())).info.splits
+    both = {"says": described, "counted": counted}
+    return {"warnings": warned} | {
+        whose: {name: (split.num_examples, split.num_bytes) for name, split in splits.items()}
+        for whose, splits in both.items()
+    }
 
 
 @in_process_of(DATASETS)

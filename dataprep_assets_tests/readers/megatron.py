@@ -10,16 +10,6 @@ import numpy.typing as npt
 from dataprep_assets_tests.readers.families import MEGATRON
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = [
-    "blend_from_list",
-    "build_pair",
-    "drawn_from_blend",
-    "indexed_documents",
-    "read_documents",
-    "rewrite",
-    "train_samples",
-]
-
 Documents = list[npt.NDArray[Any]]
 
 

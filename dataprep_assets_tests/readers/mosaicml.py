@@ -18,8 +18,6 @@ import numpy.typing as npt
 from dataprep_assets_tests.readers.families import MOSAICML
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = ["local_tokens", "streamed_tokens", "write_windows"]
-
 
 def _library() -> Any:
     for name in ("streaming.vision", "streaming.multimodal"):

@@ -10,8 +10,6 @@ from typing import Any
 from dataprep_assets_tests.readers.families import NONE
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = ["crash", "doubled", "import_as", "pid", "raise_of", "refuse", "sleep"]
-
 
 @in_process_of(NONE)
 def doubled(value: Any, *, times: int = 2) -> Any:

@@ -30,8 +30,6 @@ import pytest
 
 from dataprep_assets_tests.readers.families import HEAVY, Family
 
-__all__ = ["LibraryError", "ReaderDiedError", "ReaderProcess", "in_process_of"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 CHECKOUT = Path(__file__).parents[2]

@@ -12,15 +12,6 @@ from dataprep_assets.serving.readers import Shard, torch_dataset
 from dataprep_assets_tests.readers.families import PYTORCH
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = [
-    "block_of_loader",
-    "block_of_manager",
-    "loaded_by_workers",
-    "managed_turns",
-    "original_samples",
-    "our_samples",
-]
-
 
 @in_process_of(PYTORCH)
 def our_samples(shard: Shard) -> dict[str, Any]:

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from dataprep_assets_tests.readers.families import TENSORFLOW
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = ["example_payloads", "int64_values", "parsed_examples", "read_records", "run_bench", "write_examples"]
-
 Rows = dict[str, npt.NDArray[Any]]
 
 

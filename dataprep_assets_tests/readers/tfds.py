@@ -14,21 +14,6 @@ import numpy.typing as npt
 from dataprep_assets_tests.readers.families import TENSORFLOW
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = [
-    "ByName",
-    "SourceRows",
-    "block_of_batches",
-    "maxtext_batches",
-    "read_at",
-    "read_columns",
-    "read_rows",
-    "read_shifted",
-    "read_source",
-    "relative_shard_paths",
-    "split_info",
-    "write_metadata",
-]
-
 Row = dict[str, npt.NDArray[Any]]
 
 

@@ -6,8 +6,6 @@ from typing import Any
 from dataprep_assets_tests.readers.families import TRANSFORMERS
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = ["encoded", "rendered", "token_ids", "tokenizer_facts"]
-
 
 @in_process_of(TRANSFORMERS)
 def tokenizer_facts(bundle: Path) -> dict[str, Any]:

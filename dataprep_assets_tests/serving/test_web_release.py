@@ -1,11 +1,13 @@
 """A release on the hub, and on a plain web server: the window reads it by ranges, whatever breaks on the way."""
 
+import logging
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, SourceError
 from dataprep_assets.serving import Release, ShardWindow
 from dataprep_assets.serving.release import MANIFEST, Place, locate
 from dataprep_assets.stores.http import HttpStore, hub_url
@@ -71,6 +73,10 @@ def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_p
         ShardWindow(Place(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/other", retry=AT_ONCE)), tmp_path, 1)
     store = over_web(hub).store
     assert store.head("nothing") is None
+    assert sum(len(block) for block in store.read(MANIFEST, 3, 9)) == 6
+    size = len(b"".join(store.read(MANIFEST)))
+    with pytest.raises(IntegrityError, match=f"it has {size} bytes"):
+        list(store.read(MANIFEST, 0, size + 1))
     hub.fail(f"{FOLDER}/{MANIFEST}", "expired", method="HEAD", times=1)
     with pytest.raises(SourceError, match=r"refuses access \(HTTP 403\); set HF_TOKEN to a token"):
         locate(on_hub).store.head(MANIFEST)
@@ -79,6 +85,19 @@ def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_p
             write()
     with pytest.raises(ConfigError, match="does not list its files"):
         next(store.list())
+
+
+def test_no_log_and_no_message_has_a_signed_url(hub: HubServer, on_hub: str, caplog: pytest.LogCaptureFixture) -> None:
+    name, store = "train_000000.npy", over_web(hub).store
+    with caplog.at_level(logging.DEBUG):
+        assert b"".join(store.read(name))
+        hub.fail(f"{FOLDER}/{name}", "reset", times=None)
+        with pytest.raises(SourceError) as caught:
+            list(store.read(name))
+    hub.heal()
+    told = caplog.text + "".join(traceback.format_exception(caught.value))
+    assert "HTTP Request" in caplog.text
+    assert "signature" not in told.lower()
 
 
 def test_a_reader_tries_a_place_without_writing(hub: HubServer, on_hub: str, tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ from collections.abc import Generator
 
 import pytest
 
-__all__: list[str] = []
-
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:

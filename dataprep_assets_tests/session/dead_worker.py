@@ -7,8 +7,6 @@ A crash of the interpreter is never something to run on from, so here it ends th
 
 import pytest
 
-__all__: list[str] = []
-
 _dead: list[str] = []
 """What became of the first worker that died, in the controller: empty as long as all live."""
 

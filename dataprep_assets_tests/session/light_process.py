@@ -11,8 +11,6 @@ import pytest
 
 from dataprep_assets_tests.readers.families import HEAVY
 
-__all__ = ["HeavyLibraryError"]
-
 _reported: set[str] = set()
 
 

@@ -10,8 +10,6 @@ import random
 
 import pytest
 
-__all__: list[str] = []
-
 FAST_SECONDS = 240
 """Most that a test may take which is not marked `slow`, its fixtures included: they take up to 30 s on a quiet machine.
 Slow ones have the `timeout` of pyproject.toml."""

@@ -7,8 +7,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Ended", "run_session"]
-
 CHECKOUT = Path(__file__).parents[2]
 PLUGINS = ("light_process", "dead_worker", "order")
 

@@ -10,9 +10,6 @@ import zstandard
 
 from dataprep_assets.sources.records import Block, RecordReader, read_records
 
-__all__ = ["BAD", "BLANK", "GOOD", "between_good_rows", "read", "reader", "write"]
-
-
 GOOD = {
     "a surrogate pair": (rb'{"text": "pair \ud83d\ude00"}', "pair 😀"),
     "an integer beyond 64 bits": (b'{"text": "big", "n": 123456789012345678901234567890}', "big"),

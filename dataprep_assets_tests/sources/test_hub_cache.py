@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import SourceError
+from dataprep_assets.sources.access import HubMirror
+from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import cached_snapshot, list_cached_files
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.sources.hub_mirror import BIG, SMALL, SPACES, TREE, etag, mirror, repo
@@ -140,3 +142,13 @@ def test_the_listing_is_kept_as_the_hub_s_client_keeps_it(hub: HubServer, tmp_pa
     for relpath, entry in kept.items():
         assert (entry.lfs_sha256 or entry.blob_id) == listed[relpath].etag
         assert (entry.lfs_size or entry.size) == listed[relpath].size
+
+
+def test_a_mirror_names_the_copies_that_it_keeps_of_a_file_in_every_commit(tmp_path: Path) -> None:
+    mirror = HubMirror(HubRepo(repo_id="org/data", cache_dir=tmp_path))
+    kept = [tmp_path / "datasets--org--data" / "snapshots" / (digit * 40) / "train" / "a[1].jsonl" for digit in "01"]
+    for path in kept:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"{}")
+    assert mirror.copies("train/a[1].jsonl") == kept
+    assert mirror.copies("train/a1.jsonl") == []

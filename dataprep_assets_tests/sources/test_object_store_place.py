@@ -30,7 +30,7 @@ def test_without_its_library_the_extra_is_named(
     for module in modules:
         monkeypatch.setitem(sys.modules, module, None)
     source = ObjectStorePrefix(url=url, cache_dir=tmp_path)
-    with pytest.raises(ConfigError, match=rf"extra `{extra}`: pip install 'dataprep-assets\[{extra}\]'"):
+    with pytest.raises(ConfigError, match=rf"pip install .*, or the extra `{extra}`"):
         source.list()
 
 
@@ -134,3 +134,12 @@ def test_a_url_that_is_no_prefix_of_a_bucket_is_refused(url: str, tmp_path: Path
 def test_settings_of_s3_are_refused_with_gcs(settings: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"source\.endpoint_url, source\.region: .*remove them"):
         ObjectStorePrefix(url="gs://bucket", cache_dir=tmp_path, **settings)  # type: ignore[arg-type]
+
+
+def test_the_mirror_names_the_copy_that_it_keeps_of_a_key(tmp_path: Path) -> None:
+    source = ObjectStorePrefix(url="s3://bucket/corpus", cache_dir=tmp_path)
+    kept = tmp_path / "bucket" / "corpus" / "train" / "a.jsonl"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"{}")
+    assert source.copies("train/a.jsonl") == [kept]
+    assert source.copies("train/b.jsonl") == source.copies("../corpus/train/a.jsonl") == []

@@ -25,6 +25,23 @@ def test_is_a_record(tmp_path: Path, line: bytes, text: str) -> None:
     assert (block.texts, block.rows, block.bad) == (["before", text, "after"], [1, 2, 3], [])
 
 
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("NaN", "NaN or Infinity"),
+        ("minus Infinity", "NaN or Infinity"),
+        ("a lone low surrogate", "a lone surrogate"),
+        ("a lone surrogate beside a number beyond a double", "a lone surrogate"),
+        ("nesting beyond 1,024 levels", "nested more than 1,024 levels deep"),
+        ("an unterminated string", "cut off"),
+        ("a trailing comma", "trailing comma is not allowed"),
+    ],
+)
+def test_bad_json_says_what_is_wrong_beside_its_one_reason(tmp_path: Path, name: str, fault: str) -> None:
+    (bad,) = read(write(tmp_path / "f.jsonl", between_good_rows(BAD[name][0]))).bad
+    assert (bad.reason, str(bad)) == ("bad_json", f"bad_json ({fault})")
+
+
 @pytest.mark.parametrize(("line", "reason"), BAD.values(), ids=BAD)
 def test_is_a_bad_record_with_its_row_and_byte(tmp_path: Path, line: bytes, reason: str) -> None:
     raw = between_good_rows(line)

@@ -22,13 +22,14 @@ class Place:
 
     def __init__(self, url: str, bucket: str, proxy: FaultProxy, folder: Path) -> None:
         self.proxy, self.folder, self.bucket = proxy, folder, bucket
-        self.patient = new_store(proxy.url, bucket, read_seconds=READ_SECONDS)
+        self.patient = new_store(proxy.url, bucket, read_seconds=READ_SECONDS, copy_bytes=PART_BYTES)
         # A body that nobody takes is given up after the limit of a connect (urllib3 sets it on the socket first).
         config = s3_client_config(connect_seconds=STALL_SECONDS, read_seconds=STALL_SECONDS)
         client = s3_client(Resource(endpoint_url=proxy.url), config)
         # Answers that a busy machine gives after the shorter limit must not use up the attempts.
         retry = RetryPolicy(attempts=20, base_seconds=0, max_seconds=0)
-        self.impatient = S3Store(client, bucket, retry=retry, part_bytes=PART_BYTES, range_bytes=PART_BYTES, workers=4)
+        sizes = {"part_bytes": PART_BYTES, "range_bytes": PART_BYTES, "copy_bytes": PART_BYTES}
+        self.impatient = S3Store(client, bucket, retry=retry, workers=4, **sizes)
         self.store = self.patient
         self.url, self.direct = url, new_store(url, bucket)
 

@@ -5,7 +5,6 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -254,11 +253,3 @@ def test_a_copy_beyond_the_limit_of_one_request_goes_in_parts(swift: SwiftServer
 
 def store_of(swift: SwiftServer, bucket: str) -> S3Store:
     return new_store(swift.url, bucket)
-
-
-def test_a_copy_of_a_multipart_object_has_its_etag(swift: SwiftServer, tmp_path: Path) -> None:
-    store, data = store_of(swift, new_bucket(swift.url)), content(2 * PART_BYTES + 77)
-    (tmp_path / "file").write_bytes(data)
-    source = store.upload(tmp_path / "file", "source", sha256=sha256(data))
-    assert store.copy("source", "target") == replace(source, key="target")
-    assert store.client_bytes == 0

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.errors import TransferError
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client, new_store
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy, strict_parts
 from dataprep_assets_tests.fakes.swift_server import SwiftServer
@@ -13,29 +12,20 @@ from dataprep_assets_tests.stores.contract import content, sha256
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("equal_parts", [True, False])
-def test_what_r2_refuses_is_never_sent(swift: SwiftServer, tmp_path: Path, equal_parts: bool) -> None:
+def test_what_r2_refuses_is_never_sent(swift: SwiftServer, tmp_path: Path) -> None:
     bucket = new_bucket(swift.url)
     direct = new_store(swift.url, bucket)
     mib = 1024 * 1024
     sizes = [5 * mib - 1, 5 * mib, 5 * mib + 1, 10 * mib - 1, 10 * mib, 10 * mib + 1, 1, 12 * mib + 345]
-    if not equal_parts:
-        sizes = [sizes[2], sizes[3], sizes[7]]
     contents = {f"s/{size}": content(size, str(size)) for size in sizes}
     with FaultProxy(swift.url, before=strict_parts(new_client(swift.url), bucket)) as proxy:
-        store = new_store(proxy.url, bucket, equal_parts=equal_parts)
+        store = new_store(proxy.url, bucket)
         path = tmp_path / "file"
         for key, data in contents.items():
             path.write_bytes(data)
             store.upload(path, key, sha256=sha256(data))
             assert b"".join(direct.read(key)) == data
         keys = [*contents]
-        if not equal_parts:
-            with pytest.raises(TransferError, match="InvalidPart"):
-                store.compose(keys, "whole")
-            assert direct.head("whole") is None
-            assert direct.sweep() == 0
-            return
         for group in (
             [0, 1],
             [1, 1],
@@ -56,15 +46,3 @@ def test_what_r2_refuses_is_never_sent(swift: SwiftServer, tmp_path: Path, equal
             assert b"".join(direct.read("whole")) == expected
             # One part per boundary between sources, at most; and the last one where its source is too small to copy.
             assert store.client_bytes - before <= len(sources) * 5 * mib
-
-
-def test_uneven_parts_need_less_through_the_client(swift: SwiftServer, tmp_path: Path) -> None:
-    bucket = new_bucket(swift.url)
-    store = new_store(swift.url, bucket, equal_parts=False)
-    mib = 1024 * 1024
-    contents = [content(size, str(size)) for size in (5 * mib + 1, 6 * mib, 3, 11 * mib)]
-    for number, data in enumerate(contents):
-        store.put(f"s/{number}", data)
-    store.compose([f"s/{number}" for number in range(4)], "whole")
-    assert b"".join(store.read("whole")) == b"".join(contents)
-    assert store.client_bytes == 5 * mib

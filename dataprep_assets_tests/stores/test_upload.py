@@ -59,7 +59,7 @@ def test_what_no_store_takes_is_refused() -> None:
     with pytest.raises(ConfigError, match="5 TiB"):
         plan_parts(MAX_OBJECT_BYTES + 1, part_bytes=MIN_PART_BYTES)
     with pytest.raises(ConfigError, match="5 TiB"):
-        plan_concatenation([MAX_OBJECT_BYTES, 1], equal_parts=True)
+        plan_concatenation([MAX_OBJECT_BYTES, 1])
 
 
 SIZES = st.lists(
@@ -68,9 +68,9 @@ SIZES = st.lists(
 )
 
 
-@given(SIZES, st.booleans())
-def test_a_concatenation_has_every_byte_once_and_in_order(sizes: list[int], equal_parts: bool) -> None:
-    parts = plan_concatenation(sizes, equal_parts=equal_parts)
+@given(SIZES)
+def test_a_concatenation_has_every_byte_once_and_in_order(sizes: list[int]) -> None:
+    parts = plan_concatenation(sizes)
     position = dict.fromkeys(range(len(sizes)), 0)
     last = 0
     for piece in (piece for pieces in parts for piece in pieces):
@@ -81,15 +81,9 @@ def test_a_concatenation_has_every_byte_once_and_in_order(sizes: list[int], equa
     lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
     assert len(lengths) <= MAX_PARTS
     assert all(length >= MIN_PART_BYTES for length in lengths[:-1])
-    if equal_parts:
-        check_r2(lengths)
-        # What goes through the client: at most one part per boundary.
-        assert sum(len(pieces) > 1 for pieces in parts) <= max(0, len(sizes) - 1)
-    else:
-        # Only what completes a small source to 5 MiB.
-        assert all(
-            length == MIN_PART_BYTES for length, pieces in zip(lengths[:-1], parts, strict=False) if len(pieces) > 1
-        )
+    check_r2(lengths)
+    # What goes through the client: at most one part per boundary.
+    assert sum(len(pieces) > 1 for pieces in parts) <= max(0, len(sizes) - 1)
 
 
 def parts_of(path: Path, data: bytes, step: int) -> list[Part]:

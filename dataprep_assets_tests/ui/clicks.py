@@ -7,8 +7,6 @@ from dataprep_assets_tests.servers import wait_until
 from dataprep_assets_tests.ui.browser import Browser
 from dataprep_assets_tests.ui.site import LOCATION, ServedProject
 
-__all__ = ["cancel_backfill", "launch_job", "materialize_all", "re_execute", "resume_backfill"]
-
 _RE_EXECUTE = """[...document.querySelectorAll('button')].map(e => e.textContent.trim())
   .find(text => text.startsWith('Re-execute') || text === 'From failure')"""
 """What the button says depends on how many steps the run has; a dataset's job has one."""

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-__all__ = ["ASSET", "POOL", "hostile_page"]
-
 POOL = "hostile_pool"
 """The concurrency limit that it tries to set."""
 ASSET = "hostile_asset"

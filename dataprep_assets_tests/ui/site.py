@@ -25,8 +25,6 @@ from dataprep_assets_tests import forked
 from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.servers import end, free_port, wait_until
 
-__all__ = ["LOCATION", "ServedProject", "scratch_project", "site"]
-
 LOCATION = "dataprep_assets"
 _BIN = Path(sys.executable).parent
 _RELOAD = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename

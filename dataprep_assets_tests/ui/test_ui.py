@@ -341,27 +341,12 @@ def test_a_check_shows_its_table(site: ServedProject, browser: Browser, sample: 
     browser.picture(site.pictures / "eye_test.png")
 
 
-TIMELINE = """query CompletedRunTimelineQuery($completedFilter: RunsFilter!, $limit: Int!) {
-  completed: runsOrError(filter: $completedFilter, limit: $limit) {
-    ... on Runs { results { id pipelineName startTime endTime tags { key value }
-      repositoryOrigin { repositoryName repositoryLocationName } } } } }"""
-"""As useRunsForTimeline.tsx of the webserver asks; it drops runs without an origin, and rows of no job it knows."""
-
-
-def test_the_runs_of_the_command_are_on_the_timeline_with_what_they_make(
+def test_the_run_of_the_command_has_a_page_with_a_step_for_each_artifact(
     site: ServedProject, browser: Browser, sample: str
 ) -> None:
-    asked = {"statuses": ["SUCCESS"], "tags": [{"key": "dataprep/dataset", "value": "sample_corpus"}]}
-    runs = site.query(TIMELINE, completedFilter=asked, limit=500)["completed"]["results"]
-    origin = {"repositoryName": "__repository__", "repositoryLocationName": "dataprep_assets"}
-    assert all(run["repositoryOrigin"] == origin and run["startTime"] for run in runs)
-    steps = [tag["value"] for run in runs for tag in run["tags"] if tag["key"] == "dataprep/step"]
-    assert {"manifest, engine_certificate", "snapshot_train, token_bins_train"} <= set(steps)
-    jobs = "{ repositoriesOrError { ... on RepositoryConnection { nodes { pipelines { name } } } } }"
-    (repository,) = site.query(jobs)["repositoriesOrError"]["nodes"]
-    assert {run["pipelineName"] for run in runs} <= {job["name"] for job in repository["pipelines"]}
-    browser.open(f"{site.url}/overview/activity/timeline?groupBy=job", "Jobless asset materializations")
-    browser.picture(site.pictures / "timeline.png")
+    (run,) = site.runs_with("dataprep/dataset", "sample_corpus")[-1:]
+    browser.open(f"{site.url}/runs/{run}", "manifest", "token_bins_train", "nanogpt_bins")
+    browser.picture(site.pictures / "run.png")
 
 
 def test_the_page_of_all_datasets_leads_to_a_failed_check(site: ServedProject, browser: Browser, sample: str) -> None:

@@ -13,7 +13,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -40,8 +40,6 @@ from dataprep_assets.pipelines.blend.trainer_entry import trainer_lines
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
 from dataprep_assets.pipelines.blend.wandb_log import log_tables
 
-__all__ = ["BLEND", "blend_run", "blend_spec", "run_lines"]
-
 BLEND = "blend"
 _READS = {
     "pretrain": "blend.json, which Megatron reads",
@@ -50,13 +48,12 @@ _READS = {
 }
 
 
-def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec, step: RunStep) -> ArtifactSpec:
+def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec:
     """The finished blend run.
 
     Args:
         blend: The dataset.
         shards: The shards that it lays out.
-        step: The run in which it is made.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -65,7 +62,6 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec, step: RunStep) 
         description=f"{_READS[blend.stage]}, over the shards' own bytes.",
         kinds={"json", "file"},
         inputs=(shards,),
-        step=step,
         artifact=partial(blend_run, blend),
         names_places=frozenset(),  # it names the files where the trainer finds them
         recipes=partial(_recipes, blend),

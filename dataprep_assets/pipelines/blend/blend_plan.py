@@ -16,7 +16,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
@@ -34,8 +34,6 @@ from dataprep_assets.pipelines.blend.plan import (
 )
 from dataprep_assets.pipelines.blend.planner import plan_blend, source_digest, stage_identity
 from dataprep_assets.pipelines.blend.source_watch import blend_watch
-
-__all__ = ["BlendPlanFacts", "PlannedDatasetFacts", "blend_plan_spec", "build_blend_plan", "plan_rows"]
 
 CONFIG = "config.json"
 
@@ -60,13 +58,12 @@ class BlendPlanFacts(Facts):
     datasets: dict[str, PlannedDatasetFacts]
 
 
-def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, step: RunStep) -> ArtifactSpec:
+def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSpec:
     """The plan.
 
     Args:
         blend: The dataset.
         plans: Its shards, which this artifact plans.
-        step: The run in which plan and preview are made.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -76,7 +73,6 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, step: RunStep
         kinds={"json"},
         plans=(plans,),
         watch=blend_watch(blend),
-        step=step,
         pool="network",
         verification="full",
         names_places=frozenset(),  # `plan.json` holds the paths of the datasets

@@ -11,8 +11,6 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan, plan_key
 from dataprep_assets.pipelines.blend.planner import plan_blend
 
-__all__ = ["plan_covers_sources", "plan_is_current"]
-
 _REPLAN = "Materialize `blend_plan` again"
 
 

@@ -17,7 +17,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, Row, judged, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -27,8 +27,6 @@ from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, load_ble
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
-
-__all__ = ["BlendPreviewFacts", "blend_preview_spec", "build_blend_preview", "nothing_rounds_to_zero"]
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 3, "rl": 2}
 """The version of the step, by stage."""
@@ -53,8 +51,8 @@ class BlendPreviewFacts(Facts):
     faults: dict[str, str] = Field(default_factory=dict)
 
 
-def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: RunStep) -> ArtifactSpec:
-    """The preview of a blend's `plan`, made in the run `step`."""
+def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> ArtifactSpec:
+    """The preview of a blend's `plan`."""
     return ArtifactSpec(
         declaration=blend,
         name=BLEND_PREVIEW,
@@ -62,7 +60,6 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: Run
         description="Rows, tokens, epochs and realisable weights of each dataset, from a sample of it.",
         kinds={"json"},
         inputs=(plan,),
-        step=step,
         verification="full",
         names_places=frozenset(),  # it names the paths of the datasets
         recipes=lambda store, _: [_recipe(blend, store, load_blend_plan(blend, store))],

@@ -14,8 +14,6 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_bl
 from dataprep_assets.pipelines.corpus.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
 from dataprep_assets.sources.rows import read_rows
 
-__all__ = ["blend_engine", "blend_sample", "row_texts"]
-
 DOCUMENTS_PER_DATASET = 200
 
 

@@ -17,8 +17,6 @@ from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.corpus.token_stream import Fetch
 
-__all__ = ["BlendShards"]
-
 S = TypeVar("S", bound=ShardToBuild)
 S_contra = TypeVar("S_contra", contravariant=True)
 

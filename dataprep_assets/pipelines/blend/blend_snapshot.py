@@ -15,7 +15,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading
 from dataprep_assets.graph.verdicts import of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -41,16 +41,13 @@ class BlendSnapshotFacts(Facts):
     source_bytes: int
 
 
-def blend_snapshot_spec(
-    blend: BlendDeclaration, *, partitions: Partitions, preview: ArtifactSpec, step: RunStep
-) -> ArtifactSpec:
+def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, preview: ArtifactSpec) -> ArtifactSpec:
     """The snapshots of a blend's shards.
 
     Args:
         blend: The dataset.
         partitions: The shards.
         preview: Made first, because its proof may stop the run before anything is fetched.
-        step: The run in which snapshots and shards are made.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -60,7 +57,6 @@ def blend_snapshot_spec(
         kinds={"file"},
         inputs=(preview,),
         partitions=partitions,
-        step=step,
         pool="network",
         verification="full",
         records_source=True,

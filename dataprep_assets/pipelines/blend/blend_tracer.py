@@ -26,8 +26,6 @@ from dataprep_assets.pipelines.blend.stream import blend_ids
 from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer, traced_shards
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 
-__all__ = ["ChatTracer", "blend_tracer"]
-
 
 def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> Tracer:
     """The tracer of a blend, in which the datasets of the blend take the place of splits.

@@ -25,8 +25,6 @@ from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.stream import blend_separator
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 
-__all__ = ["blend_card"]
-
 _ABOUT = {
     "input_ids": "Token ids of a packed row.",
     "loss_mask": "1 where a label is trained, else 0.",

@@ -11,8 +11,6 @@ from dataprep_assets.pipelines.blend.plan import PlannedUnit, has_blend_plan, lo
 from dataprep_assets.pipelines.blend.stream import blend_dtype
 from dataprep_assets.planning.cost import Machine, Products, SplitSizes
 
-__all__ = ["blend_cost"]
-
 
 def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
     """The cost of a pretraining blend.

@@ -18,9 +18,6 @@ from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, resolved
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.planning.blend import SPLITS
 
-__all__ = ["SAID", "BlendDataset", "DataBlend", "Unit", "noted"]
-
-
 _MARK = "_"
 """First character of keys that are notes, not settings."""
 

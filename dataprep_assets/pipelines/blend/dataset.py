@@ -8,7 +8,7 @@ from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.shown import number_of
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -83,29 +83,18 @@ def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
         keys=lambda store: load_blend_plan(blend, store).partitions,
         ranges=partial(_ranges, blend),
     )
-    begin, work = RunStep.called("plan and preview"), RunStep(title=partial(_title, blend))
-    plan = blend_plan_spec(blend, plans=partitions, step=begin)
-    preview = blend_preview_spec(blend, plan=plan, step=begin)
-    snapshot = blend_snapshot_spec(blend, partitions=partitions, preview=preview, step=work)
+    plan = blend_plan_spec(blend, plans=partitions)
+    preview = blend_preview_spec(blend, plan=plan)
+    snapshot = blend_snapshot_spec(blend, partitions=partitions, preview=preview)
     certificates = []
     if blend.stage != "rl":  # records are not tokenized
-        step = RunStep.called("engine certificate")
-        certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,), step=step)]
-    shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates), step=work)
-    end = RunStep.called("blend")
-    run = blend_spec(blend, shards=shards, step=end)
-    manifests = [rl_manifest_spec(blend, run=run, step=end)] if blend.stage == "rl" else []
+        certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,))]
+    shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
+    run = blend_spec(blend, shards=shards)
+    manifests = [rl_manifest_spec(blend, run=run)] if blend.stage == "rl" else []
     return [plan, preview, *certificates, snapshot, shards, run, *manifests]
 
 
 def _ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:
     plan = load_blend_plan(blend, store)
     return launches(blend, plan, streamed_shards(blend, len(plan.partitions)))
-
-
-def _title(blend: BlendDeclaration, store: ArtifactStore, every: Sequence[str], chosen: Sequence[str]) -> str:
-    title = f"{number_of(len(every), 'shard')} of {number_of(len(load_blend_plan(blend, store).units), 'dataset')}"
-    if len(chosen) == len(every):
-        return title
-    first = every.index(chosen[0]) + 1
-    return f"shards {first} to {first + len(chosen) - 1} of {title}"

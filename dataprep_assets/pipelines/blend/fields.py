@@ -16,8 +16,6 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.rows import read_rows
 
-__all__ = ["asked_field", "fault_of_files"]
-
 ROWS = 1000
 """How many rows are examined."""
 _SHOWN = 8

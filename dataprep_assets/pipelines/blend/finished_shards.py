@@ -17,8 +17,6 @@ from dataprep_assets.integrity.receipt import FileRecord, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 
-__all__ = ["FinishedShard", "ShardToBuild", "data_file", "finished_shards", "suffixes"]
-
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
 _PREFIX = {"pretrain": "tokens"}
 _NAMED = 8

@@ -18,8 +18,6 @@ from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, index_metadata
 from dataprep_assets.pipelines.corpus.token_shard import VERSION, TokenShard
 
-__all__ = ["INDEXED_BINS", "INDEXED_BINS_SHARDS", "indexed_bins_shards"]
-
 INDEXED_BINS = "indexed_bins"
 
 

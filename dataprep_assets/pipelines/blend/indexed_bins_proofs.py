@@ -37,15 +37,6 @@ from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-__all__ = [
-    "INDEXED_BINS_PROOFS",
-    "documents_end_right",
-    "index_matches_stream",
-    "ledger_balances",
-    "prove_indexed_bins",
-    "round_trip",
-]
-
 INDEXED_BINS_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("ledger_balances", "Rows in = documents + rows dropped by reason, in total and for each source file."),

@@ -5,8 +5,6 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 
-__all__ = ["launches", "streamed_shards"]
-
 STREAMED_RUNS = 64
 """Most runs of a streaming blend: each reads the state of every shard."""
 

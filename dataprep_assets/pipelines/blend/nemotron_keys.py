@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-__all__ = ["ELSEWHERE"]
-
 _RATIOS = (
     "`held_out: {valid: N, test: N}` in shards of each dataset, the rest is trained on: with `num_shards: 100`, a "
     "ratio of 0.01 is 1"

@@ -18,18 +18,6 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.row_files import RowRange
 
-__all__ = [
-    "BlendPlan",
-    "PlannedBlendShard",
-    "PlannedPart",
-    "PlannedUnit",
-    "has_blend_plan",
-    "load_blend_plan",
-    "partition_key",
-    "plan_from_json",
-    "plan_key",
-]
-
 VERSION = 1
 BLEND_PLAN = "blend_plan"
 PLAN = "plan.json"

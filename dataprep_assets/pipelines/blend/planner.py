@@ -27,8 +27,6 @@ from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.sources.rows import count_rows, split_rows
 
-__all__ = ["plan_blend", "refound", "relisted", "source_digest", "stage_identity"]
-
 TARGET_BYTES = 256 << 20
 MAX_SHARDS = 4000
 """Most shards of one dataset: with more partitions an asset is slow to show."""

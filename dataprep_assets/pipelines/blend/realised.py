@@ -19,8 +19,6 @@ from dataprep_assets.planning.blend import (
     shards_for_shares,
 )
 
-__all__ = ["Realised", "realised", "repeated", "used_shards", "weighted"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Realised:

@@ -21,8 +21,6 @@ from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.trainer_entry import BLEND, SHARDS, manifest_key
 from dataprep_assets.planning.blend import drift, record_shares, requested_shares
 
-__all__ = ["realised_as_requested"]
-
 
 @judged
 def realised_as_requested(blend: BlendDeclaration, directory: Path, receipt: Receipt, plan: BlendPlan) -> Finding:

@@ -24,8 +24,6 @@ from dataprep_assets.planning.manifest import natural_key
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["blend_remarks"]
-
 
 def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     """Remarks on its file, its tokenizer and template, its transforms, and its datasets."""

@@ -15,7 +15,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -23,8 +23,6 @@ from dataprep_assets.pipelines.blend.blend import blend_run
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.run_layout import json_object
 from dataprep_assets.pipelines.blend.trainer_entry import MANIFEST, RL_MANIFEST, SHARDS
-
-__all__ = ["build_rl_manifest", "rl_manifest_spec"]
 
 VERSION = 1
 _FILES = (MANIFEST, SHARDS)
@@ -36,8 +34,8 @@ class RlManifestFacts(Facts):
     run_hash: str
 
 
-def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec, step: RunStep) -> ArtifactSpec:
-    """The manifest of a blend's `run`, made in the run `step`."""
+def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactSpec:
+    """The manifest of a blend's `run`."""
     return ArtifactSpec(
         declaration=blend,
         name=RL_MANIFEST,
@@ -45,7 +43,6 @@ def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec, step: RunSte
         description="manifest.json of the latest run, under a path that stays.",
         kinds={"json"},
         inputs=(run,),
-        step=step,
         names_places=frozenset(),  # it names the files where the trainer finds them
         recipes=lambda store, _: [_recipe(blend, store)],
         build=partial(_build, blend),

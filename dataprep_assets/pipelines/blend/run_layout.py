@@ -19,8 +19,6 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 
-__all__ = ["RunLayout", "json_object", "write_datasets"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunLayout:

@@ -19,8 +19,6 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, partition_key
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.sources.rows import count_rows
 
-__all__ = ["rows_read_once", "run_intact", "shards_complete", "splits_disjoint"]
-
 _REPLAN = "Materialize `blend_plan` again"
 _REFINALIZE = "Materialize the run again"
 

@@ -101,6 +101,7 @@ def run_recipe(
             "blend": {unit.name: {"split": unit.split, "weight": unit.dataset.weight} for unit in plan.units},
         },
         upstream={f"{shard.artifact.name}/{shard.artifact.partition}": shard.receipt.content for shard in shards},
+        ledger=Ledger.total(shard.ledger for shard in shards),
     )
 
 
@@ -193,7 +194,8 @@ def other_claims(
     for name in RunFacts.model_fields:
         if getattr(facts, name) != getattr(wanted, name):
             yield f"{directory}: {name}: the receipt of the run says other than its shards"
-    if receipt.ledger != Ledger.total(shard.ledger for shard in finished):
+    told = (receipt.ledger or Ledger()).of_documents
+    if told != Ledger.total(shard.ledger for shard in finished).of_documents:
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
     yield from _other_bytes(blend, directory, receipt, finished)
     with tempfile.TemporaryDirectory(prefix="dataprep-run-") as folder:

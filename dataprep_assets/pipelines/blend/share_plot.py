@@ -12,8 +12,6 @@ from xml.sax.saxutils import escape
 
 from dataprep_assets.graph.shown import Markdown
 
-__all__ = ["ShareBar", "plotted", "shares_svg"]
-
 _COLOURS = ("#9db4d6", "#1f4e9c")
 _BAR, _GAP, _MARGIN, _WIDTH, _CHARACTER = 14, 12, 16, 420, 7.3
 """Pixels: of a bar, between groups, around all, of a whole blend, of a character at 12 pixels."""

@@ -17,8 +17,6 @@ from dataprep_assets.pipelines.blend.planner import refound, relisted
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.planning.blend import outlook, requested_shares
 
-__all__ = ["blend_sources_unchanged"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:

@@ -13,8 +13,6 @@ from dataprep_assets.planning.manifest import SourceFile
 from dataprep_assets.sources.access import HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT
 
-__all__ = ["blend_watch"]
-
 
 def blend_watch(blend: BlendDeclaration) -> SourceWatch:
     """How the datasets of a blend are asked for changes."""

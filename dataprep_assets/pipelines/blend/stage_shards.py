@@ -8,7 +8,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
@@ -19,8 +19,6 @@ from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
-
-__all__ = ["SHARDS", "blend_shards_spec", "stage_shards"]
 
 SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "pretrain": INDEXED_BINS_SHARDS,
@@ -40,7 +38,7 @@ def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan)
 
 
 def blend_shards_spec(
-    blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...], step: RunStep
+    blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...]
 ) -> ArtifactSpec:
     """The shards of a blend.
 
@@ -48,7 +46,6 @@ def blend_shards_spec(
         blend: The dataset.
         partitions: Its shards.
         inputs: Their snapshots and, where text is tokenized, the certificate of the engine.
-        step: The run in which snapshots and shards are made.
     """
     made = SHARDS[blend.stage]
     return ArtifactSpec(
@@ -59,7 +56,6 @@ def blend_shards_spec(
         kinds=made.kinds,
         inputs=inputs,
         partitions=partitions,
-        step=step,
         pool="cpu",
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),

@@ -12,8 +12,6 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.runs import RUNS
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 
-__all__ = ["progress_rows", "stage_rows"]
-
 
 def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
     """The `progress_table`, a row for each dataset: shards fetched and built, tokens and sequences so far.

@@ -8,8 +8,6 @@ from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-__all__ = ["blend_bos", "blend_dtype", "blend_ids", "blend_separator", "blend_stream"]
-
 UINT16_VOCABULARY = 65_500
 """Megatron's own bound (`DType.optimal_dtype`): a vocabulary below it is stored as uint16, any other as int32."""
 

@@ -20,18 +20,6 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.realised import repeated, weighted
 from dataprep_assets.pipelines.blend.run_layout import RunLayout
 
-__all__ = [
-    "BLEND",
-    "DATA_ARGS",
-    "MANIFEST",
-    "RL_MANIFEST",
-    "SHARDS",
-    "manifest_key",
-    "split_file",
-    "trainer_lines",
-    "write_entry",
-]
-
 BLEND = "blend.json"
 DATA_ARGS = "data_args.txt"
 MANIFEST = "manifest.json"

@@ -13,8 +13,6 @@ from dataprep_assets.pipelines.blend.run_layout import json_object
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.trainer_entry import BLEND, MANIFEST, SHARDS, manifest_key, split_file
 
-__all__ = ["entry_lists_every_shard"]
-
 _REFINALIZE = "Materialize the run again"
 
 

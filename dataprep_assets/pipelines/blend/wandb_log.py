@@ -12,8 +12,6 @@ from typing import Any
 from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.pipelines.blend.declaration import WandbDeclaration
 
-__all__ = ["log_tables"]
-
 _LOGIN_SECONDS = 60
 Rows = Sequence[Mapping[str, Any]]
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-from dataprep_assets.formats import hf_parquet
-from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.card import data_card_spec
 from dataprep_assets.graph.card_contents import (
     CardRecords,
@@ -18,7 +16,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
-from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
 from dataprep_assets.pipelines.corpus.declaration import (
     CorpusDeclaration,
     HubCacheSource,
@@ -28,8 +26,6 @@ from dataprep_assets.pipelines.corpus.declaration import (
 )
 from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
-
-__all__ = ["card_source", "corpus_card"]
 
 _HUB_FOLDER = "datasets--"
 
@@ -107,10 +103,9 @@ def _tokenizer(stream: str, receipts: Receipts) -> CardTokenizer | None:
 
 
 def _records(corpus: CorpusDeclaration, _: Receipts) -> list[CardRecords]:
-    if "hf_parquet" not in corpus.views:
-        return []
-    ids = Column(name=hf_parquet.COLUMN, about="Token ids of a document, its separator included.")
     return [
-        CardRecords(artifact=artifact_name("hf_parquet"), split=split, prefix=f"data/{split}-", columns=(ids,))
+        CardRecords(artifact=artifact_name(view), split=split, prefix=rows.prefix(split), columns=rows.columns)
+        for view in corpus.views
+        if (rows := view_named(view).rows) is not None
         for split in corpus.splits
     ]

@@ -24,7 +24,7 @@ from dataprep_assets.graph.finding import Finding, judged
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
@@ -130,6 +130,7 @@ def _recipe(
         settings=settings,
         sources={"tokenizer": tokenizer},
         upstream={f"{TOKEN_BINS}/{r.partition}": r.content for _, r in shards},
+        ledger=Ledger.total(r.ledger or Ledger() for _, r in shards),
     )
 
 
@@ -162,10 +163,9 @@ def build_combined_bins(
         parts = [Part(shard, r.file(TOKENS)) for shard, r in shards]
         progress.expect(sum(part.record.bytes for part in parts), 1)
         tokens = store.join(staged, f"{split}.bin", parts, counted=counted)
-        ledgers = [r.ledger or Ledger() for _, r in shards]
         document_ends.concatenate(_ends(store, shards), staged / ENDS)
         meta.write_meta(staged, meta_values)
-        ledger = Ledger.total(ledgers)
+        ledger = Ledger.total(r.ledger or Ledger() for _, r in shards)
         ledger.balance(f"{corpus.dataset}/combined_bins/{split}")
         wanted = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
         if tokens.record.bytes != wanted:
@@ -190,16 +190,13 @@ def _ends(store: ArtifactStore, shards: Sequence[tuple[Artifact, Receipt]]) -> I
         yield handle.path(ENDS), (receipt.ledger or Ledger()).tokens
 
 
-def combined_bins_spec(
-    corpus: CorpusDeclaration, split: str, *, token_bins: ArtifactSpec, step: RunStep
-) -> ArtifactSpec:
+def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: ArtifactSpec) -> ArtifactSpec:
     """The combined bins of a split.
 
     Args:
         corpus: The dataset.
         split: One of its splits.
         token_bins: The token bins of the split.
-        step: The run in which the combined bins of all splits are made.
     """
 
     def build(request: BuildRequest) -> list[Outcome]:
@@ -218,7 +215,6 @@ def combined_bins_spec(
         description=f"`{split}.bin`: all shards in manifest order, with `meta.pkl` and its JSON twin.",
         kinds={"numpy", "file"},
         inputs=(token_bins,),
-        step=step,
         recipes=recipes,
         build=build,
         metadata=_metadata,

@@ -24,8 +24,6 @@ from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["equals_shards", "meta_matches", "sources_complete", "wrong_totals"]
-
 META_BYTES = 1 << 20
 """Largest `meta.pkl` that is read; a right one has a few hundred bytes."""
 _BLOCK = 4 << 20
@@ -125,12 +123,12 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
 
 @judged
 def wrong_totals(receipt: Receipt, shards: Shards) -> Finding:
-    """The combined ledger is the sum of the shards' ledgers, count by count."""
-    held = ledger_of(receipt).to_json()
+    """The combined ledger is the sum of the shards' ledgers, count by count, in all that it says of documents."""
+    held = ledger_of(receipt).of_documents.to_json()
     wrong = []
     if receipt.facts.get("shards", len(shards)) != len(shards):
         wrong.append(f"{name_of(receipt)}: its facts count {receipt.facts['shards']} shards")
-    summed = Ledger.total(ledger_of(r) for _, r in shards).to_json()
+    summed = Ledger.total(ledger_of(r) for _, r in shards).of_documents.to_json()
     wrong += [
         f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"
         for k, v in summed.items()

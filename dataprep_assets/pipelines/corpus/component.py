@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from dagster.components.scaffold.scaffold import scaffold_with
+import dagster as dg
 
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.corpus.dataset import Corpus
 
 
-@scaffold_with(scaffolder(Path(__file__).with_name("tokenized_corpus.scaffold.yaml")))
+@dg.scaffold_with(scaffolder(Path(__file__).with_name("tokenized_corpus.scaffold.yaml")))
 class TokenizedCorpus(Corpus, DatasetComponent):
     """A text corpus, from its source to token bins that a trainer reads, every artifact proven."""

@@ -15,8 +15,6 @@ from dataprep_assets.pipelines.corpus.manifest_changes import listed_identity
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.records import read_records
 
-__all__ = ["corpus_engine", "corpus_sample"]
-
 FILES_SAMPLED = 6
 DOCUMENTS_PER_FILE = 200
 """Documents sampled from each file: with long ones cut, about a thousand documents, a few seconds for the reference."""

@@ -1,8 +1,8 @@
 """Defines a view of a corpus: one trainer's format over the combined bins. `view` makes the artifacts."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict
 
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.place import Locate, Span
 from dataprep_assets.integrity.artifact import Artifact
@@ -20,18 +21,8 @@ from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.token_shard import ENDS
-
-__all__ = [
-    "CombinedSplit",
-    "Copied",
-    "CorpusView",
-    "UnderConstruction",
-    "ViewFacts",
-    "artifact_name",
-    "combined_splits",
-    "view_named",
-]
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKEN_BINS
+from dataprep_assets.pipelines.corpus.views import VIEWS
 
 
 class ViewFacts(Facts):
@@ -102,8 +93,37 @@ class UnderConstruction:
         return self.store.local(split.artifact, [name]) / name
 
 
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
 Copied = Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]
 """Blocks of a copy in order: ids, shape ``(tokens,)``, and the lengths of the documents in them, if it keeps any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortest:
+    """The shortest split that a view can be made of.
+
+    Attributes:
+        tokens: How many tokens it has.
+        key: The key of the declaration that decides it.
+        refusal: Returns the sentence for a split of less, given its name and how many it has.
+    """
+
+    tokens: int
+    key: str
+    refusal: Callable[[str, int], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows of Parquet in a view, which the data card describes.
+
+    Attributes:
+        prefix: Returns how the paths of a split's files begin, given its name.
+        columns: Their columns.
+    """
+
+    prefix: Callable[[str], str]
+    columns: Sequence[Column]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +131,7 @@ class CorpusView:
     """One trainer's format.
 
     Attributes:
+        name: Its name in a YAML, in lower case; its artifact is `<name>_bins`.
         description: What it is, on the asset's page.
         write: Writes all splits into a view under construction.
         defects: Yields a sentence for everything in the finished layout that its trainer would not accept, given the
@@ -121,6 +142,10 @@ class CorpusView:
         places: Opens a copying view to say where documents are in it.
         trainer: Returns the line with the trainer's settings, given where the view is, and its facts.
         calls: Returns what the reader of a linked view calls a document's place, given the view's receipt.
+        samples: Returns where each sample of a split ends in the split's stream, in increasing order, given the view
+            and the split's name; for a view of samples that lie one after another, by which `trace` can be asked.
+        shortest: Returns the shortest split that it can be made of, given the declaration.
+        rows: The rows of Parquet in it.
         keeps_documents: Whether a copy holds every token and every document; else the tail may be left out.
         kinds: Dagster's kinds.
         settings: The declaration's keys that decide the view's bytes in addition to the stream.
@@ -137,11 +162,21 @@ class CorpusView:
     copied: Callable[[Path, str], Copied] | None = None
     places: Callable[[ArtifactHandle], Locate] | None = None
     calls: Callable[[Span, Receipt], Mapping[str, int | list[int]]] = lambda _span, _receipt: {}
+    samples: Callable[[ArtifactHandle, str], Sequence[int]] | None = None
+    shortest: Callable[[CorpusDeclaration], Shortest] | None = None
+    rows: Rows | None = None
     keeps_documents: bool = False
     kinds: frozenset[str] = frozenset({"numpy"})
     settings: tuple[str, ...] = ()
     version: int = 1
     columns: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or artifact_name(self.name) in (TOKEN_BINS, COMBINED_BINS):
+            raise ConfigError(
+                f"{self.name!r} is no name for a view: give lower-case letters, digits and '_', and neither "
+                "`token` nor `combined`, whose bins are others"
+            )
 
 
 def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:
@@ -163,8 +198,16 @@ def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[Com
 
 
 def view_named(name: str) -> CorpusView:
-    """The view of a module in `views/`."""
-    found: CorpusView = import_module(f"dataprep_assets.pipelines.corpus.views.{name}").VIEW
+    """The view with this name, of this package or of another.
+
+    Raises ConfigError if there is none, several packages have one, or it cannot be imported.
+    """
+    extension = VIEWS[name]
+    found = extension.load()
+    if not isinstance(found, CorpusView):
+        raise extension.unfit("is not a CorpusView")
+    if found.name != name:
+        raise extension.unfit(f"is called {found.name!r}")
     return found
 
 

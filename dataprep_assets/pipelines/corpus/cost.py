@@ -13,8 +13,6 @@ from dataprep_assets.pipelines.corpus.stream_plan import meta_of
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.planning.cost import Machine, Products, split_sizes
 
-__all__ = ["corpus_cost", "corpus_products"]
-
 
 def corpus_cost(
     corpus: CorpusDeclaration, store: ArtifactStore, machine: Machine, products: Products | None = None

@@ -9,8 +9,7 @@ from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
-from dataprep_assets.graph.shown import number_of
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -62,8 +61,8 @@ class Corpus(Dataset):
     def tracer(self, store: ArtifactStore) -> Tracer:
         return corpus_tracer(self.declaration, store, self.specs)
 
-    def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
-        return retract(self.declaration, store, ids)
+    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
+        return retract(self.declaration, store, ids, strict=strict)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)
@@ -89,27 +88,21 @@ class Corpus(Dataset):
 def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
     """The graph of a corpus: manifest → snapshot and certificate → token bins → combined bins → views."""
     shards = {split: _shards(corpus, split) for split in corpus.splits}
-    begin = RunStep.called("manifest and engine certificate")
-    manifest = manifest_spec(corpus, plans=tuple(shards.values()), watch=corpus_watch(corpus), step=begin)
-    certificate = engine_certificate_spec(corpus_engine(corpus), inputs=(manifest,), step=begin)
+    manifest = manifest_spec(corpus, plans=tuple(shards.values()), watch=corpus_watch(corpus))
+    certificate = engine_certificate_spec(corpus_engine(corpus), inputs=(manifest,))
     specs = [manifest, certificate]
     token_bins = []
     for split, partitions in shards.items():
-        step = _shards_step(split)
-        snapshot = snapshot_spec(corpus, split, partitions=partitions, manifest=manifest, step=step)
-        bins = token_bins_spec(
-            corpus, split, partitions=partitions, snapshot=snapshot, certificate=certificate, step=step
-        )
+        snapshot = snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)
+        bins = token_bins_spec(corpus, split, partitions=partitions, snapshot=snapshot, certificate=certificate)
         specs += [snapshot, bins]
         token_bins.append(bins)
     if corpus.combines:
-        step = RunStep.called("combined bins")
         combined = tuple(
-            combined_bins_spec(corpus, split, token_bins=bins, step=step)
+            combined_bins_spec(corpus, split, token_bins=bins)
             for split, bins in zip(corpus.splits, token_bins, strict=True)
         )
-        views = RunStep.called("views")
-        specs += [*combined, *(view_spec(corpus, view, combined=combined, step=views) for view in corpus.views)]
+        specs += [*combined, *(view_spec(corpus, view, combined=combined) for view in corpus.views)]
     return specs
 
 
@@ -119,7 +112,3 @@ def _shards(corpus: CorpusDeclaration, split: str) -> Partitions:
         dynamic=f"{corpus.dataset}_{split}_shards",
         keys=lambda store: load_manifest(corpus, store).partitions(split),
     )
-
-
-def _shards_step(split: str) -> RunStep:
-    return RunStep(title=lambda _, __, chosen: f"{split}: {number_of(len(chosen), 'shard')} mirrored and tokenized")

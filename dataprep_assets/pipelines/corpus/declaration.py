@@ -4,30 +4,31 @@ This is the schema of `type: dataprep_assets.components.TokenizedCorpus`: its fi
 reference. Paths are resolved against the folder of the YAML; none of them enters a key.
 """
 
-import pkgutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import Attributed, resolved
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.graph.source_key import key_needed
-from dataprep_assets.pipelines.corpus import views
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.sources.digests import SourceDigests
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-VIEWS = tuple(sorted(module.name for module in pkgutil.iter_modules(views.__path__)))
-"""The available views: one module each in `views/`."""
 RETRACTIONS = "retracted.jsonl"
 if TYPE_CHECKING:
     View = str
 else:
-    View = Literal[VIEWS]
+    View = Literal[tuple(VIEWS)]
 
 
 class LocalSource(Attributed):
@@ -252,6 +253,18 @@ class CorpusDeclaration(MadeByEngine):
                 raise ValueError(f"split {name!r} has no globs")
         return splits
 
+    @field_validator("views")
+    @classmethod
+    def _usable_views(cls, views: tuple[View, ...]) -> tuple[View, ...]:
+        from dataprep_assets.pipelines.corpus.corpus_view import view_named
+
+        try:
+            for name in views:
+                view_named(name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return views
+
     @model_validator(mode="after")
     def _id_is_not_the_text(self) -> Self:
         if self.document.id_field == self.text_field:
@@ -279,6 +292,11 @@ class CorpusDeclaration(MadeByEngine):
     def combines(self) -> bool:
         """Whether the shards of each split are joined into one file."""
         return True
+
+    def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+        from dataprep_assets.pipelines.corpus.retracted_left import retracted_left
+
+        return retracted_left(self, store, unplanned)
 
     def located(self, folder: Path) -> Self:
         source: Any = self.source

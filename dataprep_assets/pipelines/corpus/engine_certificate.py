@@ -21,7 +21,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions
@@ -41,17 +41,6 @@ from dataprep_assets.tokenization.certificate import (
     refused_outright,
 )
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
-
-__all__ = [
-    "CHARACTERS_PER_DOCUMENT",
-    "ENGINE_CERTIFICATE",
-    "CertificateFacts",
-    "CertifiedEngine",
-    "Sample",
-    "engine_certificate_spec",
-    "ensure_certificate",
-    "load_certificate",
-]
 
 ENGINE_CERTIFICATE = "engine_certificate"
 VERSION = 1
@@ -131,14 +120,11 @@ class CertifiedEngine:
     at_hand: bool = False
 
 
-def engine_certificate_spec(
-    engine: CertifiedEngine, *, step: RunStep, inputs: tuple[ArtifactSpec, ...] = ()
-) -> ArtifactSpec:
+def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSpec, ...] = ()) -> ArtifactSpec:
     """The certificate of a dataset's engine.
 
     Args:
         engine: The engine to certify, and its documents.
-        step: The run in which the certificate is made.
         inputs: The artifacts that determine the documents.
     """
     proofs = _PROOFS if engine.separator is not None else _PROOFS[:2]
@@ -149,7 +135,6 @@ def engine_certificate_spec(
         description="Whether the fast engine gives the reference's ids on this dataset.",
         kinds={"json", "huggingface"},
         inputs=inputs,
-        step=step,
         verification="full",
         recipes=partial(_recipes, engine),
         build=partial(_build, engine),

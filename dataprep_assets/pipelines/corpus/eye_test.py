@@ -17,8 +17,6 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.finding import Finding, Row, judged, verdict
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["eye_test"]
-
 BLOCK = 1 << 20
 """Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
 WINDOW = 4096

@@ -10,8 +10,6 @@ from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows
 from dataprep_assets.pipelines.corpus.stream_documents import Documents
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-__all__ = ["IndexCheck"]
-
 
 @dataclass(frozen=True)
 class IndexCheck:

@@ -1,6 +1,7 @@
 """The artifact `<dataset>/manifest`: every source file, and the frozen shard plan; registers the shards' partitions."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.source_watch import SourceWatch
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -173,19 +174,18 @@ def _kept_shards(
 
 
 def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
-    """The shards of a damaged or missing manifest, from the receipts of the artifacts built from them.
-
-    Cutting the files again would rebuild a corpus in which nothing has changed. None if nothing was built, or if
-    receipts contradict each other because shards of several plans are there.
-    """
+    """The shards of a lost manifest, by receipts: of several plans those that combined bins are made of; or None."""
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
+    combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     try:
-        receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
+        shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
+        made_of = {name for r in store.receipts(combined) if r for name in r.recipe.get("upstream", ())}
     except IntegrityError:
         return None
-    shards = {str(receipt.partition): [line["file"] for line in receipt.sources] for receipt in receipts}
-    paths = [path for files in shards.values() for path in files]
-    return shards if shards and len(paths) == len(set(paths)) else None
+    for found in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in made_of}):
+        if found and max(Counter(path for files in found.values() for path in files).values(), default=0) < 2:
+            return found
+    return None
 
 
 def build_manifest_artifact(
@@ -306,16 +306,13 @@ def _listed(corpus: CorpusDeclaration) -> list[str]:
     return [entry.relpath for entry in found]
 
 
-def manifest_spec(
-    corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch, step: RunStep
-) -> ArtifactSpec:
+def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch) -> ArtifactSpec:
     """The manifest.
 
     Args:
         corpus: The dataset.
         plans: The shards of each split, which the manifest plans.
         watch: How the source is asked for changes.
-        step: The run in which it is made.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -327,7 +324,6 @@ def manifest_spec(
         watch=watch,
         adopt=partial(adopt_manifest, corpus),
         listed=partial(_listed, corpus),
-        step=step,
         verification="full",
         records_source=True,
         recipes=partial(_recipes, corpus),

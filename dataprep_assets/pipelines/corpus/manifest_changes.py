@@ -14,8 +14,6 @@ from dataprep_assets.planning.cost import Rates, shown_bytes, shown_time
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
 
-__all__ = ["Amounts", "ManifestChanges", "changes_between", "changes_shown", "listed_identity"]
-
 _FILES_SHOWN = 50
 _RATED = 16
 """Number of shards whose rates are taken for those of all."""

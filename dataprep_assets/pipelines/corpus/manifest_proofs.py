@@ -15,8 +15,6 @@ from dataprep_assets.graph.shown import number_of
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, glob_pattern
 from dataprep_assets.planning.shard_plan import split_of
 
-__all__ = ["count_matches", "entries_resolve", "plan_covers"]
-
 _AGAIN = "Materialize `manifest` again if the source was meant to change"
 
 

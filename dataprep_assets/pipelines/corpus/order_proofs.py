@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from dataprep_assets.graph.finding import SHOWN, Finding, Row, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["shuffle_quality", "source_run_length"]
-
 _REBUILD = "Materialize `combined_bins` of this split again"
 
 

@@ -26,8 +26,6 @@ from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
 
-__all__ = ["encode_part"]
-
 
 def encode_part(
     plan: StreamPlan,
@@ -153,7 +151,7 @@ class _Counting:
             if self._plan.bad_records == "fail":
                 where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
                 raise BadRecordError(
-                    f"{self._part.label}: row {bad.row}, {where}: {bad.reason}. Correct the source, or set "
+                    f"{self._part.label}: row {bad.row}, {where}: {bad}. Correct the source, or set "
                     "`bad_records: {policy: drop}` to count and skip such rows"
                 )
             self._dropped[bad.reason] += 1

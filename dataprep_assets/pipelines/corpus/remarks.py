@@ -1,12 +1,14 @@
 """Remarks on a corpus before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Only cheap checks are made: of a local tokenizer, and of the listing of a local source.
+Only cheap checks are made: of a local tokenizer, of the listing of a local source, and of a split of a few kilobytes,
+which may be too short for a view.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from dataprep_assets.errors import ConfigError, SourceError, TokenizerError
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
+from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import (
     CorpusDeclaration,
     HubCacheSource,
@@ -15,13 +17,15 @@ from dataprep_assets.pipelines.corpus.declaration import (
 )
 from dataprep_assets.pipelines.corpus.manifest import open_source
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
+from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
-from dataprep_assets.planning.manifest import build_manifest, glob_pattern, natural_key
+from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, natural_key
+from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.tokenization.bundle import CHAT_TURN_TOKENS, TokenizerBundle
 
-__all__ = ["bundle_at_hand", "corpus_remarks", "separator_remarks"]
-
 _SHOWN = 3
+_BYTES_A_TOKEN = 8
+"""More than a token has on average: only a split with fewer bytes for each token of a sample is read here."""
 
 
 def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
@@ -42,7 +46,7 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         except ConfigError as error:
             yield Remark(keys=("dtype",), sentence=str(error))
     if isinstance(corpus.source, LocalSource | HubCacheSource):
-        yield from _file_remarks(corpus)
+        yield from _file_remarks(corpus, bundle)
 
 
 def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
@@ -81,10 +85,10 @@ def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, .
         )
 
 
-def _file_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
+def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> Iterator[Remark]:
     try:
         files = open_source(corpus.source).list().files
-        build_manifest(files, include=corpus.include, splits=corpus.splits)
+        entries = build_manifest(files, include=corpus.include, splits=corpus.splits)
     except SourceError as error:
         yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
@@ -107,3 +111,38 @@ def _file_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )
+    if bundle is not None:
+        for view in map(view_named, corpus.views):
+            if view.shortest is not None:
+                yield from _split_remarks(corpus, view.shortest(corpus), bundle, entries)
+
+
+def _split_remarks(
+    corpus: CorpusDeclaration, shortest: Shortest, bundle: TokenizerBundle, entries: Sequence[ManifestEntry]
+) -> Iterator[Remark]:
+    """Remarks on splits that are too short for a view, which else fails last, when all else is built."""
+    from dataprep_assets.tokenization.engines import ReferenceEngine
+
+    for split in corpus.splits:
+        members = [entry for entry in entries if entry.split == split]
+        if sum(entry.size_bytes for entry in members) >= shortest.tokens * _BYTES_A_TOKEN:
+            continue
+        try:
+            around = 1 + (bundle.bos(corpus.document.bos) is not None)  # and the separator
+            engine, tokens = ReferenceEngine(bundle, corpus.document.special_tokens), 0
+            for text in _texts(corpus, members):
+                tokens += len(engine.encode([text])[0]) + around
+                if tokens >= shortest.tokens:
+                    break
+        except (DataprepError, OSError):  # told of the tokenizer above, and of a file when it is read
+            continue
+        if tokens < shortest.tokens:
+            yield Remark(keys=(shortest.key,), sentence=shortest.refusal(split, tokens))
+
+
+def _texts(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[str]:
+    source, limit = open_source(corpus.source), corpus.bad_records.max_record_bytes
+    for entry in entries:
+        part = SourcePart.of(entry, source.path(entry), "", max_record_bytes=limit)
+        for block in part.read_records(RecordFields(corpus.text_field)):
+            yield from block.texts

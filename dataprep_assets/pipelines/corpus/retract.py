@@ -1,24 +1,33 @@
 """Finds the documents of a corpus that a list of ids names, with the index of its shards, and counts them by shard."""
 
+import codecs
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
-from dataprep_assets.pipelines.corpus.retractions import Retraction, add_retractions, id_of, read_retractions
+from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, open_source
+from dataprep_assets.pipelines.corpus.retractions import (
+    Retraction,
+    add_retractions,
+    hex_ids,
+    id_of,
+    read_retractions,
+)
 from dataprep_assets.pipelines.corpus.stream_index import IndexedShard
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-__all__ = ["Given", "HeldDocuments", "Located", "document_ids_of", "id_lines", "locate", "read_ids", "retract"]
+_DATA_FILES = (".json", ".jsonl", ".ndjson", ".parquet", ".zst", ".gz")
+"""How the names of source files end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +47,16 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldDocuments:
-    """The documents of a list that a shard holds. `files` are the SHA-256 of their source files."""
+    """The documents of a list that a shard holds. `files` are their source files: name → SHA-256.
+
+    A shard that is not `planned` is of an older plan, and nothing reads it.
+    """
 
     partition: str
+    planned: bool
     documents: int
     tokens: int
-    files: frozenset[str]
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +95,13 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
     Raises ConfigError if there are none.
     """
     try:
-        lines = path.read_bytes().splitlines()
+        data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigError(f"--ids {path}: line 1: UTF-16, not UTF-8. Save it as UTF-8")
+    # editors of Windows begin a file of UTF-8 with a mark, which belongs to no id
+    lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
     found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
         raise ConfigError(f"--ids {path}: no ids in it; give one a line")
@@ -95,7 +112,7 @@ def read_ids(path: Path) -> list[Given]:
     """A list of ids: one a line, as JSON (`{"id": …}`, `{"hash": …}`, `{"file": …, "row": …}`) or as plain text.
 
     A plain line is a hash when it is 16 hex digits, a row when it is `file:row`, else a declared id. Raises ConfigError
-    for an empty list and, naming the line, for any other form.
+    for an empty list and, naming the line, for any other form, and for the name of a data file with what is no row.
     """
     return [_given(path, number, line) for number, line in id_lines(path)]
 
@@ -104,7 +121,7 @@ def _given(path: Path, number: int, line: bytes) -> Given:
     try:
         text = line.decode().strip()
         if not text.startswith("{"):
-            return _plain(number, text)
+            return _plain(path, number, text)
         value: dict[str, Any] = json.loads(text)
         match value:
             case {"hash": str(found)} if _is_hash(found):
@@ -121,12 +138,17 @@ def _given(path: Path, number: int, line: bytes) -> Given:
     )
 
 
-def _plain(number: int, text: str) -> Given:
+def _plain(path: Path, number: int, text: str) -> Given:
     file, colon, row = text.rpartition(":")
     if _is_hash(text):
         return Given(line=number, text=text, hash=text.lower())
     if colon and "." in file and "://" not in file and row.isdecimal() and int(row):
         return Given(line=number, text=text, file=file, row=int(row))
+    if colon and file.endswith(_DATA_FILES) and "://" not in file:
+        raise ConfigError(
+            f"--ids {path}: line {number}: what follows the name of a file is not the number of a row, which counts "
+            'from 1. Give file:row; an id that looks like this, as {"id": …}'
+        )
     return Given(line=number, text=text, id=text)
 
 
@@ -146,20 +168,30 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     shards.
     """
     ids = document_ids_of(corpus)
-    shards = list(_shards(corpus, store))
-    hashes = [_hash(corpus, one, ids, shards) for one in given]
+    planned, unplanned = _shards(corpus, store)
+    shards = [*planned, *unplanned]
+    of_file: dict[str, list[IndexedShard]] = {}
+    for shard in shards if any(one.file is not None for one in given) else ():
+        for file in shard.files:
+            of_file.setdefault(file, []).append(shard)
+    hashes = [_hash(corpus, one, ids, of_file) for one in given]
     wanted = np.array(sorted({int(one, 16) for one in hashes if one is not None}), np.uint64)
     held: set[str] = set()
     counted = []
-    for shard in shards:
-        at = shard.with_hashes(wanted).tolist()
-        if at:
-            held |= {f"{int(shard.hashes[document]):016x}" for document in at}
-            tokens = sum(stop - start for start, stop in map(shard.span, at))
+    for number, shard in enumerate(shards):
+        at = shard.with_hashes(wanted)
+        if len(at):
+            held.update(hex_ids([int(shard.hashes[document]) for document in at.tolist()]))
             counted.append(
-                HeldDocuments(partition=shard.partition, documents=len(at), tokens=tokens, files=shard.sources_of(at))
+                HeldDocuments(
+                    partition=shard.partition,
+                    planned=number < len(planned),
+                    documents=len(at),
+                    tokens=shard.tokens_of(at),
+                    files=shard.sources_of(at),
+                )
             )
-    dropped = {one for shard in shards for one in shard.facts.retracted}
+    dropped = {one for shard in planned for one in shard.facts.retracted}
     dropped |= read_retractions(corpus.retractions, ids).keys()
     pairs = list(zip(given, hashes, strict=True))
     listed = {h: Retraction(hash=h, given=one.id or one.text) for one, h in pairs if h is not None}
@@ -172,20 +204,36 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     )
 
 
-def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[IndexedShard]:
+def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[IndexedShard], list[IndexedShard]]:
+    """The finished shards of the plan; and those that are in no plan any more and can be searched alike."""
     if not has_manifest(corpus, store):
-        return
-    artifacts = [corpus.artifact(TOKEN_BINS, partition) for partition in load_manifest(corpus, store).plan]
+        return [], []
+    plan, ids = load_manifest(corpus, store).plan, document_ids_of(corpus)
+    left = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
+    planned = [shard for shard in _indexed(corpus, store, plan) if shard.facts.document_ids is not None]
+    kind = (ids.id_field, ids.key_digest)
+    alike = []
+    for key in left:
+        with suppress(DataprepError, OSError):  # `retracted_left` names those that cannot be read
+            alike += [one for one in _indexed(corpus, store, [key]) if (one.facts.id_field, one.facts.id_key) == kind]
+    return planned, [shard for shard in alike if shard.facts.document_ids is not None]
+
+
+def _indexed(corpus: CorpusDeclaration, store: ArtifactStore, keys: Iterable[str]) -> Iterator[IndexedShard]:
+    artifacts = [corpus.artifact(TOKEN_BINS, key) for key in keys]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
-        if receipt is not None and (shard := IndexedShard(store, artifact, receipt)).facts.document_ids is not None:
-            yield shard
+        if receipt is not None:
+            yield IndexedShard(store, artifact, receipt)
 
 
-def _hash(corpus: CorpusDeclaration, one: Given, ids: DocumentIds, shards: Sequence[IndexedShard]) -> str | None:
+def _hash(
+    corpus: CorpusDeclaration, one: Given, ids: DocumentIds, of_file: Mapping[str, Sequence[IndexedShard]]
+) -> str | None:
     if one.hash is not None:
         return one.hash
     if one.file is not None:
-        found = next((h for shard in shards if (h := shard.hash_at(one.file, one.row)) is not None), None)
+        asked = (shard.hash_at(one.file, one.row) for shard in of_file.get(one.file, ()))
+        found = next((h for h in asked if h is not None), None)
         return None if found is None else f"{found:016x}"
     if ids.id_field is None:
         what = "" if corpus.sensitive else f" ({one.id!r})"
@@ -196,31 +244,45 @@ def _hash(corpus: CorpusDeclaration, one: Given, ids: DocumentIds, shards: Seque
     return id_of(one.id or "", ids)
 
 
-def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path) -> Retracted:
+def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False) -> Retracted:
     """Put the documents that a list of ids names on a corpus' retraction list.
 
     Args:
         corpus: The dataset.
         store: Where its shards are.
         path: The list of ids.
+        strict: Write nothing unless every line is found, or was retracted before.
 
     Raises the errors of `read_ids`, `locate` and `add_retractions`.
     """
     assert corpus.retractions is not None, "a located declaration has a list"
     given = read_ids(path)
     found = locate(corpus, store, given)
-    added = add_retractions(corpus.retractions, document_ids_of(corpus), found.listed)
+    listed = () if strict and found.unknown else found.listed
+    names = sorted({name for shard in found.shards for name in shard.files})
     return Retracted(
         list=corpus.retractions,
         given=len(given),
         already=len(found.already),
         found=len(found.found),
-        added=added,
+        added=add_retractions(corpus.retractions, document_ids_of(corpus), listed),
         # an id of a sensitive dataset is secret even if it is in no document
         not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in found.unknown),
         counted=("document", "token"),
-        held=tuple(Held(partition=s.partition, counts=(s.documents, s.tokens)) for s in found.shards),
+        held=tuple(
+            Held(partition=s.partition, counts=(s.documents, s.tokens), planned=s.planned) for s in found.shards
+        ),
+        artifact=TOKEN_BINS,
         partitions="shard",
         kept="ids and hashes among them are dropped if they come later",
-        files=frozenset().union(*(shard.files for shard in found.shards)),
+        files=frozenset(digest for shard in found.shards for digest in shard.files.values()),
+        copies=_copies(corpus, names),
     )
+
+
+def _copies(corpus: CorpusDeclaration, names: Sequence[str]) -> tuple[Path, ...]:
+    """The copies that a mirror keeps of source files; of sensitive data the folder alone, as names may be secret."""
+    source = open_source(corpus.source)
+    if corpus.sensitive:
+        return (source.storage,) if source.mirrored and names else ()
+    return tuple(copy for name in names for copy in source.copies(name))

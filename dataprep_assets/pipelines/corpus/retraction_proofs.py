@@ -25,8 +25,6 @@ from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-__all__ = ["made_without", "no_retracted_document"]
-
 SAMPLED = 8
 """Number of retracted documents per shard whose tokens are searched."""
 SHORTEST = 8

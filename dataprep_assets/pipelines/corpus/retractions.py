@@ -30,17 +30,6 @@ from dataprep_assets.pipelines.corpus.stream_documents import NONE_RETRACTED
 from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
-__all__ = [
-    "Retraction",
-    "add_retractions",
-    "append_lines",
-    "hex_ids",
-    "id_of",
-    "read_retractions",
-    "retracted_here",
-    "retracted_ids",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Retraction:
@@ -140,6 +129,14 @@ def id_of(given: str, ids: DocumentIds) -> str:
     return f"{hash_id(given, ids.key):016x}"
 
 
+def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Whether each of these ids is among the `listed`, which are sorted: shape ``(ids,)``."""
+    if not len(listed):
+        return np.zeros(len(ids), np.bool_)
+    found: NDArray[np.bool_] = listed[np.minimum(np.searchsorted(listed, ids), len(listed) - 1)] == ids
+    return found
+
+
 def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uint64]) -> tuple[str, ...]:
     """The ids of the list that apply to a shard: those of documents that the present shard holds or has dropped.
 
@@ -162,7 +159,7 @@ def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uin
     except (DataprepError, OSError):
         return ()
     before = np.array([int(one, 16) for one in facts.retracted], np.uint64)
-    return hex_ids(np.union1d(listed[np.isin(listed, held)], np.intersect1d(listed, before)))
+    return hex_ids(np.union1d(held[are_listed(held, listed)], np.intersect1d(listed, before)))
 
 
 def hex_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:

@@ -28,8 +28,6 @@ from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
 
-__all__ = ["certificate_valid", "round_trip"]
-
 _REBUILD = "Delete the shard's directory and materialize it again"
 
 

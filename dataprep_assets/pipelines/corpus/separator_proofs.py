@@ -14,8 +14,6 @@ from dataprep_assets.graph.finding import SHOWN, Finding, judged, ledger_of, nam
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
 
-__all__ = ["separators_match_documents"]
-
 BLOCK = 1 << 20
 """Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
 _REBUILD = "Delete the shard's directory and materialize it again"

@@ -22,16 +22,6 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into, finished_part, seal, whole
 from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, Fetch, fetch_missing
 
-__all__ = [
-    "SMALL_SHARD_BYTES",
-    "ShardJob",
-    "WholeShardJob",
-    "ensure_shard",
-    "found_quickly",
-    "shard_job",
-    "whole_shard_jobs",
-]
-
 SMALL_SHARD_BYTES = 16 << 10
 """Encoded in less time than it takes to hand a second task to a worker: 2 ms of a core."""
 

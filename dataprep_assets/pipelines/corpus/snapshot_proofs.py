@@ -12,8 +12,6 @@ from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
-__all__ = ["digests_match", "disk_headroom"]
-
 
 @judged
 def digests_match(

@@ -1,23 +1,25 @@
-"""Finds the bytes of a row of a corpus in the present source file.
+"""Finds a row of a corpus in the present source file: its bytes, and why it is no document.
 
-Tracing itself needs no source; this does. A row is reported only if it matches the document's hash in the shard's
-index: a file may have been edited since, even to the same size.
+Tracing a document itself needs no source; this does. The bytes of a row are reported only if they match the document's
+hash in the shard's index: a file may have been edited since, even to the same size.
 """
 
 import json
 from functools import cached_property
 from pathlib import Path
 
+from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.trace import SourceBytes
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest, open_source
+from dataprep_assets.pipelines.corpus.stream_documents import Documents
+from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.line_range import MOST_BYTES, line_range
+from dataprep_assets.sources.records import BadRecord, RecordFields
 from dataprep_assets.tokenization.document_ids import hash_id
-
-__all__ = ["SourceRows"]
 
 _CHANGED = SourceBytes(absent="no byte range: the source file has changed since. Run the dataset")
 
@@ -54,6 +56,28 @@ class SourceRows:
             return SourceBytes(start=found[0], stop=found[1]) if self._holds(path, found, hashed) else _CHANGED
         except OSError as error:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
+
+    def read(self, file: str, row: int) -> int | BadRecord | None:
+        """What a row of a source file is: the hash of a document, or refused, and why.
+
+        Arguments are those of `bytes_of`. None if the row is blank or beyond the file's end, if the dataset has no
+        hashes, or if the file cannot be read, is larger than `MOST_BYTES` or has changed since.
+        """
+        entry, ids = self._entries.get(file), self._corpus.document.ids(sensitive=self._corpus.sensitive)
+        if entry is None or entry.size_bytes > MOST_BYTES or row < 1:
+            return None
+        fields = RecordFields(self._corpus.text_field, None if ids is None else ids.id_field)
+        try:
+            path = self._access.path(entry)
+            if path.stat().st_size != entry.size_bytes:
+                return None
+            limit = self._corpus.bad_records.max_record_bytes
+            block = SourcePart.of(entry, path, "", max_record_bytes=limit).record_at(row, fields)
+        except (DataprepError, OSError):
+            return None
+        if block is None or block.bad:
+            return block.bad[0] if block is not None else None
+        return None if ids is None else int(Documents.of(block, ids).ids[0])  # type: ignore[index]
 
     def _holds(self, path: Path, found: tuple[int, int], hashed: int | None) -> bool:
         """Whether these bytes of a file are a record with this hash."""

@@ -10,8 +10,6 @@ from dataprep_assets.planning.manifest import glob_pattern
 from dataprep_assets.sources.access import HubCache, HubMirror
 from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
 
-__all__ = ["corpus_watch"]
-
 
 def corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
     """How the source of a corpus, or of a release, is asked for changes."""

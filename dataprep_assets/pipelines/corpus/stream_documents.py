@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from dataprep_assets.sources.records import Block
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-__all__ = ["NONE_RETRACTED", "Documents", "sampled", "without"]
-
 NONE_RETRACTED = np.empty(0, np.uint64)
 """An empty retraction list."""
 

@@ -22,9 +22,8 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.retractions import are_listed
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
-
-__all__ = ["IndexedShard", "Numbers", "StreamIndex", "search"]
 
 _PAGE = 1 << 13
 """Numbers read at a time when a remote file is searched: 64 KiB."""
@@ -100,11 +99,12 @@ class IndexedShard:
         yield from self.with_hashes(np.array([wanted], np.uint64)).tolist()
 
     def with_hashes(self, wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """Numbers of its documents whose hash is one of these, ascending."""
+        """Numbers of its documents, ascending, whose hash is one of these, which are sorted."""
         hashes = self.hashes
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
-        found = [start + np.flatnonzero(np.isin(hashes[start : start + step], wanted)) for start in starts]
+        blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
+        found = [start + np.flatnonzero(are_listed(block, wanted)) for start, block in blocks]
         return np.concatenate(found) if found else np.empty(0, np.intp)
 
     def hash_at(self, file: str, row: int) -> int | None:
@@ -114,12 +114,17 @@ class IndexedShard:
         document = self.rows.document(self.files.index(file), row)
         return None if document is None else int(self.hashes[document])
 
-    def sources_of(self, documents: Sequence[int]) -> frozenset[str]:
-        """SHA-256 of the source files that some of its documents came from."""
+    def tokens_of(self, documents: NDArray[np.intp]) -> int:
+        """Number of tokens of some of its documents, together."""
+        ends = np.asarray(self.ends[:], np.int64)
+        return int(np.diff(ends, prepend=0)[documents].sum())
+
+    def sources_of(self, documents: Sequence[int] | NDArray[np.intp]) -> Mapping[str, str]:
+        """The source files that some of its documents came from: name → SHA-256."""
         lines = self.handle.receipt.sources
         stops = np.cumsum([line["documents"] for line in lines])
         found = np.unique(np.searchsorted(stops, np.asarray(documents), side="right"))
-        return frozenset(str(lines[at]["sha256"]) for at in found.tolist())
+        return {str(lines[at]["file"]): str(lines[at]["sha256"]) for at in found.tolist()}
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """The shard's token ids `[start, stop)`."""

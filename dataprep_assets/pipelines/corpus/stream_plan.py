@@ -11,8 +11,6 @@ from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 
-__all__ = ["meta_of", "stream_dtype", "stream_plan"]
-
 
 def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
     """The declared dtype, or for `auto` the narrowest that holds every id.

@@ -15,17 +15,17 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.corpus_view import ViewFacts, artifact_name
+from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source_rows import SourceRows
 from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.pipelines.corpus.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.sources.records import BadRecord
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-
-__all__ = ["StreamTracer", "corpus_tracer", "traced_shards"]
 
 Found = Iterable[tuple[IndexedShard, int]]
 """Shards and, in each, the number of a document."""
@@ -44,6 +44,7 @@ class StreamTracer(Tracer):
         bundle: Callable[[], TokenizerBundle],
         ids: Callable[[], DocumentIds | None],
         source_bytes: Callable[[str, int, int | None], SourceBytes | None] = lambda *_: None,
+        read_row: Callable[[str, int], int | BadRecord | None] = lambda *_: None,
     ) -> None:
         """Open a dataset for questions.
 
@@ -55,8 +56,10 @@ class StreamTracer(Tracer):
             bundle: Loads the tokenizer, for texts.
             ids: Returns how documents are identified now, for questions by id.
             source_bytes: Returns the bytes of a row in its source file, given file, row and the document's hash.
+            read_row: Returns what a row of a source file is: the hash of a document, or refused, or nothing that is
+                known.
         """
-        self._source_bytes = source_bytes
+        self._source_bytes, self._read_row = source_bytes, read_row
         self.index = StreamIndex(splits)
         self.store, self._declaration = store, declaration
         self._load_bundle, self._ids = bundle, ids
@@ -103,8 +106,8 @@ class StreamTracer(Tracer):
         if question.file is not None and question.row is not None:
             within = index.shards(split, partition)
             return [found for found in index.by_row(question.file, question.row) if found[0] in within]
-        if question.mds_sample is not None:
-            return self._of_sample(index.one_split(split), question.mds_sample)
+        if question.view is not None and question.sample is not None:
+            return self._of_sample(question.view, index.one_split(split), question.sample)
         if question.id is not None or question.text is not None:
             return list(self._with_id(question))
         raise ConfigError(f"trace: {self._declaration.dataset} has no {question.way}")
@@ -116,19 +119,23 @@ class StreamTracer(Tracer):
             _, last = self.index.by_token(None, shard.partition, stop - 1)
             yield from ((shard, document) for document in range(first, last + 1))
 
-    def _of_sample(self, split: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
-        artifact = self._declaration.artifact(artifact_name("mds"))
-        if (receipt := self.store.receipt(artifact)) is None:
+    def _of_sample(self, view: str, split: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
+        if (samples := view_named(view).samples) is None:
+            raise ConfigError(f"trace: the view {view} has no samples of its own: ask by `document` or `token`")
+        artifact = self._declaration.artifact(artifact_name(view))
+        if self.store.receipt(artifact) is None:
             raise MissingArtifactError(
-                f"trace: {artifact}: not there; only a corpus with `views: [mds]` has its samples"
+                f"trace: {artifact}: not there; only a corpus with `views: [{view}]` has its samples"
             )
-        facts = ViewFacts.of(receipt)
-        length = int(facts.model_dump()["sequence_length"])
-        if not 0 <= sample < (count := facts.splits[split] // length):
-            raise NotFoundError(f"trace: no sample {sample} in {artifact}, {split}, which has {count}, counted from 0")
+        ends = samples(ArtifactHandle.of(self.store, artifact), split)
+        if not 0 <= sample < len(ends):
+            raise NotFoundError(
+                f"trace: no sample {sample} in {artifact}, {split}, which has {len(ends)}, counted from 0"
+            )
+        start, stop = int(ends[sample - 1]) if sample else 0, int(ends[sample])
         before = 0
         for shard in self.index.splits[split]:
-            low, high = max(sample * length - before, 0), min((sample + 1) * length - before, shard.tokens)
+            low, high = max(start - before, 0), min(stop - before, shard.tokens)
             yield from self.between(shard, low, high)
             before += shard.tokens
 
@@ -162,11 +169,16 @@ class StreamTracer(Tracer):
 
     def _absence(self, question: Question) -> str:
         if question.file is not None:
-            where = f"row {question.row} of {question.file}"
+            assert question.row is not None
+            absent = f"trace: row {question.row} of {question.file} is not a document: it"
+            there = self._read_row(question.file, question.row)
             for shard in self.index.holders(question.file):
                 if (reason := _quarantined(shard, question.file, question.row)) is not None:
-                    return f"trace: {where} is not a document: it was dropped as {reason}"
-            return f"trace: {where} is not a document: it is blank, was filtered, or lies beyond the file's end"
+                    more = isinstance(there, BadRecord) and there.reason == reason
+                    return f"{absent} was dropped as {there if more else reason}"
+                if isinstance(there, int) and f"{there:016x}" in shard.facts.retracted:
+                    return f"{absent} is retracted"
+            return f"{absent} is blank, was filtered or retracted, or lies beyond the file's end"
         what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
         return f"trace: no document of {self._declaration.dataset} has {what}"
 
@@ -251,6 +263,7 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         store: Where its artifacts are; all its token bins must be there.
         specs: Its artifacts.
     """
+    rows = SourceRows(corpus, store)
     return StreamTracer(
         corpus,
         store,
@@ -258,5 +271,6 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         corpus_splits(corpus, store),
         bundle=lambda: load_bundle(corpus.tokenizer),
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
-        source_bytes=SourceRows(corpus, store).bytes_of,
+        source_bytes=rows.bytes_of,
+        read_row=rows.read,
     )

@@ -15,7 +15,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.commit import sweep
@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
 from dataprep_assets.pipelines.corpus.retractions import retracted_here
 from dataprep_assets.pipelines.corpus.shard_job import ensure_shard, shard_job, whole_shard_jobs
-from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
+from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, VERSION, TokenBinsFacts, TokenShard
@@ -56,7 +56,6 @@ def token_bins_spec(
     partitions: Partitions,
     snapshot: ArtifactSpec,
     certificate: ArtifactSpec,
-    step: RunStep,
 ) -> ArtifactSpec:
     """The token bins of a split.
 
@@ -66,7 +65,6 @@ def token_bins_spec(
         partitions: The split's shards.
         snapshot: The snapshots of the shards.
         certificate: The engine certificate.
-        step: The run in which snapshot and token bins are made.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -77,7 +75,6 @@ def token_bins_spec(
         kinds={"numpy", "huggingface"},
         inputs=(snapshot, certificate),
         partitions=partitions,
-        step=step,
         pool="cpu",
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
@@ -154,6 +151,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     store = request.store
     plan, manifest = stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
+    fetch_again(corpus, manifest, request.partitions)
     shards = token_shards(corpus, store, manifest, plan, request.partitions)
     yield from build_token_bins(
         shards,
@@ -251,16 +249,44 @@ def _examine(
     prove = partial(prove_shard, sensitive=corpus.sensitive)
 
     def verdicts(partitions: Sequence[str]) -> Verdicts:
+        fetch_again(corpus, manifest, partitions)
         shards = token_shards(corpus, store, manifest, plan, partitions)
         if _is_small(corpus, manifest, partitions):
             return ((shard.partition, prove(shard)) for shard in shards)
         return prove_all(shards, prove, worker_count(corpus.workers), engine=corpus.engine)
 
-    return of_all_partitions(
+    for name, finding in of_all_partitions(
         store,
         TOKEN_BINS_PROOFS,
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, TOKEN_BINS),
         prove=verdicts,
+    ):
+        looks_elsewhere = name == "no_retracted_document" and plan.retracted
+        yield name, _and_elsewhere(corpus, split, store, manifest, finding) if looks_elsewhere else finding
+
+
+def _and_elsewhere(
+    corpus: CorpusDeclaration, split: str, store: ArtifactStore, manifest: Manifest, finding: Finding
+) -> Finding:
+    """The finding on retracted documents, which warns if shards of the split that left the plan hold some.
+
+    It blocks nothing: these shards are in no key, and the run that succeeds removes them (`graph/prune.py`).
+    """
+    unplanned = (
+        corpus.artifact(TOKEN_BINS, key)
+        for key in store.partitions(corpus.dataset, TOKEN_BINS)
+        if key not in manifest.plan and key.rpartition("-")[0] == split
+    )
+    left = [one for one in corpus.holding_retracted(store, unplanned) if one.name == TOKEN_BINS]
+    if not finding.passed or not left:
+        return finding
+    return replace(
+        finding,
+        passed=False,
+        warning=True,
+        summary=f"{left[0]} is in no plan any more, and holds retracted documents or may hold some"
+        + (f" (and {len(left) - 1} more)" if len(left) > 1 else "")
+        + f". A `dataprep run {corpus.dataset}` that succeeds removes it at its end",
     )

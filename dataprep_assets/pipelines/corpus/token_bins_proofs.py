@@ -27,8 +27,6 @@ from dataprep_assets.pipelines.corpus.separator_proofs import separators_match_d
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
 from dataprep_assets.tokenization.bundle import loaded_once
 
-__all__ = ["TOKEN_BINS_PROOFS", "ids_in_vocabulary", "ledger_balances", "prove_shard", "size_matches"]
-
 BLOCK = 1 << 20
 """Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
 _REBUILD = "Delete the shard's directory and materialize it again"

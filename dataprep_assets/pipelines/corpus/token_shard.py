@@ -369,10 +369,13 @@ def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart
     dropped = sum(len(p.quarantine) for p in parts)  # documents that the plan filters are not bad
     if dropped and dropped > shard.budget * ledger.rows_in:
         worst = Counter({f.label: len(p.quarantine) for f, p in zip(shard.files, parts, strict=True)}).most_common(1)[0]
-        first = next((f.label, *p.quarantine[0]) for f, p in zip(shard.files, parts, strict=True) if p.quarantine)
+        first = next((f, *p.quarantine[0]) for f, p in zip(shard.files, parts, strict=True) if p.quarantine)
+        file, row, byte, reason = first
+        if (found := file.record_at(row, shard.plan.fields)) is not None and found.bad:
+            reason = str(found.bad[0])  # which says more than was counted
         raise BadRecordError(
             f"{shard.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than "
-            f"the budget of {shard.budget:.4%}. The first is {first[0]}, row {first[1]}, byte {first[2]}: {first[3]}; "
+            f"the budget of {shard.budget:.4%}. The first is {file.label}, row {row}, byte {byte}: {reason}; "
             f"the worst file is {worst[0]} with {worst[1]}. Correct the source, or raise `bad_records.budget`"
         )
 

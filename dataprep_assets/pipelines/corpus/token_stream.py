@@ -6,7 +6,7 @@ and cut long ones. `part_encoder` writes it.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, takewhile
 from pathlib import Path
@@ -19,24 +19,13 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
-from dataprep_assets.sources.records import RecordFields, RecordReader, read_records
+from dataprep_assets.sources.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.rows import RowReader, read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
-
-__all__ = [
-    "STREAM_VERSION",
-    "EncodedPart",
-    "Fetch",
-    "PartFiles",
-    "SourcePart",
-    "StreamPlan",
-    "fetch_missing",
-    "load_encoder",
-]
 
 STREAM_VERSION = 1
 """Increase it when a change of `part_encoder` can change a byte: it is part of every key downstream."""
@@ -167,6 +156,11 @@ class SourcePart:
             id_field=fields.id,
             max_record_bytes=self.max_record_bytes,
         )
+
+    def record_at(self, row: int, fields: RecordFields) -> Block | None:
+        """The record, or bad record, at a 1-based row, alone in its block; None if it is blank or not in the file."""
+        reader = replace(self, rows=RowRange(row, row + 1)).read_records(fields)
+        return next((block for block in reader if block.texts or block.bad), None)
 
     def read_rows(self, columns: Sequence[str] | None = None, only: Collection[int] | None = None) -> RowReader:
         """A reader of its rows, or of those numbered in `only`; from a Parquet file only the `columns`, if given."""

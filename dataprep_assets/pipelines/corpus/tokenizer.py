@@ -7,8 +7,6 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["hub_file", "load_bundle"]
-
 
 @lru_cache(maxsize=8)
 def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:

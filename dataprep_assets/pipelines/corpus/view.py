@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.handle import ArtifactHandle
@@ -35,8 +35,6 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.view_proofs import PROOFS, examine_view
 
-__all__ = ["build_view", "trainer_lines", "view_spec"]
-
 
 def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
     """The lines with trainer settings for each present view."""
@@ -48,16 +46,13 @@ def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[s
             yield view_named(name).trainer(store.location(artifact), facts.model_copy(update={"splits": splits}))
 
 
-def view_spec(
-    corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactSpec, ...], step: RunStep
-) -> ArtifactSpec:
+def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactSpec, ...]) -> ArtifactSpec:
     """One view of a corpus.
 
     Args:
         corpus: The dataset.
         name: Name of the view's module.
         combined: The combined bins of every split.
-        step: The run in which the views are made.
     """
     view = view_named(name)
     return ArtifactSpec(
@@ -68,7 +63,6 @@ def view_spec(
         description=view.description,
         kinds=view.kinds,
         inputs=combined,
-        step=step,
         recipes=lambda store, _: [_recipe(corpus, view, combined_splits(corpus, store))],
         build=lambda request: [Outcome.of(*build_view(corpus, request.store, name, threads=request.workers))],
         places=partial(_places, corpus, view),
@@ -106,6 +100,7 @@ def _recipe(corpus: CorpusDeclaration, view: CorpusView, splits: Sequence[Combin
         version=view.version,
         settings=settings,
         upstream={f"{COMBINED_BINS}/{s.split}": s.receipt.content for s in splits},
+        ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),
     )
 
 
@@ -120,10 +115,17 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
 
     Returns:
         The receipt, and whether the view was reused.
+
+    Raises ConfigError for a split that is shorter than the view allows.
     """
     view, splits = view_named(name), combined_splits(corpus, store)
 
     def write(staged: Path) -> Written:
+        if view.shortest is not None:
+            least = view.shortest(corpus)
+            for split in splits:
+                if split.token_count < least.tokens:
+                    raise ConfigError(least.refusal(split.split, split.token_count))
         made = UnderConstruction(corpus=corpus, store=store, target=staged, threads=threads)
         view.write(splits, made)
         return Written(

@@ -24,8 +24,6 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retractions import retracted_ids
 
-__all__ = ["PROOFS", "examine_view", "layout_valid", "no_retracted_document", "same_stream"]
-
 PROOFS = (
     Proof("same_stream", "Its tokens are those of the combined bins, every one.", version=2),
     Proof("layout_valid", "Its sidecars describe its tokens exactly.", version=3),
@@ -78,8 +76,15 @@ def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedS
     """Wrong claims of a view's receipt; a tokenizer may have been renamed, which changes no byte."""
     facts, stream = ViewFacts.of(receipt), splits[0].facts
     ledger = Ledger.total(s.receipt.ledger or Ledger() for s in splits)
-    wanted = (view.name, {s.split: s.token_count for s in splits}, stream.dtype, stream.eos_token_id, ledger)
-    if (facts.view, facts.splits, facts.dtype, facts.eos_token_id, receipt.ledger) != wanted:
+    wanted = (
+        view.name,
+        {s.split: s.token_count for s in splits},
+        stream.dtype,
+        stream.eos_token_id,
+        ledger.of_documents,
+    )
+    held = (receipt.ledger or Ledger()).of_documents
+    if (facts.view, facts.splits, facts.dtype, facts.eos_token_id, held) != wanted:
         yield "its receipt tells of another stream than the combined bins"
 
 

@@ -21,8 +21,6 @@ from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, Direct
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 
-__all__ = ["notes_card", "replay_card"]
-
 
 def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
     """The data card of a dataset of notes: its directories are what trainers read, its cohorts are counted."""

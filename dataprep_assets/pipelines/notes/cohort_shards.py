@@ -12,7 +12,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proofs
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -26,23 +26,17 @@ from dataprep_assets.pipelines.notes.sharded_cohort import (
     ShardedCohort,
     ensure_sharded_cohort,
 )
-from dataprep_assets.pipelines.notes.standing import is_intact, is_unchanged
-
-__all__ = ["build_cohort_shards", "cohort_shards_spec", "sharded_cohorts"]
 
 _KINDS: dict[FileFormat, set[str]] = {"tfrecord": {"tensorflow", "file"}, "array_record": {"file"}}
 
 
-def cohort_shards_spec(
-    notes: NotesDeclaration, format: FileFormat, *, packed: ArtifactSpec, step: RunStep
-) -> ArtifactSpec:
+def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, packed: ArtifactSpec) -> ArtifactSpec:
     """The shards in one format.
 
     Args:
         notes: The dataset.
         format: One of its formats.
         packed: The packed cohorts, whose partitions the shards share.
-        step: The run in which cohorts are packed and sharded.
     """
     return ArtifactSpec(
         declaration=notes,
@@ -52,7 +46,6 @@ def cohort_shards_spec(
         kinds=_KINDS[format],
         inputs=(packed,),
         partitions=packed.partitions,
-        step=step,
         pool="cpu",
         recipes=partial(_recipes, notes, format),
         build=partial(_build, notes, format),
@@ -142,15 +135,7 @@ def _examine(
             [cohorts[month] for month in months], prove_cohort_shards, workers, engine=notes.engine
         ),
         noun="cohort",
-        unchanged=lambda month: _unchanged(cohorts[month]),
     )
-
-
-def _unchanged(cohort: ShardedCohort) -> bool:
-    """Whether shards and packed rows are intact, byte for byte, and the shards were made from these rows."""
-    return is_unchanged(
-        cohort.artifact, cohort.store, lambda: cohort.recipe(cohort.store.require(cohort.packed))
-    ) and is_intact(cohort.packed, cohort.store)
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

@@ -38,18 +38,6 @@ from dataprep_assets.pipelines.notes.sharded_cohort import (
     shard_names,
 )
 
-__all__ = [
-    "SHARD_PROOFS",
-    "CohortShards",
-    "equals_packed_rows",
-    "lengths_counted",
-    "names_complete",
-    "only_the_last_is_shorter",
-    "prove_cohort_shards",
-    "records_intact",
-    "rows_valid",
-]
-
 SHARD_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("names_complete", "The files are shards 1 to N of each split, named as their cohort, and nothing else."),

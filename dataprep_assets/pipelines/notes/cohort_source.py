@@ -11,8 +11,6 @@ from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts
 
-__all__ = ["CohortFile", "list_cohorts", "no_file"]
-
 
 @dataclass(frozen=True)
 class CohortFile:

@@ -13,8 +13,6 @@ from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
 from dataprep_assets.pipelines.notes.origin_proofs import misplaced
 from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
 
-__all__ = ["notes_recounted", "round_trip"]
-
 
 @judged
 def notes_recounted(packed: OpenedCohort) -> Finding:

@@ -31,8 +31,6 @@ from dataprep_assets.pipelines.notes.row_origins import Origins
 from dataprep_assets.pipelines.notes.traced_rows import RowOfMonth, TracedDirectory, TracedMonth
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["CohortTracer", "notes_tracer", "replay_tracer"]
-
 Found = tuple[TracedMonth, str, int, int]
 """A note: its month, split, record and number."""
 

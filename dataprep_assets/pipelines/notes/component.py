@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
-from dagster.components.scaffold.scaffold import scaffold_with
+import dagster as dg
 
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.notes.dataset import Notes, Replay
 
 
-@scaffold_with(scaffolder(Path(__file__).with_name("packed_cohorts.scaffold.yaml")))
+@dg.scaffold_with(scaffolder(Path(__file__).with_name("packed_cohorts.scaffold.yaml")))
 class PackedCohorts(Notes, DatasetComponent):
     """Clinical notes, one file a birth month, to packed rows, shards, and a directory that TFDS and grain open."""
 
 
-@scaffold_with(scaffolder(Path(__file__).with_name("combined_cohorts.scaffold.yaml")))
+@dg.scaffold_with(scaffolder(Path(__file__).with_name("combined_cohorts.scaffold.yaml")))
 class CombinedCohorts(Replay, DatasetComponent):
     """Several datasets of packed rows as one directory, for training with replay."""

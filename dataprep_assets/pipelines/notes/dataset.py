@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
-from dataprep_assets.graph.shown import number_of
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -60,8 +59,8 @@ class Notes(Dataset):
     def tracer(self, store: ArtifactStore) -> Tracer:
         return notes_tracer(self.declaration, store)
 
-    def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
-        return retract_patients(self.declaration, store, ids)
+    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
+        return retract_patients(self.declaration, store, ids, strict=strict)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         notes = self.declaration
@@ -90,13 +89,11 @@ def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
 def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     """The graph of a dataset of notes: certificate → packed cohorts → (for each format) shards → directory."""
     months = Partitions.fixed(notes.months.expected, "cohort")
-    certificate = engine_certificate_spec(notes_engine(notes), step=RunStep.called("engine certificate"))
-    step = RunStep(title=lambda _store, _every, chosen: f"{number_of(len(chosen), 'cohort')} packed and sharded")
-    packed = packed_cohorts_spec(notes, months=months, certificate=certificate, step=step)
-    shards = [cohort_shards_spec(notes, format, packed=packed, step=step) for format in notes.formats]
-    step = RunStep.called("directories")
+    certificate = engine_certificate_spec(notes_engine(notes))
+    packed = packed_cohorts_spec(notes, months=months, certificate=certificate)
+    shards = [cohort_shards_spec(notes, format, packed=packed) for format in notes.formats]
     directories = [
-        tfds_directory_spec(notes, format, shards=of_format, step=step)
+        tfds_directory_spec(notes, format, shards=of_format)
         for format, of_format in zip(notes.formats, shards, strict=True)
     ]
     return [certificate, packed, *shards, *directories]
@@ -116,8 +113,7 @@ class Replay(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        step = RunStep.called("combined directory")
-        specs = [combined_directory_spec(self.declaration, step=step, tokenizer=self.tokenizer)]
+        specs = [combined_directory_spec(self.declaration, tokenizer=self.tokenizer)]
         return [*specs, replay_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:

@@ -6,6 +6,7 @@ the YAML; none of them enters a key. Datasets of notes are sensitive unless decl
 
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,6 +17,8 @@ from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD
 from dataprep_assets.graph.declaration import resolved
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.graph.engine_declaration import MadeByEngine
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.packing.bins import LARGEST_CAPACITY
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
@@ -34,25 +37,6 @@ from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
 from dataprep_assets.sources.cohorts import CohortFormat, expected_months
 from dataprep_assets.sources.digests import SourceDigests
-
-__all__ = [
-    "OBJECT_KEY",
-    "TOKENS",
-    "VERSION_HELP",
-    "CohortFiles",
-    "FileFormat",
-    "Layout",
-    "LongNotes",
-    "Months",
-    "NoteFields",
-    "NoteTemplate",
-    "NotesDeclaration",
-    "PackingDeclaration",
-    "PadDeclaration",
-    "Rows",
-    "TfdsVersion",
-    "tfds_name",
-]
 
 FileFormat = Literal["tfrecord", "array_record"]
 Layout = Literal["prepacked", "unpacked"]
@@ -355,6 +339,14 @@ class NotesDeclaration(MadeByEngine):
         if self.layout == "unpacked":
             return (TOKENS,)
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
+
+    def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+        from dataprep_assets.pipelines.notes.retractions import months_left
+
+        if self.retractions is None or not self.retractions.exists():
+            return []
+        left = list(unplanned)  # without any the key is not asked for
+        return months_left(self.retractions, self.patient_key.load(), store, left) if left else []
 
     def located(self, folder: Path) -> Self:
         source: Any = self.source

@@ -23,19 +23,6 @@ from dataprep_assets.pipelines.notes.declaration import FileFormat
 from dataprep_assets.pipelines.notes.packed_files import RowFacts
 from dataprep_assets.pipelines.notes.provenance import ShardOrigin, write_provenance
 
-__all__ = [
-    "DIRECTORIES",
-    "CombinedFacts",
-    "Directory",
-    "DirectoryFacts",
-    "DirectorySplit",
-    "SourceShare",
-    "link_shards",
-    "split_counts",
-    "stored_length",
-    "version_in_metadata",
-]
-
 DIRECTORIES: dict[FileFormat, str] = {"tfrecord": "tfds_directory", "array_record": "array_record_directory"}
 """Format → name of the artifact."""
 

@@ -12,8 +12,6 @@ from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, for_hf
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["combined_line", "maxtext_line", "maxtext_settings", "stock_rule"]
-
 _LOADER = (
     "MaxText, after dataprep_assets.serving.maxtext.install(), without which it takes a row for one document and "
     "trains from note to note:"

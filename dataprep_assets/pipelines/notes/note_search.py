@@ -20,8 +20,6 @@ from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-__all__ = ["Chunk", "NoteSearch"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:

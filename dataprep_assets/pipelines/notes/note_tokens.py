@@ -11,8 +11,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Encode", "encoded_text", "header_and_body"]
-
 Encode = Literal["apart", "together"]
 Ids = NDArray[np.uint32]
 

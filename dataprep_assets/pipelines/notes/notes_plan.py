@@ -17,8 +17,6 @@ from dataprep_assets.pipelines.notes.retractions import retracted_patients
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 
-__all__ = ["NotesPlan", "checked_pad", "notes_plan"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class NotesPlan:

@@ -24,8 +24,6 @@ from dataprep_assets.pipelines.notes.note_tokens import encoded_text
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Note, read_notes
 
-__all__ = ["notes_engine"]
-
 COHORTS_SAMPLED = 6
 NOTES_PER_COHORT = 100
 

@@ -37,8 +37,6 @@ from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 
-__all__ = ["REBUILD", "SAMPLED_NOTES", "OpenedCohort", "RowScan", "SampledNote", "SourceScan", "load_tokenizer"]
-
 SAMPLED_NOTES = 16
 """Number of notes of a cohort that are rendered and encoded again."""
 SAMPLED_RETRACTED = 8

@@ -13,8 +13,6 @@ from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.row_origins import Origins, read_origins
 
-__all__ = ["misplaced"]
-
 
 def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[Chunk]) -> Iterator[str]:
     """The defects of the origins of a split's rows, one sentence each.

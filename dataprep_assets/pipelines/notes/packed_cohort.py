@@ -41,8 +41,6 @@ from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
 from dataprep_assets.pipelines.notes.row_origins import origins_of
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
 
-__all__ = ["PackedCohort", "ensure_packed_cohort"]
-
 VERSION = 2
 _SPOOL = "spool.tokens"
 

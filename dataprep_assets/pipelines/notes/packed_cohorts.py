@@ -14,7 +14,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.receipt import Receipt
@@ -29,21 +29,15 @@ from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedC
 from dataprep_assets.pipelines.notes.patients_once import require_patients_once
 from dataprep_assets.pipelines.notes.retractions import retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
-from dataprep_assets.pipelines.notes.standing import is_unchanged
-
-__all__ = ["build_packed_cohorts", "packed_cohorts", "packed_cohorts_spec"]
 
 
-def packed_cohorts_spec(
-    notes: NotesDeclaration, *, months: Partitions, certificate: ArtifactSpec, step: RunStep
-) -> ArtifactSpec:
+def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certificate: ArtifactSpec) -> ArtifactSpec:
     """The packed cohorts of a dataset.
 
     Args:
         notes: The dataset.
         months: Its cohorts.
         certificate: The engine certificate.
-        step: The run in which cohorts are packed and sharded.
     """
     return ArtifactSpec(
         declaration=notes,
@@ -54,7 +48,6 @@ def packed_cohorts_spec(
         inputs=(certificate,),
         partitions=months,
         watch=notes_watch(notes),
-        step=step,
         pool="cpu",
         recipes=partial(_recipes, notes),
         build=partial(_build, notes),
@@ -148,7 +141,6 @@ def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[s
             [cohorts[month] for month in months], prove_cohort, worker_count(notes.workers), engine=notes.engine
         ),
         noun="cohort",
-        unchanged=lambda month: is_unchanged(cohorts[month].artifact, store, lambda: cohorts[month].recipe_now),
     )
 
 

@@ -36,8 +36,6 @@ from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.pipelines.notes.retraction_proofs import no_retracted_document
 from dataprep_assets.pipelines.notes.spool import split_of
 
-__all__ = ["COHORT_PROOFS", "certificate_valid", "ledger_balances", "patients_in_their_split", "prove_cohort"]
-
 COHORT_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof(

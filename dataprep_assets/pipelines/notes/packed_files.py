@@ -31,23 +31,6 @@ from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.declaration import Layout, NotesDeclaration, Rows
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 
-__all__ = [
-    "ORIGINS",
-    "PACKED_COHORTS",
-    "PATIENTS",
-    "QUARANTINE",
-    "RETRACTED_PATIENTS",
-    "PackedCohortFacts",
-    "PackedPaths",
-    "PackedSplit",
-    "RowFacts",
-    "SplitTokens",
-    "in_split",
-    "packed_lines",
-    "packed_paths",
-    "read_patients",
-]
-
 PACKED_COHORTS = "packed_cohorts"
 """Name of the artifact."""
 QUARANTINE = "quarantine.jsonl"

@@ -25,8 +25,6 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.rows import pack_rows
 
-__all__ = ["PackedRowsFile", "PackedRowsWriter", "RowBlock", "RowShape"]
-
 _POSITIONS = 2 << 20
 _KEY = b"dataprep_assets.row_shape"
 

@@ -23,17 +23,6 @@ from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.serving.maxtext import six_columns
 
-__all__ = [
-    "ids_in_vocabulary",
-    "jsonl_equals_rows",
-    "labels_within_notes",
-    "rows_filled",
-    "rows_valid",
-    "separators_match_notes",
-    "token_defects",
-    "tokens_conserved",
-]
-
 
 def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_size: int) -> Iterator[str]:
     """The defects of some unpacked rows, one sentence each; rows count from 0.

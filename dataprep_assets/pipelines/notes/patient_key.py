@@ -11,8 +11,6 @@ from pydantic import ConfigDict, Field, model_validator
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.graph.secret_key import checked_key, key_from_environment
 
-__all__ = ["PatientKey", "key_digest"]
-
 
 class PatientKey(Declared):
     """The secret that turns patient ids into digests, by HMAC-SHA256."""

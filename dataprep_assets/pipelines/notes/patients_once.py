@@ -23,8 +23,6 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, patients_with_text, read_notes
 from dataprep_assets.pipelines.notes.retractions import cohort_patients
 
-__all__ = ["require_patients_once"]
-
 Digests = NDArray[np.void]
 
 

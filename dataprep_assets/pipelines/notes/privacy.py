@@ -16,8 +16,6 @@ from dataprep_assets.errors import DataprepError, SourceError
 
 _PACKAGE = Path(dataprep_assets.__file__).parent
 
-__all__ = ["source_errors_without_names", "unquoting"]
-
 
 @contextmanager
 def unquoting(where: str) -> Iterator[None]:

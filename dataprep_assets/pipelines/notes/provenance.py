@@ -15,8 +15,6 @@ from typing import Any
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import Part
 
-__all__ = ["PROVENANCE", "ShardOrigin", "read_provenance", "write_provenance"]
-
 PROVENANCE = "provenance.json"
 
 

@@ -18,18 +18,6 @@ from dataprep_assets.pipelines.notes.rendering import CannotRenderError, HeaderT
 from dataprep_assets.sources.cohorts import CohortReader, PatientRecord
 from dataprep_assets.sources.row_files import BadRecord
 
-__all__ = [
-    "DEFECTS",
-    "EMPTY",
-    "MISSING_METADATA",
-    "Dropped",
-    "Note",
-    "Opened",
-    "patient_digest",
-    "patients_with_text",
-    "read_notes",
-]
-
 EMPTY = "empty_note"
 """A note without text, or with only white space: dropped under every policy, and not a defect."""
 MISSING_METADATA = "missing_metadata"

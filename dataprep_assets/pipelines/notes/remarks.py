@@ -16,8 +16,6 @@ from dataprep_assets.pipelines.notes.notes_plan import checked_pad
 from dataprep_assets.pipelines.notes.retractions import retracted_patients
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["notes_remarks"]
-
 
 def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
     """Remarks on the tokenizer and its tokens, the patient key and the retraction list made with it, and the months."""

@@ -14,8 +14,6 @@ from typing import Any, Literal
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["CannotRenderError", "HeaderTemplate", "MissingFieldError", "as_text"]
-
 
 class MissingFieldError(Exception):
     """A field without a value and without a default; names neither the field nor the patient."""

@@ -25,7 +25,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
@@ -49,20 +49,17 @@ from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTU
 from dataprep_assets.pipelines.notes.shard_mixing import Shards, ordered, rows_of
 from dataprep_assets.pipelines.notes.virtual_mixture import for_hf, write_hf_card, write_mixture
 
-__all__ = ["build_replay", "combined_directory_spec"]
-
 VERSION = 1
 _EQUAL = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
 
 
 def combined_directory_spec(
-    replay: ReplayDeclaration, *, step: RunStep, tokenizer: Callable[[], str | None] = lambda: None
+    replay: ReplayDeclaration, *, tokenizer: Callable[[], str | None] = lambda: None
 ) -> ArtifactSpec:
     """The directory of a combination, which is made in a single run: its sources are separate datasets.
 
     Args:
         replay: The combination.
-        step: The run.
         tokenizer: Returns where the tokenizer of its sources is, for the trainer's settings.
     """
     name = DIRECTORIES[replay.format]
@@ -73,7 +70,6 @@ def combined_directory_spec(
         description=f"Several datasets as one, by `{replay.mode}`; see provenance.json.",
         kinds={"tensorflow", "file"},
         inputs=tuple(OtherDataset(dataset=source.dataset, name=name) for source in replay.sources),
-        step=step,
         watch=SourceWatch(identity=partial(_identity, replay), changes=partial(_changes, replay)),
         names_places=frozenset({"locations of the sources"}) if replay.mode == "virtual" else None,
         recipes=lambda store, _: [_recipe(replay, store, _sources(replay, store))],
@@ -145,7 +141,7 @@ def _value(source: _Source, name: str) -> str:
 
 
 def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> Recipe:
-    names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation")
+    names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
     undecisive = dict.fromkeys(names, True)
     declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
     # A virtual combination is made of locations, so these decide its bytes.

@@ -7,8 +7,6 @@ from pydantic import Field, field_validator, model_validator
 from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration
 from dataprep_assets.pipelines.notes.declaration import VERSION_HELP, FileFormat, TfdsVersion, tfds_name
 
-__all__ = ["ReplayDeclaration", "ReplaySource"]
-
 
 class ReplaySource(Attributed):
     """One dataset of the same storage that goes into a combination."""

@@ -53,19 +53,6 @@ from dataprep_assets.pipelines.notes.virtual_mixture import (
     read_hf_card,
 )
 
-__all__ = [
-    "COMBINED_PROOFS",
-    "VIRTUAL_PROOFS",
-    "SourceShards",
-    "prove_combined",
-    "provenance_complete",
-    "shards_of",
-    "shares_achieved",
-    "sources_equal",
-    "splits_disjoint",
-    "virtual_files",
-]
-
 _OF_SOURCES = (
     Proof("sources_equal", "Columns, row length, pad id, layout and tokenizer are the same in all sources."),
     Proof(

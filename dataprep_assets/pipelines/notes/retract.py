@@ -10,14 +10,13 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.manifest import open_source
 from dataprep_assets.pipelines.corpus.retract import id_lines
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.retractions import add_patients, cohort_patients, retracted_patients
-
-__all__ = ["read_patient_ids", "retract_patients"]
 
 
 def read_patient_ids(path: Path, key: bytes) -> list[tuple[int, bytes]]:
@@ -46,30 +45,33 @@ def _digest(path: Path, number: int, line: bytes, key: bytes) -> bytes:
     raise ConfigError(f'--ids {path}: line {number}: give the id of a patient, or {{"patient": …}}')
 
 
-def retract_patients(notes: NotesDeclaration, store: ArtifactStore, path: Path) -> Retracted:
+def retract_patients(notes: NotesDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False) -> Retracted:
     """Put the patients that a list of ids names on a dataset's retraction list.
 
     Args:
         notes: The dataset.
         store: Where its packed cohorts are.
         path: The list of ids.
+        strict: Write nothing unless every patient is found, or was retracted before.
 
     Raises ConfigError for a list of ids, or a retraction list, that is empty or malformed, naming the line. A dataset
     that was never built holds no patients.
     """
     assert notes.retractions is not None, "a located declaration has a list"
     with unquoting(notes.dataset):
-        return _retract(notes, store, path, notes.retractions)
+        return _retract(notes, store, path, notes.retractions, strict=strict)
 
 
-def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing: Path) -> Retracted:
+def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing: Path, *, strict: bool) -> Retracted:
     key = notes.patient_key.load()
     given = read_patient_ids(path, key)
     wanted = {digest for _, digest in given}
     dropped = set(retracted_patients(listing, key))
     held: set[bytes] = set()
     months, files = [], set()
-    artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected]
+    expected = notes.months.expected
+    left = [month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected]
+    artifacts = [notes.artifact(PACKED_COHORTS, month) for month in (*expected, *left)]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
         if receipt is None:
             continue
@@ -78,17 +80,23 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         if here := wanted & of_month.held:
             held |= here
             files.add(receipt.inputs["cohort"])
-            months.append(Held(partition=str(artifact.partition), counts=(len(here),)))
+            month = str(artifact.partition)
+            months.append(Held(partition=month, counts=(len(here),), planned=month in expected))
+    not_found = tuple(NotFound(line=n) for n, digest in given if digest not in held and digest not in dropped)
+    source = open_source(notes.source)
     return Retracted(
         list=listing,
         given=len(given),
         already=sum(digest in dropped and digest not in held for _, digest in given),
         found=len(held),
-        added=add_patients(listing, key, (digest for _, digest in given)),
-        not_found=tuple(NotFound(line=n) for n, digest in given if digest not in held and digest not in dropped),
+        added=add_patients(listing, key, () if strict and not_found else (digest for _, digest in given)),
+        not_found=not_found,
         counted=("patient",),
         held=tuple(months),
+        artifact=PACKED_COHORTS,
         partitions="month",
         kept="they stay on the list, and their notes are left out if they come later",
         files=frozenset(files),
+        # the names of its files may name patients
+        copies=(source.storage,) if source.mirrored and months else (),
     )

@@ -15,8 +15,6 @@ from dataprep_assets.pipelines.notes.note_search import Chunk, NoteSearch
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.packed_files import RETRACTED_PATIENTS, packed_paths, read_patients
 
-__all__ = ["no_retracted_document"]
-
 SHORTEST = 8
 """Fewest tokens of a note that is searched: shorter ones occur by chance."""
 _ENDS = 32

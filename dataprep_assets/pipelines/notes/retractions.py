@@ -12,7 +12,7 @@ left out in `retracted.bin`.
 
 import json
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from dataprep_assets.errors import ConfigError, DataprepError
@@ -20,11 +20,9 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.retractions import append_lines
-from dataprep_assets.pipelines.notes.packed_files import PATIENTS, RETRACTED_PATIENTS, read_patients
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PATIENTS, RETRACTED_PATIENTS, read_patients
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
-
-__all__ = ["CohortPatients", "add_patients", "cohort_patients", "retracted_here", "retracted_patients"]
 
 
 def retracted_patients(path: Path | None, key: bytes) -> frozenset[bytes]:
@@ -126,3 +124,28 @@ def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -
     except (DataprepError, OSError):
         return ()
     return tuple(sorted(digest.hex() for digest in listed & (found.held | found.left_out)))
+
+
+def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+    """The artifacts of months in no plan that hold a retracted patient, or may: what is not whole does not say.
+
+    Shards are told by the packed cohort of their month, which comes after them.
+
+    Args:
+        path: The retraction list.
+        key: The patient key, under which its digests were made.
+        store: Where the artifacts are.
+        unplanned: The artifacts that are in no plan any more.
+    """
+    listed = retracted_patients(path, key)
+
+    def holds(artifact: Artifact) -> bool:
+        packed = replace(artifact, name=PACKED_COHORTS)
+        try:
+            receipt = store.receipt(packed)
+            return receipt is None or bool(listed & cohort_patients(store, packed, receipt).held)
+        except (DataprepError, OSError):
+            return True
+
+    found = [artifact for artifact in unplanned if holds(artifact)] if listed else []
+    return sorted(found, key=lambda artifact: artifact.name == PACKED_COHORTS)

@@ -19,8 +19,6 @@ from dataprep_assets.pipelines.notes.packed_rows import RowBlock
 from dataprep_assets.pipelines.notes.reading import Dropped
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool
 
-__all__ = ["RowLayout", "lay_out"]
-
 Int64 = NDArray[np.int64]
 
 

@@ -25,8 +25,6 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.pipelines.notes.row_layout import RowLayout
 from dataprep_assets.pipelines.notes.spool import Spool
 
-__all__ = ["DTYPE", "Origins", "origins_of", "parse_origins", "read_origins"]
-
 DTYPE = np.dtype([(name, "<u4") for name in ("row", "start", "tokens", "record", "note", "chunk", "patient")])
 Origins = NDArray[Any]
 """Shape `(segments,)`, of `DTYPE`."""

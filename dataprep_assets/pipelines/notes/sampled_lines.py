@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 
-__all__ = ["SAMPLED_ROWS", "SampledLines", "sampled_lines"]
-
 SAMPLED_ROWS = 64
 """Number of JSON lines that are looked at, spread over the file; the digests of `files_intact` cover the others."""
 

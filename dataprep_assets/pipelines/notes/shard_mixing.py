@@ -23,8 +23,6 @@ from dataprep_assets.pipelines.notes.linked_directory import SourceShare
 from dataprep_assets.pipelines.notes.provenance import ShardOrigin
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 
-__all__ = ["Shards", "interleaved", "ordered", "rows_of", "weighted"]
-
 Shards = list[ShardOrigin]
 
 

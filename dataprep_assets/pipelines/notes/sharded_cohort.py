@@ -36,16 +36,6 @@ from dataprep_assets.pipelines.notes.packed_files import (
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.privacy import unquoting
 
-__all__ = [
-    "COHORT_SHARDS",
-    "CohortShardsFacts",
-    "ShardedCohort",
-    "SplitShards",
-    "ensure_sharded_cohort",
-    "row_ledger",
-    "shard_names",
-]
-
 VERSION = 1
 COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
 """Format → name of the artifact."""

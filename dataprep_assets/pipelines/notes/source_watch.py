@@ -11,8 +11,6 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
 
-__all__ = ["notes_watch"]
-
 
 def notes_watch(notes: NotesDeclaration) -> SourceWatch:
     """How the cohort files are asked for changes. Neither descriptions nor errors contain a file's name."""

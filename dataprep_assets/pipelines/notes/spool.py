@@ -28,8 +28,6 @@ from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
 from dataprep_assets.sources.cohorts import CohortReader
 
-__all__ = ["DropCounter", "Spool", "fill_spool", "split_of"]
-
 _CHARACTERS = 2_000_000
 _NOTES = 4096
 _SHOWN = 20

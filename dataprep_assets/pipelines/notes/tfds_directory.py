@@ -21,7 +21,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown
-from dataprep_assets.graph.spec import ArtifactSpec, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, Proofs
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
@@ -42,8 +42,6 @@ from dataprep_assets.pipelines.notes.provenance import ShardOrigin
 from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, CohortShardsFacts, row_ledger, shard_names
 from dataprep_assets.pipelines.notes.tfds_directory_proofs import DIRECTORY_PROOFS, prove_directory
 
-__all__ = ["TfdsDirectoryFacts", "build_tfds_directory", "tfds_directory_spec"]
-
 VERSION = 1
 _DESCRIPTIONS: dict[FileFormat, str] = {
     "tfrecord": "All cohorts under TFDS names, with `dataset_info.json` and `features.json`: tfds.builder reads it.",
@@ -61,16 +59,13 @@ class TfdsDirectoryFacts(DirectoryFacts):
     patients_in_several_cohorts: int
 
 
-def tfds_directory_spec(
-    notes: NotesDeclaration, format: FileFormat, *, shards: ArtifactSpec, step: RunStep
-) -> ArtifactSpec:
+def tfds_directory_spec(notes: NotesDeclaration, format: FileFormat, *, shards: ArtifactSpec) -> ArtifactSpec:
     """The directory in one format.
 
     Args:
         notes: The dataset.
         format: One of its formats.
         shards: The shards of every cohort in this format.
-        step: The run in which the directories are made.
     """
     return ArtifactSpec(
         declaration=notes,
@@ -79,7 +74,6 @@ def tfds_directory_spec(
         description=_DESCRIPTIONS[format],
         kinds={"tensorflow", "file"},
         inputs=(shards,),
-        step=step,
         recipes=lambda store, _: [_recipe(notes, _months(notes, store, format), format)],
         build=lambda request: [Outcome.of(*build_tfds_directory(notes, request.store, format))],
         metadata=partial(_metadata, notes, format),

@@ -36,8 +36,6 @@ from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
     tfds_reads,
 )
 
-__all__ = ["DIRECTORY_PROOFS", "equals_cohort_shards", "months_complete", "patients_disjoint", "prove_directory"]
-
 DIRECTORY_PROOFS = (
     *METADATA_PROOFS,
     Proof(

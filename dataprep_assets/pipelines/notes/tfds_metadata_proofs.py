@@ -31,21 +31,6 @@ from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, 
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds_reader import read_with_tfds
 
-__all__ = [
-    "METADATA_PROOFS",
-    "REBUILD",
-    "REBUILD_SOURCES",
-    "TFDS_READS",
-    "TfdsDirectory",
-    "features_match",
-    "files_intact",
-    "metadata_findings",
-    "names_complete",
-    "num_bytes_counted",
-    "shard_lengths_counted",
-    "tfds_reads",
-]
-
 METADATA_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof(

@@ -22,8 +22,6 @@ from dataprep_assets.formats import array_record, example, tfds, tfrecord
 from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.pipelines.notes.declaration import FileFormat
 
-__all__ = ["MOST_ROWS", "read_with_tfds"]
-
 MOST_ROWS = 100_000
 """Most rows that are read completely: a few minutes of TFDS at a row length of 8,192."""
 _SHARDS = 32

@@ -11,8 +11,6 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration_mistakes import read
 from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
 
-__all__ = ["tokenizer_beside"]
-
 
 def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
     """The folder of a dataset's tokenizer, or its name on the hub, from its `defs.yaml`.

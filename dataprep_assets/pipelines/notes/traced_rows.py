@@ -31,8 +31,6 @@ from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, 
 from dataprep_assets.pipelines.notes.row_origins import Origins, parse_origins
 from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, CohortShardsFacts
 
-__all__ = ["RowOfMonth", "TracedDirectory", "TracedMonth", "TracedShard"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RowOfMonth:

@@ -8,16 +8,6 @@ from typing import Any
 from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 
-__all__ = [
-    "BUILDER_DIRECTORIES",
-    "GRAIN_MIXTURE",
-    "HF_CARD",
-    "for_hf",
-    "read_hf_card",
-    "write_hf_card",
-    "write_mixture",
-]
-
 GRAIN_MIXTURE = "grain_mixture.json"
 """For grain: dataset → pattern of its shards, and weight."""
 BUILDER_DIRECTORIES = "builder_directories.json"

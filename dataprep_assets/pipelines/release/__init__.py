@@ -1,1 +1,4 @@
 """The release pipeline: a corpus as npy shards, published for trainers."""
+
+DATASETS = {"ShardRelease": "Release"}
+"""Component, in `component.py` → the class of its datasets, in `dataset.py`."""

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from dagster.components.scaffold.scaffold import scaffold_with
+import dagster as dg
 
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.release.dataset import Release
 
 
-@scaffold_with(scaffolder(Path(__file__).with_name("shard_release.scaffold.yaml")))
+@dg.scaffold_with(scaffolder(Path(__file__).with_name("shard_release.scaffold.yaml")))
 class ShardRelease(Release, DatasetComponent):
     """A tokenized corpus whose stream is cut into shards of whole samples, published with a manifest."""

@@ -8,8 +8,6 @@ from dataprep_assets.pipelines.corpus.cost import corpus_cost, corpus_products
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.planning.cost import Machine, Products
 
-__all__ = ["release_cost", "release_products"]
-
 
 def release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
     """The cost of a release.

@@ -20,8 +20,6 @@ from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts, require
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.order import SourceShard, StreamOrder
 
-__all__ = ["ReleaseLayout", "ShardCut", "SplitLayout", "cut_stream", "partition_key", "release_layout"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCut:

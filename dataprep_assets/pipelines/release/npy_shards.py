@@ -16,7 +16,7 @@ from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.formats.npy_shards import ids_key
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, summarized
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -44,8 +44,6 @@ from dataprep_assets.pipelines.release.npy_shards_proofs import (
 )
 from dataprep_assets.pipelines.release.npy_trace import npy_places
 
-__all__ = ["build_npy_shards", "npy_shards_spec", "planned_shards", "shard_partitions"]
-
 
 def shard_partitions(release: ReleaseDeclaration) -> Partitions:
     """The shards of a release (`train_000000`), which its plan determines."""
@@ -71,7 +69,6 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
         kinds={"numpy"},
         inputs=(plan,),
         partitions=partitions,
-        step=RunStep(title=lambda _, every, __: f"{len(every)} npy shards"),
         pool="cpu",
         recipes=partial(_recipes, release),
         build=partial(_build, release),

@@ -30,20 +30,6 @@ from dataprep_assets.pipelines.release.layout import ShardCut, SplitLayout
 from dataprep_assets.pipelines.release.npy_shard import NpyShard, NpyShardFacts
 from dataprep_assets.pipelines.release.order import shuffled
 
-__all__ = [
-    "SHARD_PROOFS",
-    "SPLIT_PROOFS",
-    "equals_stream",
-    "format_valid",
-    "ids_in_vocabulary",
-    "no_retracted_document",
-    "order_shuffled",
-    "prove_shard",
-    "sample_ids_recompute",
-    "sample_ids_repeat",
-    "tokens_accounted",
-]
-
 BLOCK = 1 << 20
 """Tokens processed at a time."""
 IDS_AT_ONCE = 1 << 26

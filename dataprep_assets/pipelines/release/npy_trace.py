@@ -24,8 +24,6 @@ from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_art
 from dataprep_assets.pipelines.release.order import Documents, SourceShard, StreamOrder, shuffled
 from dataprep_assets.planning.shard_plan import split_of
 
-__all__ = ["NpyStreams", "ReleaseTracer", "npy_places", "release_tracer"]
-
 _GROUPS = 8
 """Number of groups whose order is cached: 20 bytes per document."""
 

@@ -16,8 +16,6 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.published import inventory
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseShard, read_release
 
-__all__ = ["manifest_published", "no_orphans", "other_claims", "remote_equals_local", "remote_readable"]
-
 _PUBLISH = "Materialize published_shards again: only what differs is sent"
 
 

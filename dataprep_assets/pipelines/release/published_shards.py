@@ -17,7 +17,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Location, Markdown, Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -41,8 +41,6 @@ from dataprep_assets.pipelines.release.published_proofs import (
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, locate
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import Progress
-
-__all__ = ["PUBLISHED_SHARDS", "PublishedShardsFacts", "publish_release", "published_shards_spec", "release_manifest"]
 
 VERSION = 1
 PUBLISHED_SHARDS = "published_shards"
@@ -97,7 +95,6 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         description="The release at its public location, every file compared, its manifest last.",
         kinds={"numpy", "file"},
         inputs=(shards,),
-        step=RunStep.called("publication"),
         pool="network",
         names_places=frozenset({"release.publish"}),
         recipes=partial(_recipes, release, target),

@@ -11,13 +11,11 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.graph.shown import Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import release_layout
 from dataprep_assets.pipelines.release.npy_shard import shard_recipe
-
-__all__ = ["RELEASE_PLAN", "release_plan_spec"]
 
 RELEASE_PLAN = "release_plan"
 
@@ -39,7 +37,6 @@ def release_plan_spec(
         kinds={"json"},
         inputs=token_bins,
         plans=(plans,),
-        step=RunStep.called("release plan"),
         recipes=lambda _, __: [],
         build=partial(_build, release),
         kept=False,

@@ -10,8 +10,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
 
-__all__ = ["tasks_card"]
-
 
 def tasks_card(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
     """The data card of a migration. Its artifacts describe the files, which are in the new project's own tree."""

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from dagster.components.scaffold.scaffold import scaffold_with
+import dagster as dg
 
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.tasks.dataset import Tasks
 
 
-@scaffold_with(scaffolder(Path(__file__).with_name("task_migration.scaffold.yaml")))
+@dg.scaffold_with(scaffolder(Path(__file__).with_name("task_migration.scaffold.yaml")))
 class TaskMigration(Tasks, DatasetComponent):
     """Versions of synthetic data, migrated into the folders that a trainer reads, under a contract for each task."""

@@ -30,28 +30,6 @@ from pydantic import (
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declared import Declared
 
-__all__ = [
-    "SPLITS",
-    "AnswerRule",
-    "ChoiceGroup",
-    "ChoiceLabelAnswer",
-    "ChoiceNumberAnswer",
-    "ChoiceTextAnswer",
-    "ClassNumberAnswer",
-    "FileSpec",
-    "IntegerAnswer",
-    "KeySpec",
-    "LoaderRules",
-    "MemberAnswer",
-    "Split",
-    "TaskContract",
-    "TruthAnswer",
-    "contract_from",
-    "domains",
-    "shipped_contracts",
-    "value_at",
-]
-
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Scalar = StrictBool | StrictInt | StrictStr

@@ -15,8 +15,6 @@ from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, shipped_contracts
 from dataprep_assets.planning.task_versions import BASE
 
-__all__ = ["TASK_FOLDER", "InheritedSplit", "Mode", "TaskDeclaration", "TaskMigrationDeclaration"]
-
 TASK_FOLDER = "task_folder"
 """Name of the artifact, and of the asset, that describes a migrated task folder."""
 Mode = Literal["copy", "symlink"]

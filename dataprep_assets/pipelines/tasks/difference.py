@@ -14,8 +14,6 @@ from dataprep_assets.formats.task_rows import TaskRow
 from dataprep_assets.pipelines.tasks.contract import TaskContract, value_at
 from dataprep_assets.pipelines.tasks.loader import label_taken
 
-__all__ = ["Paired", "RowDifference", "compare", "pairs", "row_ids"]
-
 
 class RowDifference(BaseModel):
     """Counts of rows. `changed + unchanged + added` is `rows`; `missing` are ids of the original without a row;

@@ -13,19 +13,6 @@ from dataprep_assets.pipelines.tasks.record import AbsenceCause
 from dataprep_assets.pipelines.tasks.row_findings import MEND, Fault, found, over_kinds, over_rows
 from dataprep_assets.stores.private import OTHERS
 
-__all__ = [
-    "every_line_object",
-    "files_present",
-    "line_ends",
-    "names_exact",
-    "no_blank_lines",
-    "non_empty",
-    "readable_0644",
-    "regular_or_valid_links",
-    "task_folder_name",
-    "utf8_no_bom",
-]
-
 
 @judged
 def task_folder_name(task: TaskFolder) -> Finding:

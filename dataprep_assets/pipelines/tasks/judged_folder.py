@@ -18,8 +18,6 @@ from dataprep_assets.pipelines.tasks.record import AbsenceCause, AbsentFile, Mig
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, task_value
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
-__all__ = ["FolderFile", "TaskFolder"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FolderFile:

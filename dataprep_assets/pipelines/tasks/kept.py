@@ -17,8 +17,6 @@ from dataprep_assets.pipelines.tasks.placing import Placement, Standing
 from dataprep_assets.pipelines.tasks.record import NAME, REPLACED, ReplacedFile, read_record
 from dataprep_assets.stores.files import fsync_directory
 
-__all__ = ["Kept"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:

@@ -17,8 +17,6 @@ from typing import Any, Literal
 
 from dataprep_assets.pipelines.tasks.contract import LoaderRules, Split, TaskContract
 
-__all__ = ["HARMLESS", "LOADED", "Act", "Load", "Sample", "SilentAct", "label_taken", "load_as_trainer"]
-
 SilentAct = Literal[
     "missing_file",
     "blank_line_skipped",

@@ -8,8 +8,6 @@ from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.loader import HARMLESS, LOADED, SilentAct
 
-__all__ = ["loads_as_trainer"]
-
 
 @judged
 def loads_as_trainer(task: TaskFolder) -> Finding:

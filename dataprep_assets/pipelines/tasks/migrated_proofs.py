@@ -9,8 +9,6 @@ from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.record import MigrationRecord
 from dataprep_assets.pipelines.tasks.row_findings import Fault, found
 
-__all__ = ["as_migrated"]
-
 
 @judged
 def as_migrated(task: TaskFolder) -> Finding:

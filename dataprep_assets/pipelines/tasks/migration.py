@@ -36,8 +36,6 @@ from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.pipelines.tasks.stock import record_of_stock, take_stock
 from dataprep_assets.stores.locks import own_file, refuse_link
 
-__all__ = ["Migrated", "TaskFolderFacts", "Undone", "migrate_task", "recipe_now"]
-
 VERSION = 1
 _KEPT = ".kept"
 

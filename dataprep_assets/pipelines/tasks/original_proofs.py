@@ -9,8 +9,6 @@ from dataprep_assets.pipelines.tasks.difference import compare, pairs, row_ids
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.row_findings import Fault, nothing_to_compare, over_rows
 
-__all__ = ["labels_equal_original", "no_train_text_in_validation", "validation_untouched"]
-
 
 @judged
 def labels_equal_original(task: TaskFolder) -> Finding:

@@ -19,8 +19,6 @@ from dataprep_assets.pipelines.tasks.declaration import Mode
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.stores.files import fsync_directory
 
-__all__ = ["MODE", "PRIVATE_MODE", "Placement", "Standing", "link_text", "place", "standing", "sweep"]
-
 MODE = 0o644
 """Permissions of a copy: everyone may read it, whoever runs the trainer."""
 PRIVATE_MODE = 0o600

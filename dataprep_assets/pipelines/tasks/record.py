@@ -15,18 +15,6 @@ from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.declaration import Mode
 from dataprep_assets.pipelines.tasks.difference import RowDifference
 
-__all__ = [
-    "NAME",
-    "REPLACED",
-    "AbsenceCause",
-    "AbsentFile",
-    "MigratedFile",
-    "MigrationRecord",
-    "ReplacedFile",
-    "UnorderedVersion",
-    "read_record",
-]
-
 NAME = "migration.json"
 REPLACED = "replaced"
 """Folder in the artifact that keeps replaced files, each under its SHA-256."""

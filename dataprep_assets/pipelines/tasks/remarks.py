@@ -11,8 +11,6 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of
 
-__all__ = ["task_remarks"]
-
 
 def task_remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
     """Remarks on the old project's folders, and on the originals with which rewrites are compared."""

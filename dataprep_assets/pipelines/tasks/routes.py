@@ -19,8 +19,6 @@ from dataprep_assets.pipelines.tasks.declaration import InheritedSplit, Mode, Ta
 from dataprep_assets.planning.task_versions import BASE, Choice, Unordered, choose
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
-__all__ = ["Reference", "TaskRoute", "partitions", "route_of", "target_of", "task_line", "task_value"]
-
 Reference = Literal["original", "base"]
 """What rows are compared with: the declared original, else the old project's base."""
 

@@ -14,8 +14,6 @@ from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.loader import LOADED
 
-__all__ = ["MEND", "Fault", "found", "nothing_to_compare", "over_kinds", "over_rows"]
-
 MEND = "Correct the file in the old project and migrate again"
 """What to do about a defect that came with the file."""
 _UNOPENED = "The trainer never opens this file, so this is a warning"

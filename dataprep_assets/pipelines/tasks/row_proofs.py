@@ -11,17 +11,6 @@ from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.loader import label_taken
 from dataprep_assets.pipelines.tasks.row_findings import MEND, Fault, nothing_to_compare, over_rows
 
-__all__ = [
-    "answer_key",
-    "choices_lengths",
-    "ids_unique",
-    "label_domain",
-    "no_empty_text",
-    "question_domain",
-    "row_counts",
-    "schema",
-]
-
 
 @judged
 def schema(task: TaskFolder) -> Finding:

@@ -10,8 +10,6 @@ from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrati
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 
-__all__ = ["tasks_watch"]
-
 
 def tasks_watch(declaration: TaskMigrationDeclaration, partitions: Sequence[str]) -> SourceWatch:
     """How the old project is asked for changes; a newer `latest` version is a change."""

@@ -27,8 +27,6 @@ from dataprep_assets.pipelines.tasks.record import (
 from dataprep_assets.pipelines.tasks.routes import TaskRoute
 from dataprep_assets.planning.task_versions import BASE
 
-__all__ = ["Stock", "Taken", "record_of_stock", "take_stock"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:

@@ -7,7 +7,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
@@ -17,8 +17,6 @@ from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_li
 from dataprep_assets.pipelines.tasks.source_watch import tasks_watch
 from dataprep_assets.pipelines.tasks.task_folder_findings import examine
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for
-
-__all__ = ["task_folder_spec"]
 
 
 def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
@@ -32,7 +30,6 @@ def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
         kinds={"json", "file"},
         partitions=Partitions.fixed(every, "task"),
         watch=tasks_watch(declaration, every),
-        step=RunStep.called(f"{len(every)} task folders"),
         recipes=partial(_recipes, declaration),
         build=partial(_build, declaration),
         metadata=partial(_metadata, declaration),

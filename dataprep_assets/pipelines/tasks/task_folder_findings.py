@@ -24,8 +24,6 @@ from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
 from dataprep_assets.pipelines.tasks.routes import route_of
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for, prove_task_folder
 
-__all__ = ["examine"]
-
 _ABOUT_ARTIFACTS = "as_migrated"
 """The proof that reports a migration that was not made, cannot be made, or whose artifact is damaged."""
 _DEFECTS_SHOWN = 5

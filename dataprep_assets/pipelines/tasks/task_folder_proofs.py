@@ -49,8 +49,6 @@ from dataprep_assets.pipelines.tasks.row_proofs import (
     schema,
 )
 
-__all__ = ["TASK_PROOFS", "proofs_for", "prove_task_folder"]
-
 TASK_PROOFS = (
     Proof("task_folder_name", "The last component of TASK is the task, without a trailing slash."),
     Proof("files_present", "Every file that the trainer's loader reads is there."),

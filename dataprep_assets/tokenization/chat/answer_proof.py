@@ -15,12 +15,9 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.chat.choices import ChatChoices
-from dataprep_assets.tokenization.chat.chunks import Chunk, Rendered
 from dataprep_assets.tokenization.chat.messages import Conversation
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer
+from dataprep_assets.tokenization.chat.rendering import Chunk, ConversationRenderer, Rendered
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
-
-__all__ = ["GENERATION_MARKS", "prove_answers"]
 
 GENERATION_MARKS = ("\ufdee", "\ufdef")
 """The characters that mark the begin and end of `{% generation %}` in a template compiled for this proof."""

@@ -1,14 +1,12 @@
 """What counts as a conversation, and which of its tokens are trained: the points on which tools for chat data differ.
 
 `OURS` is the default of this project; `NEMOTRON` is what Nemotron's `data_prep` does
-(`core/chat_template.py`, `core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices gives the reasons.
+(`core/chat_template.py`, `core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices gives the reasons. A
+declaration takes one of the two; `answers`, `roles` and `content` alone have keys of their own.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, Literal
-
-__all__ = ["NEMOTRON", "OURS", "PRESETS", "Answers", "ChatChoices", "Like"]
 
 Like = Literal["ours", "nemotron"]
 Answers = Literal["every", "last_turn"]
@@ -34,8 +32,6 @@ class ChatChoices:
         inline_reasoning: what to do with an answer that has its `<think>` in its text.
         blank_reasoning: whether a reasoning of white space counts as `none`, or as `reasoning`, which cuts a row into
             turns.
-        other_reasoning: whether `reasoning` and `thinking` of a message reach the template `as_given`, or also `copied`
-            to its `reasoning_content`, as transformers does from version 5 on.
         untrained: whether a sequence in which nothing is trained is `left_out` or `kept`.
         system_in_question: without a system text, how often to write the beginning of a first question that contains
             the header of one: `once` or `twice`.
@@ -56,19 +52,13 @@ class ChatChoices:
     special_literals: Literal["text", "special"] = "text"
     inline_reasoning: Literal["train", "refuse"] = "train"
     blank_reasoning: Literal["none", "reasoning"] = "none"
-    other_reasoning: Literal["as_given", "copied"] = "as_given"
     untrained: Literal["left_out", "kept"] = "left_out"
     system_in_question: Literal["once", "twice"] = "once"
     question_end: Literal["text", "prompt"] = "text"
 
-    def with_changes(self, changes: Mapping[str, Any]) -> "ChatChoices":
-        """A copy with these choices changed, by name."""
-        return replace(self, **changes)
-
     def key_parts(self) -> dict[str, Any]:
         """The choices that differ from `OURS`, by name, so that keys from before there were choices stay the same."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value != getattr(OURS, name)}
+        return {name: value for name, value in vars(self).items() if value != getattr(OURS, name)}
 
 
 OURS = ChatChoices()

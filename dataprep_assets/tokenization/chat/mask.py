@@ -10,6 +10,7 @@ The mask is aligned to labels (docs/formats/packed-sft.md#loss-mask): position `
 sequence is trained, and the last position of a sequence is 0.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,11 +22,8 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
-from dataprep_assets.tokenization.chat.chunks import Rendered
-from dataprep_assets.tokenization.chat.layouts import Layouts
+from dataprep_assets.tokenization.chat.rendering import Rendered
 from dataprep_assets.tokenization.engines import ReferenceEngine
-
-__all__ = ["ChatEncoder", "EncodedSequences", "check_cutting", "label_aligned"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,31 +54,44 @@ class ChatEncoder:
         if encoder.certificate.special_tokens != "text":
             raise TokenizerError("a chat is encoded between its special tokens: certify the engine for `text`")
         self._bundle, self._encoder = bundle, encoder
-        self._layouts = Layouts(bundle.special_tokens, lambda text: encoder.encode([text])[0].tolist())
+        self._contents = [token.content for token in bundle.special_tokens]
+        self._ids = {token.content: token.id for token in bundle.special_tokens}
+        longest_first = sorted(map(re.escape, self._contents), key=len, reverse=True)
+        self._special = re.compile(f"({'|'.join(longest_first) or '(?!)'})")
 
     def encode(self, conversations: Sequence[Rendered]) -> EncodedSequences:
         """The sequences of the conversations, in order."""
         texts: list[str] = []
-        layouts = [self._layouts.of(rendered, texts) for rendered in conversations]
-        if not layouts:
-            return EncodedSequences(np.zeros(0, np.uint32), np.zeros(0, np.bool_), np.zeros(1, np.int64))
-        runs = np.concatenate([layout.runs for layout in layouts])
-        lengths, is_text = runs.copy(), runs == 0
+        ids: list[int] = []  # of each part: that of a special token, or -1 for a text
+        trained_parts: list[bool] = []
+        ends: list[int] = [0]  # where each sequence ends, in parts
+        for rendered in conversations:
+            for chunks in rendered.sequences:
+                for chunk in chunks:
+                    for part in filter(None, self._special.split(chunk.text)):
+                        ids.append(self._ids.get(part, -1))
+                        trained_parts.append(chunk.trained)
+                        if ids[-1] < 0:
+                            texts.append(part if rendered.mark is None else self._restored(part, rendered.mark))
+                ends.append(len(ids))
+        special = np.array(ids, np.int64) >= 0
+        lengths = np.ones(len(ids), np.int64)
+        flat = np.zeros(0, np.uint32)
         if texts:
             flat, bounds = self._encoder.encode(texts)
-            lengths[is_text] = np.diff(bounds)
-        ends = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=ends[1:])
-        tokens = np.empty(int(ends[-1]), np.uint32)
-        known = _ranges(ends[:-1][~is_text], runs[~is_text])
-        tokens[known] = np.concatenate([layout.known for layout in layouts])
-        if texts:
-            from_text = np.ones(len(tokens), np.bool_)
-            from_text[known] = False
-            tokens[from_text] = flat
-        trained = np.repeat(np.concatenate([layout.trained for layout in layouts]), lengths)
-        items = np.concatenate([np.zeros(1, np.int64), *(layout.items for layout in layouts)])
-        return EncodedSequences(tokens, trained, ends[np.cumsum(items)])
+            lengths[~special] = np.diff(bounds)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        tokens = np.empty(int(offsets[-1]), np.uint32)
+        is_special = np.repeat(special, lengths)
+        tokens[is_special] = np.array(ids, np.int64)[special]
+        tokens[~is_special] = flat
+        return EncodedSequences(tokens, np.repeat(np.array(trained_parts, np.bool_), lengths), offsets[ends])
+
+    def _restored(self, text: str, mark: str) -> str:
+        """Text with its placeholders put back."""
+        parts = text.split(mark)
+        parts[1::2] = [self._contents[int(index)] for index in parts[1::2]]
+        return "".join(parts)
 
     @cached_property
     def _reference(self) -> ReferenceEngine:
@@ -121,10 +132,3 @@ def check_cutting(bundle: TokenizerBundle, rendered: Rendered) -> None:
             "(special tokens with `lstrip` or `rstrip`, or a space before every text). Such tokenizers are not "
             "supported for packed chat data"
         )
-
-
-def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers of ranges, one range after another."""
-    before = np.cumsum(lengths) - lengths
-    found: NDArray[np.int64] = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
-    return found

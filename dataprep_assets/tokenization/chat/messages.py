@@ -17,8 +17,6 @@ import orjson
 
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 
-__all__ = ["FILTERED", "REASONS", "Conversation", "ConversationFields", "Refusal", "read_conversation", "reasons"]
-
 FILTERED = ("not_used_in",)
 """Reasons that are a declared choice, not a defect of the row: no policy fails on them."""
 REASONS = (

@@ -15,20 +15,15 @@ token in the result is the template's own, and put back when the result is encod
 
 import re
 from collections.abc import Iterator, Sequence
-from copy import copy
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import LiteralFinder, SpecialToken
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
-from dataprep_assets.tokenization.chat.chunks import Chunk, Rendered, Sequences
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, reasons
-from dataprep_assets.tokenization.chat.patterns import Patterns, shape_of
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
-from dataprep_assets.tokenization.chat.watched import UnclearError
-
-__all__ = ["REASONS", "ConversationRenderer", "Turns", "stop_token"]
 
 REASONS = ("template_refused", "template_mismatch", "no_stop_token")
 """Why a conversation cannot be rendered: the template raised; the rendering of the first messages is not a prefix of
@@ -45,13 +40,30 @@ _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters: code points that Unicode reserves for internal use such as this."""
 
 
+class Chunk(NamedTuple):
+    """Rendered text between two cuts, and whether its tokens are trained."""
+
+    text: str
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One conversation: the chunks of each of its sequences.
+
+    `mark` is None, or the character around placeholders: `mark + str(i) + mark` stands for special token `i`.
+    """
+
+    sequences: tuple[tuple[Chunk, ...], ...]
+    mark: str | None = None
+
+
 class ConversationRenderer:
     """Renders conversations into chunks of text, each trained or not.
 
     `renderer` is the compiled chat template, `specials` are the tokenizer's special tokens, of which those with a
     content in `allowed` stay special in a message. `stop` is the content of the token that ends an answer. `turns` says
-    which conversations become a sequence for each user turn (see `Turns`), `choices` what is trained. One that `learns`
-    renders only the first conversations of each shape with the template (`patterns.py`); the result is the same.
+    which conversations become a sequence for each user turn (see `Turns`), `choices` what is trained.
     """
 
     def __init__(
@@ -63,53 +75,26 @@ class ConversationRenderer:
         turns: Turns = "reasoning",
         allowed: Sequence[str] = (),
         choices: ChatChoices = OURS,
-        learns: bool = False,
     ) -> None:
         self._renderer, self._stop, self._turns, self._choices = renderer, stop, turns, choices
         self._indexes = {s.content: i for i, s in enumerate(specials) if s.content not in allowed}
-        text, special = list(self._indexes), [s.content for s in specials if s.content in allowed]
-        if choices.special_literals != "text":
-            text, special = [], text + special
-        self._as_text, self._as_special = LiteralFinder(tuple(text)), LiteralFinder(tuple(special))
+        as_text = tuple(self._indexes) if choices.special_literals == "text" else ()
+        self._as_text = LiteralFinder(as_text)
         longest_first = sorted(self._indexes, key=len, reverse=True)
         self._literal = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        # Nemotron cuts a question by counting characters, which says nothing about where a text begins
-        by_place = choices.question_end == "text" and choices.system_in_question == "once"
-        self._patterns = Patterns(self._watched) if learns and by_place else None
 
     def render(self, conversation: Conversation) -> Rendered | Refusal:
         """The sequences of a conversation, or why it has none.
 
         A turn without an answer gives no sequence, unless it is kept.
         """
-        mark, shaped = None, None
-        if self._patterns is not None and (shaped := shape_of(conversation)) is not None:
-            shape, texts = shaped
-            if self._as_text.found_in_any(texts):
-                shaped = None
-            elif (known := self._patterns.filled(shape, texts)) is not None:
-                # whoever encodes this looks for special tokens in the outline, unless it is given the chunks themselves
-                return Rendered(known.sequences if self._as_special.found_in_any(texts) else known)
-            elif self._as_text.found_in_any(list(filter(None, shape))):
-                shaped = None
-        if shaped is None and self._as_text.found_in_any(list(_strings([conversation.messages, conversation.tools]))):
+        mark = None
+        if self._as_text.found_in_any(list(_strings([conversation.messages, conversation.tools]))):
             mark, conversation = self._protected(conversation)
         try:
-            sequences = tuple(self._sequences(conversation, mark))
+            return Rendered(tuple(self._sequences(conversation, mark)), mark)
         except _RefusedError as error:
             return error.refusal
-        if self._patterns is not None and shaped is not None:
-            self._patterns.learn(*shaped, conversation, sequences)
-        return Rendered(sequences, mark)
-
-    def _watched(self, conversation: Conversation) -> Sequences:
-        """The sequences of a conversation with watched texts."""
-        watching = copy(self)
-        watching._renderer = self._renderer.watching
-        try:
-            return tuple(watching._sequences(conversation, None))
-        except _RefusedError as error:
-            raise UnclearError from error
 
     def _sequences(self, conversation: Conversation, mark: str | None) -> Iterator[tuple[Chunk, ...]]:
         messages = conversation.messages
@@ -123,7 +108,7 @@ class ConversationRenderer:
             answered = any(message["role"] == "assistant" for message in turn)
             if answered or (turn and self._choices.untrained == "kept"):
                 chunks = self._sequence(conversation, stop, user + 1, mark)
-                yield self._question_cut(chunks, conversation, user, mark)
+                yield self._question_cut(chunks, conversation, user)
 
     def _thinks(self, conversation: Conversation) -> bool:
         """Whether the conversation counts as one with reasoning."""
@@ -187,9 +172,7 @@ class ConversationRenderer:
         end = question.find(_TURN_END) + len(_TURN_END)
         return (Chunk(first.text[:end], False), Chunk(first.text[question.find(_QUESTION) :], False), *others)
 
-    def _question_cut(
-        self, chunks: tuple[Chunk, ...], conversation: Conversation, user: int, mark: str | None
-    ) -> tuple[Chunk, ...]:
+    def _question_cut(self, chunks: tuple[Chunk, ...], conversation: Conversation, user: int) -> tuple[Chunk, ...]:
         """The chunks of a turn, cut where a prompt would end after its question `user`, if that is chosen.
 
         Nemotron takes that many characters as the question, even if something other than an answer follows.
@@ -199,10 +182,8 @@ class ConversationRenderer:
             return chunks
         before, tools, thinking = conversation.messages[: user + 1], conversation.tools, self._thinks(conversation)
         cut = len(self._text(before, tools, True, thinking, user))
-        parts = [text for text in (chunks[0].text[:cut], chunks[0].text[cut:]) if text]
-        if mark is not None and not all(_restorable(text, mark) for text in parts):
-            raise _RefusedError("template_refused", user)
-        return (*(Chunk(text, False) for text in parts), *chunks[1:])
+        parts = (chunks[0].text[:cut], chunks[0].text[cut:])
+        return (*(Chunk(text, False) for text in parts if text), *chunks[1:])
 
     def _answer_start(
         self, whole: str, upto: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
@@ -234,8 +215,6 @@ class ConversationRenderer:
     def _text(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, prompt: bool, thinking: bool, at: int
     ) -> str:
-        if self._choices.other_reasoning == "copied":
-            messages = [_with_reasoning(message) for message in messages]
         try:
             return self._renderer.render(messages, tools, prompt=prompt, thinking=thinking)
         except TemplateRenderError as failure:
@@ -258,13 +237,6 @@ class ConversationRenderer:
             return [protect(v) for v in value] if isinstance(value, list) else value
 
         return mark, Conversation(protect(conversation.messages), protect(conversation.tools))
-
-
-def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a message with its reasoning under all its names: transformers 5, `_alias_reasoning_fields`."""
-    found = (message[name] for name in ("reasoning_content", "thinking", "reasoning") if name in message)
-    reasoning = next(found, None)
-    return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
 def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool) -> bool:

@@ -16,29 +16,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.chat.watched import UnclearError, finished
-from dataprep_assets.tokenization.chat.watching import watching
 
 if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-__all__ = [
-    "OF_TOKENIZER",
-    "PUBLISHED",
-    "SHIPPED",
-    "ChatTemplate",
-    "Renderer",
-    "TemplateRenderError",
-    "compile_template",
-    "is_template_path",
-    "template_variables",
-]
 
 _FOLDER = Path(__file__).parent / "templates"
 OF_TOKENIZER = "tokenizer"
@@ -175,19 +160,8 @@ class Renderer:
         render: Callable[..., str],
         failures: tuple[type[Exception], ...],
         kwargs: Mapping[str, Any] | None = None,
-        watching: "Callable[[], Renderer] | None" = None,
     ) -> None:
-        self._render, self._failures, self._kwargs, self._watching = render, failures, dict(kwargs or {}), watching
-
-    @cached_property
-    def watching(self) -> "Renderer":
-        """The same template for texts that remember where they come from (`watched.py`).
-
-        Raises UnclearError for a template that cannot be compiled for them.
-        """
-        if self._watching is None:
-            raise UnclearError
-        return self._watching()
+        self._render, self._failures, self._kwargs = render, failures, dict(kwargs or {})
 
     def render(
         self,
@@ -239,7 +213,7 @@ def compile_template(
     import jinja2
     import jinja2.meta
 
-    environment = _environment(_environment_class(), marks)
+    environment = _environment(marks)
     try:
         compiled = environment.from_string(template.text)
         # a name is in the text as it is; finding the names takes twice the time of compiling
@@ -265,23 +239,14 @@ def compile_template(
         *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
         RecursionError,  # a tool's schema may be nested too deeply for `tojson`
     )
-
-    def watched() -> Renderer:
-        watches = _environment(watching(_environment_class()), marks)
-        watches.globals.update(environment.globals)
-        again = watches.from_string(template.text)
-        return Renderer(lambda **given: finished(again.render({**fixed, **given})), failures, kwargs)
-
-    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs, watched)
+    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs)
 
 
-def _environment(
-    kind: "type[ImmutableSandboxedEnvironment]", marks: tuple[str, str]
-) -> "ImmutableSandboxedEnvironment":
+def _environment(marks: tuple[str, str]) -> "ImmutableSandboxedEnvironment":
     """What transformers gives to every template."""
     import jinja2.ext
 
-    environment = kind(
+    environment = _environment_class()(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _generation_tag(marks)]
     )
     environment.filters["tojson"] = _to_json

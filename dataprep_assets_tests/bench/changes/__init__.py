@@ -1,5 +1,5 @@
-"""Seeded changes of a small corpus: what is announced, what is rebuilt, what the change decides, and why.
+"""Seeded changes of two small corpora in a project of another name, each followed by what a user types.
 
-`corpus` is the corpus and what can happen to it, `decided` a model of what follows (written from the documentation, not
-from the product), `rounds` compares both with the product and with a build from scratch.
+`corpus` is a corpus and what it is made of, `keys` every key of its declaration with another value, `mutations` what
+can happen to it and what that may touch, `project` the project with its commands, `rounds` judges what the commands do.
 """

@@ -1,127 +1,167 @@
-"""A small corpus whose whole state is known, and the ways in which it changes."""
+"""A small corpus whose whole state is known: its files, on a disk or on a hub, its tokenizers, its declaration."""
 
 import json
 import os
 import random
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
+from dataprep_assets.graph.dataset import declared
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retract import document_ids_of, locate, read_ids
-from dataprep_assets.pipelines.corpus.retractions import add_retractions
 from dataprep_assets_tests.bench.invented_text import SEPARATORS, sentence, train_tokenizer, vocabulary
+from dataprep_assets_tests.fakes.hub_server import HubServer
 
-DATASET = "sample_corpus"
 SPLITS = ("train", "val", "test")
 VIEWS = ("nanogpt", "olmo")
-SHARDS, DOCUMENTS = 3, 4
+DOCUMENTS = 4
 FILES = {"train": 9, "val": 3, "test": 3}
+
+Document = tuple[str, str, str]
+"""Id, text, and a remark that no setting but `text_field` reads."""
 
 
 @dataclass
 class File:
-    """A source file: its documents, id and text, and whether its JSON is written with spaces."""
+    """A source file: its documents, whether its JSON is written with spaces, and how often it was compressed."""
 
-    documents: list[tuple[str, str]]
+    documents: list[Document]
     spaced: bool = False
+    compressed: int = 0
 
-    def render(self) -> bytes:
-        """As it lies on the disk."""
+    def render(self, path: str) -> bytes:
+        """As it lies on the disk under this name."""
         separators = None if self.spaced else (",", ":")
-        lines = (json.dumps({"id": i, "text": t}, separators=separators) + "\n" for i, t in self.documents)
-        return "".join(lines).encode()
+        lines = (
+            json.dumps({"id": i, "text": t, "remark": r}, separators=separators) + "\n" for i, t, r in self.documents
+        )
+        data = "".join(lines).encode()
+        if not path.endswith(".zst"):
+            return data
+        # with the checksum or without it: small files have the same bytes at every level
+        level, checksum = 1 + self.compressed, bool(self.compressed % 2)
+        return zstandard.ZstdCompressor(level=level, write_checksum=checksum).compress(data)
 
 
 @dataclass
 class State:
-    """All that decides the artifacts. `plan` is partition → paths; `settings` are dotted names of the YAML."""
+    """What a change may alter: files by path, the tokenizer's number, dotted keys of the YAML, ids retracted."""
 
     files: dict[str, File] = field(default_factory=dict)
-    plan: dict[str, list[str]] = field(default_factory=dict)
-    tokenizer: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     retracted: set[str] = field(default_factory=set)
-
-
-CHOICES: dict[str, tuple[Any, Any]] = {
-    "document.separator": SEPARATORS,
-    "document.bos": ("none", SEPARATORS[1]),
-    "document.special_tokens": ("text", "match"),
-    "dtype": ("uint16", "uint32"),
-    "bad_records.policy": ("fail", "drop"),
-    "bad_records.budget": (0.001, 0.01),
-    "sample_rate": (0.1, 0.2),
-    "olmo_sequence_length": (64, 128),
-    "tokenizer.name": ("bench", "bench-renamed"),
-    "tokenizer.refuse": ((), ("east_asian",)),
-}
-"""Every setting that a round may turn from one value to the other."""
+    moves: int = 0
 
 
 class Corpus:
-    """The corpus in a folder: sources, two tokenizers, a retraction list, artifacts."""
+    """A corpus in a folder: sources, two tokenizers; its declaration and its list of retractions are in `home`.
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.data, self.root = folder, folder / "data", folder / "root"
-        self.list = folder / "retracted.jsonl"
+    With a `hub` the files are on its branch, which `publish` moves; `data` is then what is committed next.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        *,
+        name: str = "harvest",
+        home: Path | None = None,
+        root: Path | None = None,
+        hub: HubServer | None = None,
+    ) -> None:
+        self.name, self.folder, self.data, self.hub = name, folder, folder / "data", hub
+        self.home, self.root = home or folder, root or folder / "root"
+        self.list = self.home / "retracted.jsonl"
         self.store = LocalArtifacts(self.root)
         self.rng = random.Random(seed)
         self._words = vocabulary(seed)
         self._made = 0
-        self.state = State(settings={name: values[0] for name, values in CHOICES.items()})
+        self.state = State()
         for split, files in FILES.items():
             for _ in range(files):
                 self.write(self.new_path(split), File([self.document() for _ in range(DOCUMENTS)]))
         for number in range(2):  # of one size, so that ids of special tokens and the vocabulary's size stay
             texts = [sentence(self.rng, self._words, 40) for _ in range(200)]
             train_tokenizer(folder / f"tokenizer-{number}", texts)
+        self.publish()
 
-    def declared(self) -> CorpusDeclaration:
-        """As its YAML would declare it now."""
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of its YAML as they are now."""
+        source = {"kind": "local", "path": str(self.data)}
+        if self.hub is not None:
+            source = {"kind": "hub", "repo": self.hub.repo_id, "revision": "main", "endpoint": self.hub.endpoint}
         value: dict[str, Any] = {
-            "dataset": DATASET,
-            "source": {"kind": "local", "path": self.data},
-            "include": ["**/*.jsonl"],
+            "dataset": self.name,
+            "source": source,
+            "include": ["**/*.jsonl", "**/*.jsonl.zst"],
             "splits": {split: [f"{split}/**"] for split in SPLITS},
-            "tokenizer": {"path": self.folder / f"tokenizer-{self.state.tokenizer}"},
-            "document": {"id_field": "id"},
-            "bad_records": {},
-            "shards": {"count": SHARDS},
+            "tokenizer": {"path": str(self.folder / "tokenizer-0"), "name": "bench"},
+            "document": {"id_field": "id", "separator": SEPARATORS[0]},
+            "dtype": "uint16",
+            "shards": {"count": 3},
             "views": list(VIEWS),
-            "retractions": self.list,
+            "olmo_sequence_length": 64,
+            "mds_sequence_length": 64,
+            "sample_rate": 0.5,
         }
         for name, setting in self.state.settings.items():
-            section, _, key = name.rpartition(".")
-            (value[section] if section else value)[key] = setting
-        return CorpusDeclaration.model_validate(value)
+            *sections, key = name.split(".")
+            inner = value
+            for section in sections:
+                inner = inner.setdefault(section, {})
+            inner[key] = setting
+        if "target_bytes" in value["shards"]:  # never both
+            del value["shards"]["count"]
+        return value
 
-    def document(self) -> tuple[str, str]:
+    def declared(self) -> CorpusDeclaration:
+        """As its YAML declares it now."""
+        return declared(CorpusDeclaration, self.attributes(), self.home / "defs.yaml")
+
+    def declare(self) -> None:
+        """Write the YAML, as it is now."""
+        body = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": self.attributes()}
+        self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / "defs.yaml").write_text(json.dumps(body, indent=1) + "\n")  # JSON is YAML
+
+    def publish(self) -> None:
+        """Let the hub's branch name the files as they are; nothing where they are on the disk."""
+        if self.hub is not None:
+            files = {p.relative_to(self.data).as_posix(): p.read_bytes() for p in self.data.rglob("*") if p.is_file()}
+            self.hub.move_branch({**files, "README.md": f"# edition {self.state.moves}\n".encode()})
+
+    def document(self) -> Document:
         """A new one, of an id that no other has; now and then with a separator in its text."""
         self._made += 1
-        text = sentence(self.rng, self._words, self.rng.randint(5, 40))
-        return f"d{self._made}", text + (f" {SEPARATORS[0]}" if self.rng.random() < 0.1 else "")
+        text = sentence(self.rng, self._words, self.rng.randint(30, 90))
+        marked = f" {SEPARATORS[0]}" if self.rng.random() < 0.1 else ""
+        return f"d{self._made}", text + marked, sentence(self.rng, self._words, 6)
 
     def new_path(self, split: str) -> str:
         """A path that was never used, anywhere among the split's in order."""
         self._made += 1
-        return f"{split}/{self.rng.randrange(10**6):06d}-{self._made:06d}.jsonl"
+        suffix = self.rng.choice([".jsonl", ".jsonl.zst"])
+        return f"{split}/{self.rng.randrange(10**6):06d}-{self._made:06d}{suffix}"
 
     def write(self, path: str, file: File) -> None:
         """Put a file into the source."""
         self.state.files[path] = file
         (self.data / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.data / path).write_bytes(file.render())
+        (self.data / path).write_bytes(file.render(path))
 
     def delete(self, path: str) -> File:
         """Take a file out of the source."""
         (self.data / path).unlink()
         return self.state.files.pop(path)
 
-    def some_file(self, *, least: int = 1) -> str:
+    def some_file(self, suffix: str = "", *, least: int = 1) -> str:
         """A path of a file with at least so many documents."""
-        return self.rng.choice([p for p, f in sorted(self.state.files.items()) if len(f.documents) >= least])
+        files = sorted(self.state.files.items())
+        return self.rng.choice([p for p, f in files if len(f.documents) >= least and p.endswith(suffix)])
 
     def spare_file(self) -> str:
         """A path of a file whose split has others."""
@@ -132,14 +172,25 @@ class Corpus:
         """Another modification time."""
         os.utime(self.data / path, (0, self.rng.randrange(10**9)))
 
-    def retract(self, given: list[str]) -> None:
-        """As `dataprep retract` does it."""
-        ids = self.folder / "ids"
-        ids.write_text("".join(f"{one}\n" for one in given))
-        found = locate(self.declared(), self.store, read_ids(ids))
-        add_retractions(self.list, document_ids_of(self.declared()), found.listed)
+    def copy_of(self, folder: Path) -> Path:
+        """A copy of a file or folder beside it, of the same content."""
+        copy = folder.with_name(f"{folder.name}-copied")
+        if folder.is_dir():
+            shutil.rmtree(copy, ignore_errors=True)
+            return Path(shutil.copytree(folder, copy))
+        if folder.exists():
+            shutil.copy(folder, copy)
+        return copy
 
-    def take_back(self, given: str) -> None:
-        """Remove an id's line from the list."""
-        lines = self.list.read_text().splitlines(keepends=True)
-        self.list.write_text("".join(line for line in lines if json.loads(line).get("id") != given))
+    def splits(self) -> list[str]:
+        """The splits as they are declared now."""
+        return list(self.attributes()["splits"])
+
+    def plan(self) -> dict[str, list[str]]:
+        """Shard → its files, as the manifest has them; empty without a manifest."""
+        folder = self.root / self.name / "manifest"
+        if not (folder / "shard_plan.json").exists():
+            return {}
+        listed = [json.loads(line)["relpath"] for line in (folder / "manifest.jsonl").read_text().splitlines()]
+        cut = json.loads((folder / "shard_plan.json").read_text())
+        return {key: listed[first:last] for key, (first, last) in cut.items()}

@@ -1,62 +1,61 @@
-"""The kinds of change: each happens to a corpus, and says what it touches and what the true reason is."""
+"""The kinds of change: each happens to a corpus in one step or in several, and says what it may touch and why."""
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets_tests.bench.changes.corpus import CHOICES, DATASET, SPLITS, VIEWS, Corpus, File
-from dataprep_assets_tests.bench.changes.decided import replanned
+from dataprep_assets.stores.private import OTHERS, open_to_others
+from dataprep_assets_tests.bench.changes.corpus import SPLITS, Corpus, File
+from dataprep_assets_tests.bench.changes.keys import Key, keys
 from dataprep_assets_tests.bench.invented_text import SEPARATORS
-
-__all__ = ["KINDS", "Happened"]
 
 
 @dataclass
-class Happened:
-    """One change.
+class Step:
+    """One step of a change, after which `dataprep run` is run.
 
     Attributes:
         what: For a person who looks into a mismatch.
-        because: Prefix of an artifact's name → the kind and a part of the reason that must be told of those artifacts
-            with this prefix that are rebuilt for the sake of the change itself, the longest prefix first.
-        damaged: Artifacts that are rebuilt though the state is what it was.
+        because: Prefix of an artifact's name → the kind and the parts, of which one must be in the reason, of artifacts
+            with this prefix that are made again for the sake of the change itself; the longest prefix counts. An
+            artifact without a prefix here may only be made again for the sake of an input.
+        damaged: Artifacts that must be made again though nothing that decides them changed.
+        unseen: Whether there is damage that nothing has to see: then a run may fail once, and that is all that holds.
+        commands: Words of a command that runs before, without the dataset's name.
     """
 
     what: str
-    because: dict[str, tuple[str, str]] = field(default_factory=dict)
+    because: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     damaged: set[str] = field(default_factory=set)
+    unseen: bool = False
+    commands: list[list[str]] = field(default_factory=list)
 
 
-def _files_changed(corpus: Corpus, what: str, counted: str, names: dict[str, str]) -> Happened:
-    """A change of the listing: `names` are shards and the file that is to be named of each."""
-    because = {"manifest": ("input changed", counted), "engine_certificate": ("input changed", "sampled files")}
-    for key, name in names.items():
-        for artifact in ("snapshot", "token_bins"):
-            there = corpus.store.partitions(DATASET, artifact)
-            told = ("input changed", name) if key in there else ("absent", "absent")
-            because[f"{artifact}/{key}"] = told
-    for key in corpus.store.partitions(DATASET, "token_bins"):
-        if key not in corpus.state.plan:  # the combined bins held a shard that has left the plan
-            because.setdefault(f"combined_bins/{key[:-6]}", ("input changed", "token_bins/"))
-    return Happened(what, because)
+Steps = Iterator[Step]
 
 
-def _replan(corpus: Corpus) -> None:
-    corpus.state.plan = replanned(corpus.state, corpus.state.plan)
+def _files_changed(corpus: Corpus, what: str, counted: str, names: list[str]) -> Step:
+    """A change of the listing: `names` are those of the files that came, went or changed."""
+    told, moved = ("input changed", tuple(names)), ("input changed", (counted, "the revision moved"))
+    because = {"manifest": moved, "engine_certificate": ("input changed", ("sampled files",))}
+    for artifact in ("snapshot/", "token_bins/"):
+        because[artifact] = ("absent", ("absent",))  # of a new shard
+        for key, files in corpus.plan().items():
+            if not set(files).isdisjoint(names):
+                because[f"{artifact}{key}"] = told
+    corpus.publish()
+    return Step(what, because)
 
 
-def _shard(corpus: Corpus, path: str) -> str:
-    return next((key for key, files in corpus.state.plan.items() if path in files), "")
-
-
-def _edited(corpus: Corpus, path: str, what: str) -> Happened:
+def _edited(corpus: Corpus, path: str, what: str) -> Step:
     corpus.write(path, corpus.state.files[path])
-    return _files_changed(corpus, f"{what} in {path}", "1 file changed", {_shard(corpus, path): path})
+    return _files_changed(corpus, f"{what} in {path}", "1 file changed", [path])
 
 
-def edit(corpus: Corpus) -> Happened:
+def edit(corpus: Corpus) -> Steps:
     """A document of a file is added, removed or has another text."""
     path = corpus.some_file(least=2)
     documents = corpus.state.files[path].documents
@@ -67,160 +66,201 @@ def edit(corpus: Corpus) -> Happened:
         case 1:
             del documents[at]
         case _:
-            documents[at] = (documents[at][0], documents[at][1] + " and more")
-    return _edited(corpus, path, "edited a document")
+            name, text, remark = documents[at]
+            documents[at] = (name, f"{text} and more", remark)
+    yield _edited(corpus, path, "edited a document")
 
 
-def same_size(corpus: Corpus) -> Happened:
+def same_size(corpus: Corpus) -> Steps:
     """A document has another text of the same length: no listing shows it.
 
     Not one with a separator in it: the engine's certificate knows its sample by names and sizes, and counts documents
     by classes; a document that is of another class now would be counted otherwise from scratch.
     """
-    path = corpus.some_file()
+    path = corpus.some_file(".jsonl")
     documents = corpus.state.files[path].documents
     at = corpus.rng.randrange(len(documents))
-    name, text = documents[at]
+    name, text, remark = documents[at]
     if SEPARATORS[0] not in text:
-        documents[at] = (name, text[::-1] if text[::-1] != text else "x" * len(text))
-    return _edited(corpus, path, "turned a text round")
+        documents[at] = (name, text[::-1] if text[::-1] != text else "x" * len(text), remark)
+    yield _edited(corpus, path, "turned a text round")
 
 
-def other_id(corpus: Corpus) -> Happened:
+def other_id(corpus: Corpus) -> Steps:
     """A document has another id, and the same text."""
     path = corpus.some_file()
     documents = corpus.state.files[path].documents
-    documents[0] = (corpus.document()[0], documents[0][1])
-    return _edited(corpus, path, "another id")
+    documents[0] = (corpus.document()[0], *documents[0][1:])
+    yield _edited(corpus, path, "another id")
 
 
-def reformat(corpus: Corpus) -> Happened:
+def unused_field(corpus: Corpus) -> Steps:
+    """A field that the dataset does not use has another value."""
+    path = corpus.some_file()
+    documents = corpus.state.files[path].documents
+    documents[0] = (*documents[0][:2], documents[0][2] + " indeed")
+    yield _edited(corpus, path, "another remark")
+
+
+def reformat(corpus: Corpus) -> Steps:
     """The same documents, written with other spaces."""
     path = corpus.some_file()
     corpus.state.files[path].spaced ^= True
-    return _edited(corpus, path, "other spaces")
+    yield _edited(corpus, path, "other spaces")
 
 
-def add(corpus: Corpus) -> Happened:
+def recompress(corpus: Corpus) -> Steps:
+    """The same bytes, compressed in another way."""
+    path = corpus.some_file(".zst")
+    corpus.state.files[path].compressed += 1
+    yield _edited(corpus, path, "compressed again")
+
+
+def add(corpus: Corpus) -> Steps:
     """A new file."""
     path = corpus.new_path(corpus.rng.choice(SPLITS))
     corpus.write(path, File([corpus.document() for _ in range(corpus.rng.randint(1, 4))]))
-    _replan(corpus)
-    return _files_changed(corpus, f"added {path}", "1 file added", {_shard(corpus, path): path})
+    yield _files_changed(corpus, f"added {path}", "1 file added", [path])
 
 
-def remove(corpus: Corpus) -> Happened:
+def remove(corpus: Corpus) -> Steps:
     """A file is gone, and with the last one its shard."""
     path = corpus.spare_file()
-    key = _shard(corpus, path)
     corpus.delete(path)
-    _replan(corpus)
-    return _files_changed(corpus, f"removed {path}", "1 file removed", {key: path} if key in corpus.state.plan else {})
+    yield _files_changed(corpus, f"removed {path}", "1 file removed", [path])
 
 
-def rename(corpus: Corpus) -> Happened:
+def rename(corpus: Corpus) -> Steps:
     """A file has another name, in its split."""
     old = corpus.spare_file()
-    key = _shard(corpus, old)
-    file, new = corpus.delete(old), corpus.new_path(old.split("/")[0])
+    split, suffix = old.split("/")[0], old.partition(".")[2]
+    file, new = corpus.delete(old), corpus.new_path(split).partition(".")[0] + f".{suffix}"
     corpus.write(new, file)
-    _replan(corpus)
-    names = {_shard(corpus, new): new} | ({key: old} if key in corpus.state.plan else {})
-    return _files_changed(corpus, f"renamed {old} to {new}", "1 file added, 1 file removed", names)
+    yield _files_changed(corpus, f"renamed {old} to {new}", "1 file added, 1 file removed", [old, new])
 
 
-def touch(corpus: Corpus) -> Happened:
+def touch(corpus: Corpus) -> Steps:
     """A file, or all, have another modification time."""
     paths = sorted(corpus.state.files)
     for path in paths if corpus.rng.random() < 0.3 else [corpus.some_file()]:
         corpus.touch(path)
-    return Happened("touched")
+    yield Step("touched")
 
 
-def tokenizer(corpus: Corpus) -> Happened:
-    """The other tokenizer, of the same size and special tokens."""
-    corpus.state.tokenizer ^= 1
-    told = ("input changed", "its source changed: tokenizer")
-    return Happened("the other tokenizer", {"engine_certificate": told, "token_bins/": told})
+def moved_readme(corpus: Corpus) -> Steps:
+    """The branch moved, and only its README changed."""
+    corpus.state.moves += 1
+    yield _files_changed(corpus, "moved the branch, README only", "the revision moved", [])
 
 
-_TOLD = {
-    "document.separator": "separator was ",
-    "document.bos": "bos was ",
-    "document.special_tokens": "special_tokens was ",
-    "dtype": "dtype was ",
-    "bad_records.policy": "bad_records.policy was ",
-    "bad_records.budget": "bad_records.budget was ",
-    "olmo_sequence_length": "olmo_sequence_length was ",
-    "tokenizer.name": "tokenizer was ",
-}
+def moved_file(corpus: Corpus) -> Steps:
+    """The branch moved, and one file changed."""
+    corpus.state.moves += 1
+    yield from edit(corpus)
 
 
-def _turned(corpus: Corpus, name: str) -> Happened:
-    was = corpus.state.settings[name]
-    corpus.state.settings[name] = next(value for value in CHOICES[name] if value != was)
-    told = ("settings changed", _TOLD.get(name, ""))
-    because = {"token_bins/": told, "combined_bins/": told, "olmo_bins": told, "engine_certificate": told}
-    if name == "tokenizer.refuse":
-        because |= {
-            "engine_certificate": (told[0], "tokenizer.refuse was "),
-            "token_bins/": (told[0], "refused was "),
-        }
-    return Happened(f"{name} is {corpus.state.settings[name]!r}", because)
+def force_pushed(corpus: Corpus) -> Steps:
+    """The branch has another history: its commits are gone, and one file is another."""
+    assert corpus.hub is not None
+    corpus.state.moves += 1
+    gone = list(corpus.hub.commits)
+    path = corpus.some_file()
+    corpus.state.files[path].spaced ^= True
+    step = _edited(corpus, path, "force-pushed; other spaces")
+    for commit in gone:
+        if commit != corpus.hub.commit:
+            del corpus.hub.commits[commit]
+    yield step
 
 
-def separator(corpus: Corpus) -> Happened:
-    """The other separator."""
-    return _turned(corpus, "document.separator")
-
-
-def setting(corpus: Corpus) -> Happened:
-    """Any other setting."""
-    return _turned(corpus, corpus.rng.choice([name for name in CHOICES if name != "document.separator"]))
-
-
-def retract(corpus: Corpus) -> Happened:
+def retract(corpus: Corpus) -> Steps:
     """One to three documents are retracted, by id or by row; now and then one that is not there."""
     state = corpus.state
-    there = sorted(i for f in state.files.values() for i, _ in f.documents if i not in state.retracted)
+    there = sorted(i for f in state.files.values() for i, *_ in f.documents if i not in state.retracted)
     chosen = corpus.rng.sample(there, corpus.rng.randint(1, 3))
     given = [_row(corpus, one) if corpus.rng.random() < 0.5 else one for one in chosen]
     if corpus.rng.random() < 0.2:
         given.append(f"unknown{corpus.rng.randrange(10**6)}")
-    corpus.retract(given)
+    ids = corpus.folder / "ids"
+    ids.write_text("".join(f"{one}\n" for one in given))
     state.retracted |= set(chosen)
-    return Happened(f"retracted {given}", {"token_bins/": ("settings changed", "retracted was ")})
+    told = ("settings changed", ("retracted was ",))
+    yield Step(f"retracted {given}", {"token_bins/": told}, commands=[["retract", "--ids", str(ids)]])
 
 
 def _row(corpus: Corpus, wanted: str) -> str:
     for path, file in corpus.state.files.items():
-        for row, (one, _) in enumerate(file.documents, 1):
+        for row, (one, *_) in enumerate(file.documents, 1):
             if one == wanted:
                 return f"{path}:{row}"
     raise AssertionError(wanted)
 
 
-def take_back(corpus: Corpus) -> Happened:
-    """A retraction is taken off the list; where there is none yet, nothing."""
-    state = corpus.state
-    # those that were given by row stand in the list by their row: take back what is listed by id
-    listed = corpus.list.read_text() if corpus.list.exists() else ""
-    known = [one for one in sorted(state.retracted) if f'"id": "{one}"}}' in listed]
-    if not known:
-        return retract(corpus)
-    chosen = corpus.rng.choice(known)
-    corpus.take_back(chosen)
-    state.retracted.discard(chosen)
-    return Happened(f"took back {chosen}", {"token_bins/": ("settings changed", "retracted was ")})
+def take_back(corpus: Corpus) -> Steps:
+    """A line is taken off the list of retractions; where there is none yet, one is put there."""
+    lines = corpus.list.read_text().splitlines(keepends=True) if corpus.list.exists() else []
+    if not lines:
+        yield from retract(corpus)
+        return
+    gone = lines.pop(corpus.rng.randrange(len(lines)))
+    corpus.list.write_text("".join(lines))
+    corpus.state.retracted.discard(json.loads(gone).get("id", ""))
+    yield Step(f"took back {gone.strip()}", {"token_bins/": ("settings changed", ("retracted was ",))})
 
 
-def _damage(corpus: Corpus, path: Path) -> Happened:
+def prune(_corpus: Corpus) -> Steps:
+    """What is in no plan any more is removed."""
+    yield Step("pruned", commands=[["prune", "--yes"]])
+
+
+def _turns(name: str) -> Callable[[Corpus], Steps]:
+    """A key of the declaration has its other value, and then or in a later round its first one again."""
+
+    def turn(corpus: Corpus) -> Steps:
+        settings, key = corpus.state.settings, keys(corpus)[name]
+        if key.unlists:
+            corpus.list.unlink(missing_ok=True)
+            corpus.state.retracted.clear()
+        if name in settings:
+            yield _turned_back(corpus, name, key)
+            return
+        settings |= {one: str(value()) if callable(value) else value for one, value in key.turned.items()}
+        corpus.declare()
+        if "sensitive" in settings:
+            close(corpus.root / corpus.name)
+        yield Step(f"{name} is {settings[name]!r}", _of_key(name, key))
+        if key.back or corpus.rng.random() < 0.3:
+            yield _turned_back(corpus, name, key)
+
+    return turn
+
+
+def close(folder: Path) -> None:
+    """Take from others the permission to read what was made before it was declared sensitive, as a run asks for."""
+    for path, mode in list(open_to_others(folder)):
+        path.chmod(mode & ~OTHERS)
+
+
+def _turned_back(corpus: Corpus, name: str, key: Key) -> Step:
+    for one in key.turned:
+        del corpus.state.settings[one]
+    corpus.declare()
+    return Step(f"{name} is what it was", _of_key(name, key))
+
+
+def _of_key(name: str, key: Key) -> dict[str, tuple[str, tuple[str, ...]]]:
+    kind, part = key.told
+    told = (part,) if part else (f"{name.rpartition('.')[2]} was ",) if kind == "settings changed" else ()
+    return dict.fromkeys(key.touches, (kind, told))
+
+
+def _damage(corpus: Corpus, path: Path, how: str) -> Step:
     """One file of an artifact is altered in place, cut, replaced or gone, or another file appears beside it."""
-    how = corpus.rng.choice(["in place", "cut", "replaced", "gone", "extra"])
+    below = corpus.root / corpus.name
     same = {path}
     if how in ("in place", "cut"):
         node = path.stat().st_ino
-        same = {p for p in (corpus.root / DATASET).rglob("*") if p.is_file() and p.stat().st_ino == node}
+        same = {p for p in below.rglob("*") if p.is_file() and p.stat().st_ino == node}
     data = path.read_bytes()
     at = corpus.rng.randrange(max(1, len(data)))
     if not data:
@@ -240,58 +280,79 @@ def _damage(corpus: Corpus, path: Path) -> Happened:
         case _:
             (path.parent / "extra").write_bytes(b"x")
             named = "extra"
-    damaged = {p.parent.relative_to(corpus.root / DATASET).as_posix() for p in same}
-    kind = "absent" if how == "gone" and path.name == NAME else "damaged"
-    because = dict.fromkeys(damaged, (kind, "absent" if kind == "absent" else "damaged: "))
-    if kind == "damaged":
-        because[path.parent.relative_to(corpus.root / DATASET).as_posix()] = (kind, named)
-    return Happened(f"{how}: {path.relative_to(corpus.root)}", because, damaged)
+    damaged = {p.parent.relative_to(below).as_posix() for p in same}
+    lost = how == "gone" and path.name == NAME
+    because = dict.fromkeys(damaged, ("absent", ("absent",)) if lost else ("damaged", ("damaged: ",)))
+    if not lost:
+        because[path.parent.relative_to(below).as_posix()] = ("damaged", (named,))
+    return Step(f"{how}: {path.relative_to(below)}", because, damaged)
 
 
-def _damages(artifact: str) -> Callable[[Corpus], Happened]:
-    def damage(corpus: Corpus) -> Happened:
-        folder = corpus.root / DATASET / artifact
-        planned = corpus.state.plan if artifact in ("snapshot", "token_bins") else None
-        files = [
-            path
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and "/." not in str(path) and (planned is None or path.parent.name in planned)
-        ]
-        # a kind of file first, so that receipts and small files are hit as often as the many others
-        name = corpus.rng.choice(sorted({path.name for path in files}))
-        return _damage(corpus, corpus.rng.choice([path for path in files if path.name == name]))
+def _some_product(corpus: Corpus, artifact: str) -> Path:
+    """A file of a kind of artifact; a name first, so that receipts and small files are hit as often as the others."""
+    below, plan = corpus.root / corpus.name, corpus.plan()
+    views = [below / f"{view}_bins" for view in corpus.attributes()["views"]]
+    files = [
+        path
+        for folder in (views if artifact == "views" else [below / artifact])
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and ".staging" not in path.parts  # locks of those who build
+        and (artifact not in ("snapshot", "token_bins") or path.parent.name in plan)
+    ]
+    name = corpus.rng.choice(sorted({path.name for path in files}))
+    return corpus.rng.choice([path for path in files if path.name == name])
+
+
+def _damages(artifact: str) -> Callable[[Corpus], Steps]:
+    def damage(corpus: Corpus) -> Steps:
+        how = corpus.rng.choice(["in place", "cut", "replaced", "gone", "extra"])
+        yield _damage(corpus, _some_product(corpus, artifact), how)
 
     return damage
 
 
-def prune(corpus: Corpus) -> Happened:
-    """What is in no plan any more is removed."""
-    from dataprep_assets.graph.prune import prune as removed
-    from dataprep_assets.pipelines.corpus.dataset import corpus_specs
+def _damages_unseen(artifact: str) -> Callable[[Corpus], Steps]:
+    """Under `verify: size`: damage, then an edit that makes proofs look, then all is verified again."""
 
-    gone = [str(artifact) for artifact, _ in removed(corpus_specs(corpus.declared()), corpus.store)]
-    return Happened(f"pruned {gone}")
+    def damage(corpus: Corpus) -> Steps:
+        corpus.state.settings["verify"] = "size"
+        corpus.declare()
+        yield Step("verify: size")
+        how = corpus.rng.choice(["in place", "cut", "gone"])
+        what = _damage(corpus, _some_product(corpus, artifact), how).what
+        yield Step(f"verify: size, {what}", unseen=True)
+        step = next(edit(corpus))
+        yield Step(f"verify: size, {what}, then {step.what}", unseen=True)
+        del corpus.state.settings["verify"]
+        corpus.declare()
+        yield Step(f"verify: full after {what}", unseen=True)
+
+    return damage
 
 
-KINDS: dict[str, Callable[[Corpus], Happened]] = {
-    "edit": edit,
-    "edit, same size": same_size,
-    "edit of an id": other_id,
-    "reformat": reformat,
-    "add": add,
-    "remove": remove,
-    "rename": rename,
-    "touch": touch,
-    "tokenizer": tokenizer,
-    "separator": separator,
-    "setting": setting,
-    "retract": retract,
-    "take back": take_back,
-    "prune": prune,
-    **{
-        f"damage: {name}": _damages(name)
-        for name in ("manifest", "engine_certificate", "snapshot", "token_bins", "combined_bins")
-    },
-    "damage: views": lambda corpus: _damages(f"{corpus.rng.choice(VIEWS)}_bins")(corpus),
-}
-"""Name → the change; every one as often as the others."""
+_KEPT = ("manifest", "engine_certificate", "snapshot", "token_bins", "combined_bins", "views", "data_card")
+
+
+def kinds(corpus: Corpus) -> dict[str, Callable[[Corpus], Steps]]:
+    """Name → the change, of those that can happen to this corpus."""
+    on_hub = {"hub: README": moved_readme, "hub: one file": moved_file, "hub: force-pushed": force_pushed}
+    return {
+        "edit": edit,
+        "edit: same size": same_size,
+        "edit: id": other_id,
+        "edit: unused field": unused_field,
+        "reformat": reformat,
+        "recompress": recompress,
+        "add": add,
+        "remove": remove,
+        "rename": rename,
+        "touch": touch,
+        "retract": retract,
+        "take back": take_back,
+        "prune": prune,
+        **(on_hub if corpus.hub is not None else {}),
+        **{f"damage: {name}": _damages(name) for name in _KEPT},
+        **{f"unseen: {name}": _damages_unseen(name) for name in _KEPT},
+        **{f"key: {name}": _turns(name) for name in keys(corpus)},
+    }

@@ -1,23 +1,22 @@
-"""One change a round: what is announced, what is rebuilt, what the change decides, and a build from scratch."""
+"""One change a round: what `status` announces, what `run` makes again, whether that was needed, and all bytes."""
 
-import shutil
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import CalledProcessError
+from typing import Any
 
-from dataprep_assets.graph.rebuild import rebuild_of
-from dataprep_assets.graph.status import Stale, stale, unplanned
-from dataprep_assets.pipelines.corpus.dataset import corpus_specs
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
-from dataprep_assets.planning.cost import Machine
-from dataprep_assets_tests.bench.changes.corpus import DATASET, Corpus
-from dataprep_assets_tests.bench.changes.decided import decided, rebuilt
-from dataprep_assets_tests.bench.changes.mutations import KINDS, Happened
-from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, run_pipeline
+from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets_tests.bench.changes.corpus import Corpus
+from dataprep_assets_tests.bench.changes.mutations import Step, kinds
+from dataprep_assets_tests.bench.changes.project import Made, Project, made
+from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 
-__all__ = ["Round", "rounds"]
-
-_MACHINE = Machine(cores=1, bandwidth=125e6)
+_FRAMED = ("key", "recipe", "dataset", "artifact", "partition", "schema_version")
+_OF_THAT_TIME = ("source_bytes", "reference_documents", "sampled_documents")
+"""Counts of a ledger that say how documents were read and encoded, not which they are."""
 
 
 @dataclass
@@ -26,89 +25,184 @@ class Round:
 
     number: int
     kind: str
-    what: str
+    dataset: str
+    steps: list[str] = field(default_factory=list)
     announced: int = 0
-    provisional: int = 0
     built: int = 0
-    reused: int = 0
+    kept: int = 0
     mismatches: list[str] = field(default_factory=list)
 
-
-def rounds(folder: Path, count: int, seed: int) -> Iterator[Round]:
-    """Build a corpus in a folder, change it `count` times, and yield each round as it is judged."""
-    corpus = Corpus(folder, seed)
-    first = run_pipeline(corpus.declared(), corpus.root)
-    assert first.failed == {}, first.failed
-    manifest = load_manifest(corpus.declared(), corpus.store)
-    corpus.state.plan = {key: [entry.relpath for entry in manifest.shard(key)] for key in manifest.plan}
-    kinds: list[str] = []
-    for number in range(1, count + 1):
-        if not kinds:  # every kind once, in another order each time
-            kinds = sorted(KINDS)
-            corpus.rng.shuffle(kinds)
-        yield _round(corpus, number, kinds.pop())
+    @property
+    def stuck(self) -> bool:
+        """Whether a dataset did not come back from it."""
+        return any(one.startswith("dead end") for one in self.mismatches)
 
 
-def _round(corpus: Corpus, number: int, kind: str) -> Round:
-    before = decided(corpus.state)
-    happened = KINDS[kind](corpus)
-    wanted = rebuilt(before, decided(corpus.state)) | happened.damaged
-    specs = corpus_specs(corpus.declared())
-    announced = {_short(w.stale): w.stale for w in rebuild_of(specs, corpus.store, _MACHINE).works}
-    outcome = run_pipeline(corpus.declared(), corpus.root)
-    made = set(outcome.built)
-    judged = Round(
-        number=number,
-        kind=kind,
-        what=happened.what,
-        announced=len(announced),
-        provisional=sum(one.provisional for one in announced.values()),
-        built=len(made),
-        reused=len(outcome.reused),
-    )
-    certain = {name for name, one in announced.items() if not one.provisional}
+def rounds(folder: Path, count: int, seed: int, *, check_every: int = 10, only: Sequence[str] = ()) -> Iterator[Round]:
+    """Make a project with a corpus on the disk and one on a hub, change one of them `count` times, yield each round.
+
+    Every kind comes once, in an order of the seed, before any comes again. After `check_every` rounds of a corpus, and
+    after the last, its files are compared with a build from scratch. A corpus that is stuck is built anew.
+    """
+    rng = random.Random(seed)
+    with HubServer({"README.md": b""}, repo_id="org/imports") as hub:
+        project = Project.made(folder)
+        corpora = [
+            project.corpus("harvest", folder / "harvest", seed),
+            project.corpus("imports", folder / "imports", seed + 1, hub),
+        ]
+        for corpus in corpora:
+            project.command("run", corpus).check_returncode()
+        since = dict.fromkeys(corpora, 0)
+        ahead: list[tuple[str, Corpus]] = []
+        for number in range(1, count + 1):
+            if not ahead:
+                ahead = [(k, c) for c in corpora for k in kinds(c) if not only or any(k.startswith(o) for o in only)]
+                rng.shuffle(ahead)
+            kind, corpus = ahead.pop()
+            judged = Round(number, kind, corpus.name)
+            for step in kinds(corpus)[kind](corpus):
+                judged.steps.append(step.what)
+                if not judged.stuck:  # else what it turned is turned back all the same
+                    _judge(project, corpus, step, judged)
+            since[corpus] += 1
+            last = number == count or kind.startswith("unseen: ")
+            if since[corpus] >= check_every or last or judged.stuck:
+                for one in corpora if number == count else [corpus]:
+                    if since[one]:
+                        _compared(project, one, judged, folder / "scratch", since[one])
+                        since[one] = 0
+            yield judged
+
+
+def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
+    """Do as a user does after a change, and note what is not right."""
     found = judged.mismatches
-    found += [f"failed: {name}: {error}" for name, error in outcome.failed.items()]
-    found += [f"rebuilt, not announced: {name}" for name in sorted(made - announced.keys())]
-    found += [f"announced ({announced[name].reason}), not rebuilt: {name}" for name in sorted(certain - made)]
-    found += [f"rebuilt, not decided by the change: {name}" for name in sorted(made - wanted)]
-    found += [f"decided by the change, not rebuilt: {name}" for name in sorted(wanted - made)]
-    found += _untrue(announced, happened)
-    found += [f"stale after the run: {one}" for one in stale(specs, corpus.store)]
-    found += _other_bytes(corpus)
-    found += [f"left behind: {name}" for name in debris(corpus.root)]
-    return judged
+    for name, *options in step.commands:
+        if (done := project.command(name, corpus, *options)).returncode:
+            found.append(f"{name}: rc {done.returncode}: {_last(done.stderr or done.stdout)}")
+    before = made(corpus.root / corpus.name)
+    try:
+        announced = project.announced(corpus)
+    except CalledProcessError as error:
+        found.append(f"run --dry-run: rc {error.returncode}: {_last(error.stderr or error.stdout)}")
+        announced = {}
+    done = project.command("run", corpus)
+    failed = done.returncode != 0
+    if failed:
+        if not step.unseen:
+            found.append(f"{step.what}: run: rc {done.returncode}: {_last(done.stdout + done.stderr)}")
+        again = project.command("run", corpus)
+        if again.returncode:
+            why = _last(again.stdout + again.stderr)
+            found.append(f"dead end: {step.what}: the next run: rc {again.returncode}: {why}")
+            return
+    after = made(corpus.root / corpus.name)
+    built = {name for name, one in after.items() if name not in before or before[name].written != one.written}
+    judged.announced += len(announced)
+    judged.built += len(built)
+    judged.kept += len(after) - len(built)
+    status = project.command("status", corpus)
+    if status.returncode or "all is up to date" not in status.stdout:
+        found.append(f"after the run, status: rc {status.returncode}: {_last(status.stdout + status.stderr)}")
+    found += [f"left behind: {name}" for name in debris(corpus.root / corpus.name)]
+    if failed or step.unseen:
+        return
+    certain = {name for name, one in announced.items() if not one["provisional"] and name in {*before, *after}}
+    found += [f"made again, not announced: {name}" for name in sorted(built - announced.keys())]
+    found += [f"announced ({announced[name]['reason']}), not made again: {name}" for name in sorted(certain - built)]
+    found += [f"damaged, not made again: {name}" for name in sorted(step.damaged - built)]
+    gone = [name for name in before if name.partition("/")[2] not in ("", *corpus.splits(), *corpus.plan())]
+    found += _untrue(announced, gone, step)
+    found += _needless(built, before, after, step)
 
 
-def _short(one: Stale) -> str:
-    return one.name.removeprefix(f"{DATASET}/")
+def _last(text: str, lines: int = 6) -> str:
+    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])
 
 
-def _untrue(announced: dict[str, Stale], happened: Happened) -> Iterator[str]:
-    """Reasons that are not the true one: the change itself, or an input that is announced as well."""
-    inherited = {f"its input {one.name} is stale" for one in announced.values()}
+def _direct(step: Step, name: str) -> tuple[str, tuple[str, ...]] | None:
+    prefixes = sorted((prefix for prefix in step.because if name.startswith(prefix)), key=len, reverse=True)
+    return step.because[prefixes[0]] if prefixes else None
+
+
+def _untrue(announced: Mapping[str, dict[str, Any]], gone: Sequence[str], step: Step) -> Iterator[str]:
+    """Reasons that are not the true one: the change itself, or an input that is announced as well, or has gone."""
     for name, one in announced.items():
-        if one.kind == "input changed" and one.reason in inherited:
+        kind, reason = one["kind"], one["reason"]
+        if kind == "input changed" and any(other in reason for other in (*announced, *gone) if other != name):
             continue
-        prefixes = sorted((p for p in happened.because if name.startswith(p)), key=len, reverse=True)
-        if not prefixes:
-            yield f"{name}: nothing of it changed, told is {one.kind}: {one.reason}"
+        if name == "data_card" and len(announced) > 1:  # it tells of all the others
             continue
-        kind, part = happened.because[prefixes[0]]
-        if one.kind != kind or part not in one.reason:
-            yield f"{name}: told is {one.kind}: {one.reason}; true is {kind}: {part}"
+        if (direct := _direct(step, name)) is None:
+            yield f"{step.what}: nothing of {name} changed, told is {kind}: {reason}"
+        elif (direct[0] and kind != direct[0]) or (direct[1] and not any(part in reason for part in direct[1])):
+            yield f"{step.what}: {name}: told is {kind}: {reason}; true is {direct[0]}: {' or '.join(direct[1])}"
 
 
-def _other_bytes(corpus: Corpus) -> Iterator[str]:
-    """Files that a build from scratch of the same manifest has otherwise."""
-    scratch = corpus.folder / "scratch"
-    shutil.copytree(corpus.root / DATASET / "manifest", scratch / DATASET / "manifest")
-    outcome = run_pipeline(corpus.declared(), scratch)
-    yield from (f"from scratch, failed: {name}: {error}" for name, error in outcome.failed.items())
-    left = tuple(f"{one}/" for one in unplanned(corpus_specs(corpus.declared()), corpus.store))
-    here = {n: data for n, data in products(corpus.root).items() if not n.startswith(left)}
-    there = products(scratch)
-    shutil.rmtree(scratch)
-    for name in sorted(here.keys() | there.keys()):
-        if here.get(name) != there.get(name):
-            yield f"other than from scratch: {name}"
+def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, Made], step: Step) -> Iterator[str]:
+    """Artifacts that were made again though neither the change nor another content of an input asks for it."""
+    for name in sorted(built):
+        if name not in before or name in step.damaged or _direct(step, name) is not None:
+            continue
+        if name == "data_card" and len(built) > 1:
+            continue
+        was, now = (one[name].receipt.get("recipe", {}).get("upstream", {}) for one in (before, after))
+        if was == now:
+            yield f"{step.what}: made again without need: {name}"
+
+
+def _compared(project: Project, corpus: Corpus, judged: Round, folder: Path, since: int) -> None:
+    """Compare with a build from scratch in another project; where it differs, or is stuck, go on from nothing."""
+    found = judged.mismatches
+    if not judged.stuck:
+        scratch = project.copied(folder, corpus)
+        done = scratch.command("run", corpus)
+        if done.returncode:
+            found.append(f"from scratch: rc {done.returncode}: {_last(done.stdout + done.stderr)}")
+        differ = list(_differences(corpus, project, scratch))
+        found += [f"other than from scratch (within {since} rounds): {one}" for one in differ]
+        if not differ:
+            return
+    project.forget(corpus)
+    if (done := project.command("run", corpus)).returncode:
+        raise RuntimeError(f"round {judged.number}: {corpus.name} cannot be built from nothing: {done.stderr[-2000:]}")
+
+
+def _differences(corpus: Corpus, project: Project, scratch: Project) -> Iterator[str]:
+    """Files of planned artifacts that differ, and what their receipts have to say alike.
+
+    A receipt also says how the artifact came to be: when and by which versions (`measured`), and of its sources the
+    sizes and commits of that time. An artifact that is rightly kept when a source changes and its input's content does
+    not, keeps those of then, and the certificate that its engine had. What decides it (`key`, `recipe`), what it is
+    (`files`), what else it says of itself (`facts`) and of its documents (its ledger) are the same as from scratch.
+    """
+    here, there = (made(one.root / corpus.name) for one in (project, scratch))
+    for name, other in there.items():
+        if name not in here:
+            yield f"{name}: is not there"
+            continue
+        ours, theirs = here[name].files(), other.files()
+        yield from (f"{name}/{file}" for file in sorted({*ours, *theirs}) if ours.get(file) != theirs.get(file))
+        for part, mine, wanted in _parts(here[name].receipt, other.receipt):
+            if mine != wanted:
+                yield f"{name}/{NAME}: {part}: {_first(mine, wanted)}"
+
+
+def _parts(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for part in _FRAMED:
+        yield part, one.get(part), other.get(part)
+    for part, left_out in (("facts", ("certificate",)), ("ledger", _OF_THAT_TIME)):
+        told = [
+            {name: value for name, value in (receipt.get(part) or {}).items() if name not in left_out}
+            for receipt in (one, other)
+        ]
+        yield part, *told
+
+
+def _first(one: Any, other: Any) -> str:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in sorted({*one, *other}):
+            if one.get(key) != other.get(key):
+                return f"{key}: {_first(one.get(key), other.get(key))}"
+    return f"{one!s:.80} here, {other!s:.80} there"

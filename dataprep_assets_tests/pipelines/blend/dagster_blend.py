@@ -10,11 +10,9 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.partitions import range_tags
+from dataprep_assets.orchestration.keys import job_name
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
@@ -81,22 +79,9 @@ class Blend:
         return self.directory("runs", self.plan.run_hash)
 
     def run_all(self) -> list[dg.ExecuteInProcessResult]:
-        """Every step of the component, as `dataprep run` does them; stops after one that failed."""
-        job = self.definitions.resolve_implicit_global_asset_job_def()
-        outcomes = []
-        for run in planned_runs(self.component.specs, self.store):
-            outcomes.append(
-                job.execute_in_process(
-                    asset_selection=[asset_key(spec) for spec in run.specs],
-                    tags=range_tags(run.partitions),
-                    instance=self.instance,
-                    raise_on_error=False,
-                    run_config=QUIET,
-                )
-            )
-            if not outcomes[-1].success:
-                break
-        return outcomes
+        """The job of the blend, as `dataprep run` executes it."""
+        job = self.definitions.resolve_job_def(job_name(self.declaration.dataset))
+        return [job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)]
 
     def check(self) -> dict[str, dg.AssetCheckEvaluation]:
         """All checks on what there is now: `<asset>.<check>` → its evaluation."""

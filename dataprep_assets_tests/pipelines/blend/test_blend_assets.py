@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from xml.etree import ElementTree
@@ -11,10 +11,12 @@ import dagster as dg
 import orjson
 import pytest
 
-from dataprep_assets.graph.runs import planned_runs
-from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.partitions import range_tags, register_in_order
+from dataprep_assets.graph.order import in_order
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.orchestration.build import job_of
+from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.pipelines.blend.planner import plan_blend
+from dataprep_assets.resources import resources_of
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.dagster_blend import (
     QUIET,
@@ -112,11 +114,12 @@ def test_a_second_run_makes_nothing_again(finished: Blend) -> None:
     before = {p: p.stat().st_mtime_ns for p in finished.root.rglob("*") if p.is_file() and ".findings" not in p.parts}
     assert finished.stale() == []
     assert finished.component.product(finished.store) == finished.declaration.artifact("runs", finished.plan.run_hash)
-    assert all(outcome.success for outcome in finished.run_all())
+    (outcome,) = finished.run_all()
+    assert outcome.success
+    assert list(outcome.get_asset_materialization_events()) == []
     assert before == {
         p: p.stat().st_mtime_ns for p in finished.root.rglob("*") if p.is_file() and ".findings" not in p.parts
     }
-    assert finished.metadata("blend")["reused"] is True
 
 
 def test_a_source_that_grew_makes_its_own_shards_again_and_no_other(tmp_path: Path) -> None:
@@ -133,8 +136,12 @@ def test_a_source_that_grew_makes_its_own_shards_again_and_no_other(tmp_path: Pa
         assert failed(evaluations(outcomes)) == REFERENCE
         assert made.run_directory != first
         assert (web / "receipt.json").stat().st_mtime_ns == stamp
-        assert made.metadata("indexed_bins", "web-00000")["reused"] is True
-        assert made.metadata("indexed_bins", "code-00000")["reused"] is False
+        events = [event.materialization for event in outcomes[0].get_asset_materialization_events()]
+        of_bins = {
+            one.partition: one.metadata["reused"].value for one in events if one.asset_key.path[-1] == "indexed_bins"
+        }
+        assert of_bins["code-00000"] is False
+        assert of_bins.get("web-00000", True) is True
 
 
 def test_a_source_that_rounds_to_zero_stops_the_run_before_anything_is_tokenized(tmp_path: Path) -> None:
@@ -206,9 +213,28 @@ def test_rl_lists_every_shard_of_every_split(tmp_path: Path) -> None:
         assert all(set(json.loads(line)) == {"messages"} for line in lines)
 
 
-def fetched(made: Blend) -> list[list[str]]:
-    """The runs that make shards, as `dataprep run` launches them: the partitions of each."""
-    return [list(run.partitions) for run in planned_runs(made.component.specs, made.store) if run.partitions]
+def ranges(made: Blend) -> list[int]:
+    """How many shards are made at a time."""
+    return [len(chosen) for spec, chosen in in_order(made.component.specs, made.store) if spec.name == "blend_snapshot"]
+
+
+class Sources:
+    """Attends to a build: counts the sources that are here, and the shards, after each range of shards."""
+
+    def __init__(self, sources: Path, shards: Path) -> None:
+        self._sources, self._shards = sources, shards
+        self.here: list[tuple[int, int]] = []
+
+    def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
+        pass
+
+    def after(self, spec: ArtifactSpec, partitions: Sequence[str]) -> None:
+        if spec.name == "rl_jsonl":
+            sources = len(list(self._sources.glob("datasets--*/snapshots/*/*.jsonl")))
+            self.here.append((sources, len(list(self._shards.glob("*/receipt.json")))))
+
+    def told(self, sentence: str) -> None:
+        raise AssertionError(sentence)
 
 
 @pytest.mark.parametrize("mode", ["batch", "streaming"])
@@ -222,37 +248,24 @@ def test_batch_has_every_source_before_a_shard_and_streaming_those_of_its_shards
         settings = {"blend": {"datasets": [entry]}, "sources": access, "num_shards": 6, "workers": 1}
         declaration = tasks(tmp_path / "unused", execution_mode=mode, **settings)
         with blend(declaration, tmp_path / "artifacts") as made:
-            here: list[tuple[int, int]] = []
-            job = made.definitions.resolve_implicit_global_asset_job_def()
-            for run in planned_runs(made.component.specs, made.store):
-                outcome = job.execute_in_process(
-                    asset_selection=[asset_key(spec) for spec in run.specs],
-                    tags=range_tags(run.partitions),
-                    instance=made.instance,
-                    run_config=QUIET,
-                )
-                assert outcome.success
-                order = [event.asset_key.path[-1] for event in outcome.get_asset_materialization_events()]
-                half = len(order) // 2
-                assert not run.partitions or order == ["blend_snapshot"] * half + ["rl_jsonl"] * half
-                sources = len(list((tmp_path / "cache").glob("datasets--*/snapshots/*/*.jsonl")))
-                here.append((sources, len(list((made.root / "small_rl" / "rl_jsonl").glob("*/receipt.json")))))
-            # the plan knows of all, the preview looked at the smallest; then the shards, then the run
-            steps = {"batch": [(6, 6)], "streaming": [(4, 4), (6, 6)]}[mode]
-            assert here == [(1, 0), *steps, (6, 6)]
+            sources = Sources(tmp_path / "cache", made.root / "small_rl" / "rl_jsonl")
+            job = job_of(made.component.specs, attendants=[sources])
+            bound = dg.Definitions(jobs=[job], resources=resources_of(made.storage)).resolve_job_def(job.name)
+            assert bound.execute_in_process(instance=made.instance, run_config=QUIET).success
+            assert sources.here == {"batch": [(6, 6)], "streaming": [(4, 4), (6, 6)]}[mode]
             assert made.stale() == []
-            assert [len(part) for part in fetched(made)] == ([6] if mode == "batch" else [4, 2])
+            assert ranges(made) == ([6] if mode == "batch" else [4, 2])
             other = declaration.model_copy(update={"execution_mode": "auto"})
             assert plan_blend(other, made.plan).run_hash == made.plan.run_hash
             again = Blend(other, made.root, made.instance)
             assert again.stale() == []
-            assert [len(part) for part in fetched(again)] == [4, 2]
+            assert ranges(again) == [4, 2]
 
 
 def test_local_sources_are_one_run_unless_streaming_is_declared(finished: Blend) -> None:
-    assert fetched(finished) == [finished.plan.partitions]
+    assert ranges(finished) == [len(finished.plan.partitions)]
     streaming = finished.declaration.model_copy(update={"execution_mode": "streaming"})
-    assert [len(part) for part in fetched(Blend(streaming, finished.root, finished.instance))] == [4, 2]
+    assert ranges(Blend(streaming, finished.root, finished.instance)) == [4, 2]
 
 
 def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: Blend) -> None:

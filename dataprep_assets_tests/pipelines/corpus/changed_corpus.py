@@ -1,7 +1,7 @@
 """A copy of the built sample corpus that a test may change: its source, its tokenizer, its artifacts, its YAML."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,9 @@ class ChangedCorpus:
         """Its graph, as it is declared with these changes."""
         return corpus_specs(self.declared(**changes))
 
-    def statuses(
-        self, failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None, **changes: Any
-    ) -> list[Stale]:
+    def statuses(self, **changes: Any) -> list[Stale]:
         """What is stale, and why."""
-        return list(stale(self.specs(**changes), self.store, failed_checks))
+        return list(stale(self.specs(**changes), self.store))
 
     def stale(self, **changes: Any) -> list[str]:
         """Names of what is stale, without the dataset's."""

@@ -70,12 +70,15 @@ def test_badjson_is_refused_under_fail_and_drops_balance(shared: Path, tmp_path:
 
 
 def test_drops_beyond_the_budget_fail_the_shard_and_name_the_first_and_the_worst_file(tmp_path: Path) -> None:
-    one = write_lines(tmp_path / "one.jsonl.zst", ["a"] * 50 + [b"broken"])
+    one = write_lines(tmp_path / "one.jsonl.zst", ["a"] * 50 + [b'{"text": NaN}'])
     two = write_lines(tmp_path / "two.jsonl.zst", ["b"] * 47 + [b"[]", b"{}"])
     files = [source(one, 0), source(two, 1)]
     plan = stream_plan(bad_records="drop")
     assert build(shard_work(tmp_path / "enough", plan, files, budget=0.03)).ledger.rows_in == 100
-    message = r"3 of 100 .*budget of 2\.0000%.*first is train/one.jsonl.zst, row 51.*worst file is .*/two\.jsonl.* 2"
+    message = (
+        r"3 of 100 .*budget of 2\.0000%.*first is train/one.jsonl.zst, row 51, byte 700: bad_json \(NaN or Infinity\); "
+        r"the worst file is .*/two\.jsonl.* 2"
+    )
     with pytest.raises(BadRecordError, match=message):
         build(shard_work(tmp_path / "not enough", plan, files, budget=0.02))
     assert not (tmp_path / "not enough" / "d" / "token_bins" / "train-00000").exists()
@@ -131,7 +134,7 @@ def test_a_failed_shard_is_reported_beside_the_good_ones_and_leaves_nothing_of_i
     ]
     (failed,) = build_token_bins(works[:1], workers=1)
     assert isinstance(failed.error, BadRecordError)
-    assert "train/bad.jsonl.zst: row 2, byte 14: bad_json" in str(failed.error)
+    assert "train/bad.jsonl.zst: row 2, byte 14: bad_json (unexpected character" in str(failed.error)
     assert not works[0].directory.exists()
     (built,) = build_token_bins(works[1:], workers=1)
     assert built.receipt is not None

@@ -12,9 +12,9 @@ from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.graph.dataset import declared
 from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.orchestration.timeline import LOCATION
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.dg_command import dg
@@ -36,7 +36,7 @@ from dataprep_assets_tests.project import sample_attributes
         ({"shards": {"count": 0}}, "shards.count", "at least 1"),
         ({"bad_records": {"policy": "ignore"}}, "bad_records.policy", "one of fail, drop"),
         ({"bad_records": {"budget": 2}}, "bad_records.budget", "at most 1"),
-        ({"views": ["tfds"]}, "views.0", "one of datatrove, hf_parquet, mds, megatron, nanogpt, olmo"),
+        ({"views": ["tfds"]}, "views.0", f"one of {', '.join(VIEWS)}"),
         ({"tokenizer": {}}, "tokenizer", "exactly one of `path`"),
         ({"tokenizer": {"repo": "Qwen/Qwen3-0.6B"}}, "tokenizer", "pin the commit"),
         ({"document": {"special_tokens": "yes"}}, "document.special_tokens", "one of text, match"),
@@ -99,8 +99,7 @@ def test_the_graph_runs_from_manifest_to_views() -> None:
     }
     assert names["sample_corpus/combined_bins_train"] == {"sample_corpus/token_bins_train"}
     assert names["sample_corpus/nanogpt_bins"] == {f"sample_corpus/combined_bins_{s}" for s in ("train", "val", "test")}
-    views = ("nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet")
-    assert names["sample_corpus/data_card"] == {f"sample_corpus/{view}_bins" for view in views}
+    assert names["sample_corpus/data_card"] == {f"sample_corpus/{view}_bins" for view in VIEWS}
 
 
 def test_the_code_location_has_one_name_everywhere() -> None:
@@ -117,7 +116,7 @@ def test_the_code_location_has_one_name_everywhere() -> None:
     (deployment,) = values["dagster-user-deployments"]["deployments"]
     assert (server["host"], server["port"]) == (deployment["name"], deployment["port"])
     names = {project["code_location_name"], compose["grpc_server"]["location_name"], server["name"]}
-    assert names == {LOCATION}
+    assert names == {"dataprep_assets"}
 
 
 @pytest.mark.slow

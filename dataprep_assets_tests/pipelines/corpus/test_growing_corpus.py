@@ -174,6 +174,22 @@ def test_a_manifest_that_is_gone_is_planned_by_the_shards_that_are_there(corpus:
     assert shards(corpus) == before
 
 
+@pytest.mark.parametrize("count", [3, 2])
+@pytest.mark.parametrize("gone", ["receipt.json", "."])
+def test_a_file_that_comes_when_the_manifest_is_gone_is_a_new_shard(
+    corpus: ChangedCorpus, gone: str, count: int
+) -> None:
+    """Also beside left-over shards of an earlier plan, of three, whose files are in other shards now."""
+    corpus.run(shards={"count": count})
+    before = shards(corpus)
+    manifest = corpus.root / "sample_corpus/manifest"
+    (manifest / gone).unlink() if gone != "." else shutil.rmtree(manifest)
+    new = "train/chunk0/example_train_0.jsonl.zst"
+    write(corpus.data / new, "The first in natural order.")
+    assert made(corpus.run(shards={"count": count}), "token_bins") == [f"token_bins/train-0000{count}"]
+    assert shards(corpus) == before | {f"train-0000{count}": [new]}
+
+
 def test_combined_bins_never_mix_two_plans(corpus: ChangedCorpus) -> None:
     (corpus.data / shards(corpus)["train-00001"][0]).unlink()
     build_manifest_artifact(corpus.declared(), corpus.store)

@@ -14,6 +14,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.retract import retract
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.bench.changes.corpus import Corpus, File
 from dataprep_assets_tests.faults.armed import Role, armed, passed
@@ -102,8 +103,9 @@ def _append(corpus: Corpus) -> None:
 
 
 def _retract(corpus: Corpus) -> None:
-    files = sorted(corpus.state.files)
-    corpus.retract([corpus.state.files[path].documents[0][0] for path in (files[0], files[-1])])
+    files, ids = sorted(corpus.state.files), corpus.folder / "ids"
+    ids.write_text("".join(f"{corpus.state.files[path].documents[0][0]}\n" for path in (files[0], files[-1])))
+    retract(corpus.declared(), corpus.store, ids)
 
 
 def _prune(corpus: Corpus) -> None:

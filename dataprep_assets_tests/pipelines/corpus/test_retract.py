@@ -12,7 +12,8 @@ import zstandard
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.drift import drift_of_recipes
 from dataprep_assets.graph.lock import lock_dataset
-from dataprep_assets.graph.status import stale
+from dataprep_assets.graph.prune import prune_retracted, retracted_left
+from dataprep_assets.graph.status import stale, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import read_receipt
@@ -130,7 +131,7 @@ def test_only_the_shards_that_held_them_are_rebuilt_and_nothing_is_left(corpus: 
     held = {name: sha256_file(corpus.data / name) for name in ("train/0.jsonl.zst", "train/2.jsonl.zst")}
     (corpus.folder / "ids").write_text("https://example.org/3\ntrain/2.jsonl.zst:11\n")
     found = locate(corpus.declared, corpus.store, read_ids(corpus.folder / "ids"))
-    assert frozenset().union(*(shard.files for shard in found.shards)) == frozenset(held.values())
+    assert {name: digest for shard in found.shards for name, digest in shard.files.items()} == held
     reasons = {one.name: one.reason for one in stale(corpus_specs(corpus.declared), corpus.store)}
     assert "retracted was not set, is 2 documents' ids" in reasons["sample_corpus/token_bins/train-00000"]
     assert {name for name in reasons if "token_bins" in name} == {
@@ -281,3 +282,44 @@ def test_a_fresh_machine_may_build_what_a_lock_with_retractions_says(corpus: Ret
     corpus.run(fresh.root)
     assert list(drift_of_recipes(specs, fresh, lock)) == []
     assert lock_dataset(specs, fresh) == lock
+
+
+def test_a_split_that_is_declared_no_more_goes_with_what_was_made_of_it(
+    corpus: Retracting,
+) -> None:
+    shutil.rmtree(corpus.data / "val")
+    corpus.changes["splits"] = {"train": ["train/**"]}
+    corpus.run()
+    specs, gone = corpus_specs(corpus.declared), "https://example.org/1003"
+    assert corpus.retract("https://example.org/3", gone) == (2, 0, 0, 2)
+    corpus.run()
+    left = ["sample_corpus/combined_bins/val", "sample_corpus/token_bins/val-00000"]
+    assert [str(one) for one in retracted_left(specs, corpus.store)] == left
+    assert {str(one): removed for one, removed in prune_retracted(specs, corpus.store)} == dict.fromkeys(left, True)
+    assert traces(corpus.root, [text(3), text(1003)]) == []
+    assert [str(one) for one in unplanned(specs, corpus.store)] == ["sample_corpus/snapshot/val-00000"]
+
+
+def test_what_cannot_say_whether_it_holds_a_document_counts_as_holding_it(corpus: Retracting) -> None:
+    corpus.changes["shards"] = {"count": 2}
+    corpus.run()
+    corpus.retract("https://example.org/3")
+    corpus.run()
+    specs = corpus_specs(corpus.declared)
+    assert [str(one) for one in retracted_left(specs, corpus.store)] == [], "they hold others"
+    (corpus.root / "sample_corpus/token_bins/train-00002/document_ids.bin").write_bytes(b"cut")
+    (corpus.root / "sample_corpus/token_bins/train-00003/receipt.json").write_text("{}")
+    left = [f"sample_corpus/token_bins/train-0000{number}" for number in (2, 3)]
+    assert [str(one) for one in retracted_left(specs, corpus.store)] == left
+
+
+def test_the_check_warns_of_shards_that_left_the_plan_and_does_not_fail(corpus: Retracting) -> None:
+    corpus.changes["shards"] = {"count": 2}
+    corpus.run()
+    corpus.retract("https://example.org/130")
+    corpus.run()
+    (spec,) = [one for one in corpus_specs(corpus.declared) if (one.name, one.split) == ("token_bins", "train")]
+    assert spec.proofs is not None
+    found = dict(spec.proofs.examine(corpus.store, ["train-00000", "train-00001"]))["no_retracted_document"]
+    assert (found.passed, found.warning) == (False, True)
+    assert "token_bins/train-00003 is in no plan any more" in found.summary

@@ -20,10 +20,13 @@ from dataprep_assets.graph.trace import Question, Trace, trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus import stream_index
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.retractions import Retraction, add_retractions, id_of
 from dataprep_assets.pipelines.corpus.stream_index import search
 from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer, corpus_tracer
+from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, reference_ids
@@ -100,7 +103,7 @@ def declared(source: Path, **changes: Any) -> CorpusDeclaration:
     values: dict[str, Any] = {
         "include": ["**/*"],
         "splits": {"train": ["train/**"], "val": ["val/**"]},
-        "views": ["nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet"],
+        "views": list(VIEWS),
         "mds_sequence_length": MDS,
         "olmo_sequence_length": 32,
         "bad_records": {"policy": "drop", "budget": 1},
@@ -144,10 +147,10 @@ def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
             assert (found.split, found.document, found.source) == (split, number, f"{file}:{row}")
             assert found.text == content
             assert found.tokens == len(expected[number])
-            names = [place.artifact.split("/")[1] for place in found.places]
-            flat = ["token_bins", "combined_bins", "nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"]
-            assert names[:6] == flat
-            assert names[-1] == "hf_parquet_bins"
+            names = dict.fromkeys(place.artifact.split("/")[1] for place in found.places)
+            names.setdefault("mds_bins")  # the end of a split may be in no sample
+            assert list(names)[:2] == ["token_bins", "combined_bins"]
+            assert set(list(names)[2:]) == {artifact_name(view) for view in VIEWS}
             for place in found.places:
                 ids = ids_at(built.root, place, split).tolist()
                 if "mds_bins" in place.artifact:  # the tail after the last whole sample is in none
@@ -226,7 +229,7 @@ def test_every_way_leads_to_the_document_and_back(built: Built) -> None:
             }
             for samples in (place.at["samples"] for place in found.places if "mds_bins" in place.artifact):
                 assert isinstance(samples, list)
-                assert all(found in trace(tracer, mds_sample=sample, split=split) for sample in samples)
+                assert all(found in trace(tracer, view="mds", sample=sample, split=split) for sample in samples)
 
 
 def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None:
@@ -239,8 +242,30 @@ def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None
                     trace(tracer, file=file, row=row)
     with pytest.raises(NotFoundError, match="it was dropped as missing_text"):
         trace(tracer, file="train/c1/a.jsonl", row=6)
-    with pytest.raises(NotFoundError, match="it is blank, was filtered, or lies beyond the file's end"):
+    with pytest.raises(
+        NotFoundError, match=r"it was dropped as bad_json \(unexpected character, expected a string key\)"
+    ):
+        trace(tracer, file="train/c2/d.jsonl", row=2)
+    with pytest.raises(NotFoundError, match="it is blank, was filtered or retracted, or lies beyond the file's end"):
         trace(tracer, file="train/c1/a.jsonl", row=1)
+
+
+def test_a_retracted_row_is_called_so(built: Built, tmp_path: Path) -> None:
+    root, source = shutil.copytree(built.root, tmp_path / "root"), shutil.copytree(built.source, tmp_path / "source")
+    rows = {"train/c2/c.jsonl.gz": 2, "train/c10/g.parquet": 3, "val/f.jsonl": 40}
+    every = [one for documents in built.documents.values() for one in documents]
+    named = [i for file, row, _, i in every if rows.get(file) == row]
+    corpus = declared(source, retractions=tmp_path / "retracted.jsonl")
+    ids = corpus.document.ids(sensitive=False)
+    assert ids is not None
+    add_retractions(tmp_path / "retracted.jsonl", ids, [Retraction(hash=id_of(one, ids), given=one) for one in named])
+    assert not run_pipeline(corpus, root).failed
+    for file, row in rows.items():
+        with pytest.raises(NotFoundError, match=rf"row {row} of {file} is not a document: it is retracted$"):
+            trace(built.tracer(corpus, root), file=file, row=row)
+    (source / "val/f.jsonl").unlink()
+    with pytest.raises(NotFoundError, match="it is blank, was filtered or retracted, or lies beyond the file's end"):
+        trace(built.tracer(corpus, root), file="val/f.jsonl", row=40)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +279,7 @@ def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None
         ({"document": 0, "shard": "train-00009"}, "no shard 'train-00009'; there are train-00000, train-00001"),
         ({"file": "train/x.jsonl", "row": 1}, "no source file 'train/x.jsonl'; there are train/c1/a.jsonl"),
         ({"id": "nobody"}, "no document of sample_corpus has this id"),
-        ({"mds_sample": 10**6, "split": "val"}, "no sample 1000000 in sample_corpus/mds_bins, val"),
+        ({"view": "mds", "sample": 10**6, "split": "val"}, "no sample 1000000 in sample_corpus/mds_bins, val"),
     ],
 )
 def test_what_does_not_exist_is_one_clear_line(built: Built, question: dict[str, Any], told: str) -> None:
@@ -272,7 +297,7 @@ def test_what_does_not_exist_is_one_clear_line(built: Built, question: dict[str,
         ({"row": 1}, "a source row is `file` and `row` together"),
         ({"token": 1, "shard": "train-00000", "file": "f"}, "a source row is `file` and `row` together"),
         ({"npy_shard": "val_000000", "sample": 0, "split": "val"}, "leave `split` and `shard` out"),
-        ({"npy_shard": "train_000000"}, "a sample is `npy_shard` and `sample` together"),
+        ({"npy_shard": "train_000000"}, "a sample is `view` and `sample` together, or `npy_shard`"),
         ({"text": "a"}, "documents are indexed by the field 'id': give the `id`"),
         ({"npy_shard": "train_000000", "sample": 0}, "has no npy_shard"),
     ],

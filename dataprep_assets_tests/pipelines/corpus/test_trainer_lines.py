@@ -1,13 +1,9 @@
 """The line for the trainer of each view, with which a run and `dataprep show` end."""
 
-from pathlib import Path
-
 import pytest
 
-from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.pipelines.corpus.corpus_view import ViewFacts, view_named
-
-NAMES = sorted(path.stem for path in Path(views.__path__[0]).glob("[a-z]*.py"))
+from dataprep_assets.pipelines.corpus.views import VIEWS
 
 
 def line(name: str, *splits: str, dtype: str = "uint16") -> str:
@@ -18,7 +14,7 @@ def line(name: str, *splits: str, dtype: str = "uint16") -> str:
     return view_named(name).trainer("/made", facts)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(VIEWS))
 def test_it_names_the_trainer_and_the_place(name: str) -> None:
     trainer, _, told = line(name, "train", "val").partition(": ")
     assert trainer

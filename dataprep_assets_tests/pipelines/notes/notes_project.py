@@ -12,11 +12,10 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.graph.dataset import declared
-from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.graph.status import sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.keys import asset_key, job_name
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
@@ -124,11 +123,15 @@ class NotesProject:
         )
 
     def run_all(self) -> None:
-        """Every run of every component, each succeeding."""
+        """Every component, each succeeding."""
         for component in self.components:
-            for run in planned_runs(component.specs, self.store):
-                outcome = self.run([asset_key(spec) for spec in run.specs], run.partitions)
-                assert outcome.success, failures(outcome)
+            outcome = self.build(component)
+            assert outcome.success, failures(outcome)
+
+    def build(self, component: DatasetComponent) -> dg.ExecuteInProcessResult:
+        """The job of a dataset, which may fail."""
+        job = self.definitions.resolve_job_def(job_name(component.declaration.dataset))
+        return job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)
 
     def check(self, key: dg.AssetKey) -> dict[str, dg.AssetCheckEvaluation]:
         """The checks of one asset, on what there is now."""

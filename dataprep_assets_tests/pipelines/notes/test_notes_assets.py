@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
-from dataprep_assets.graph.runs import PlannedRun, planned_runs
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.orchestration.assets import asset_of
-from dataprep_assets.orchestration.instance_records import InstanceRecords
-from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.needed import narrowed, up_to_date
+from dataprep_assets.orchestration.recorded import Recorded, unrecorded
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.sources.cohorts import expected_months
 from dataprep_assets_tests import forked
@@ -147,34 +145,34 @@ def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> 
     months = expected_months("2010-01", "2010-04")
     source = tiny_cohorts(tmp_path / "source", months)
     with notes_project(tmp_path, plain_attributes(source, months)) as made:
-        specs = made.components[0].specs
+        (notes,) = made.components
 
-        def runs() -> list[PlannedRun]:
-            return list(narrowed(planned_runs(specs, made.store), specs, made.store, InstanceRecords(made.instance)))
+        def made_of(outcome: dg.ExecuteInProcessResult, name: str) -> list[str | None]:
+            events = [event.materialization for event in outcome.get_asset_materialization_events()]
+            return [event.partition for event in events if event.asset_key.path[-1] == name]
 
-        assert [run.partitions for run in runs() if run.partitions] == [months]
-        (whole,) = [run for run in runs() if run.partitions]
-        made.run_all()
+        assert made_of(made.build(notes), "packed_cohorts") == months
         written(source, {"2010-02": [patient("id of 2010-02", note(None))]})
-        # its checks are planned, and never made
-        assert not made.run([asset_key(spec) for spec in whole.specs], whole.partitions).success
+        assert not made.build(notes).success, "its checks are never made"
         written(source, {"2010-02": [patient("id of 2010-02", note("tea, and no cake"))]})
-        (one,) = [run for run in runs() if run.partitions]
-        assert (one.title, one.partitions) == ("1 cohort packed and sharded", ["2010-02"])
-        for run in runs():
-            outcome = made.run([asset_key(spec) for spec in run.specs], run.partitions)
-            assert outcome.success, failures(outcome)
-            for evaluation in outcome.get_asset_check_evaluations():
-                if run.partitions:
-                    assert evaluation.metadata["cohorts_examined"].value == 1
-                    assert evaluation.metadata["cohorts_examined_before"].value == 3
-        assert up_to_date(specs, made.store, InstanceRecords(made.instance))
+        outcome = made.build(notes)
+        assert outcome.success, failures(outcome)
+        for name in ("packed_cohorts", "tfrecord_shards"):
+            assert made_of(outcome, name) == ["2010-02"]
+        of_cohorts = [e for e in outcome.get_asset_check_evaluations() if "cohorts_examined" in e.metadata]
+        assert of_cohorts
+        for evaluation in of_cohorts:
+            assert evaluation.metadata["cohorts_examined"].value == 1
+            assert evaluation.metadata["cohorts_examined_before"].value == 3
+        assert not unrecorded(notes.specs, made.store, Recorded(made.instance))
         path = made.directory("tfrecord_shards", "2010-03")
         victim = next(file for file in sorted(path.rglob("*")) if file.is_file() and file.name != "receipt.json")
         content = victim.read_bytes()
         victim.unlink()
         victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        assert [run.partitions for run in runs() if run.partitions] == [["2010-03"]]
+        repaired = made.build(notes)
+        assert made_of(repaired, "packed_cohorts") == []
+        assert made_of(repaired, "tfrecord_shards") == ["2010-03"]
 
 
 def test_a_gap_in_the_months_is_refused_by_name(tmp_path: Path) -> None:

@@ -20,10 +20,8 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.dataset import declared
-from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.partitions import range_tags
+from dataprep_assets.orchestration.keys import job_name
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
@@ -177,14 +175,8 @@ def specification(folder: Path) -> list[dict[str, Any]]:
 def run_everything(made: NotesProject) -> None:
     """In the process that is watched: all runs of all datasets, failing or not; then faults, and every check."""
     for component in made.components:
-        job = made.definitions.resolve_implicit_global_asset_job_def()
-        for run in planned_runs(component.specs, made.store):
-            job.execute_in_process(
-                asset_selection=[asset_key(spec) for spec in run.specs],
-                tags=range_tags(run.partitions),
-                instance=made.instance,
-                raise_on_error=False,
-            )
+        job = made.definitions.resolve_job_def(job_name(component.declaration.dataset))
+        job.execute_in_process(instance=made.instance, raise_on_error=False)
     put(made.root.parent / "drops", "2010-01", [person("2010-01", "changed")])
     packed = made.root / "drops" / "packed_cohorts"
     lines = next(packed.glob("2010-02/*/2010-02.jsonl"))

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.verdicts import remember, remembered
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.packed_months import BOS, failed, packed
@@ -57,15 +55,3 @@ def test_nothing_of_a_note_is_in_any_finding(tmp_path: Path) -> None:
     found = prove_cohort(cohort)
     assert len(failed(found)) >= 9
     assert "CANARY" not in repr(found)
-
-
-def test_a_verdict_is_remembered_for_the_content_that_it_is_about(tmp_path: Path) -> None:
-    notes = declaration()
-    cohort = packed(tmp_path, notes)
-    rows_valid = [proof for proof in COHORT_PROOFS if proof.name == "rows_valid"]
-    remember(cohort.artifact, cohort.store, {"rows_valid": Finding(passed=False, summary="seen")}, rows_valid)
-    assert remembered(cohort.artifact, cohort.store, rows_valid) == {
-        "rows_valid": Finding(passed=False, summary="seen")
-    }
-    other = notes.artifact("packed_cohorts", "2011-01")
-    assert remembered(other, cohort.store, rows_valid) is None

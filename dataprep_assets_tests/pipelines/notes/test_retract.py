@@ -12,6 +12,7 @@ import yaml
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
 from dataprep_assets.graph.lock import lock_dataset
+from dataprep_assets.graph.prune import prune_retracted, retracted_left
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -61,7 +62,7 @@ class Ward:
             month: [patient(f"P-{month}-{at}", *(note(one) for one in self.texts(month, at))) for at in range(8)]
             for month in MONTHS
         }
-        self.list, self.changes = folder / "retracted.jsonl", changes
+        self.list, self.changes, self.months = folder / "retracted.jsonl", changes, MONTHS
         self.root = folder / "out"
         self.store = LocalArtifacts(self.root)
 
@@ -78,7 +79,7 @@ class Ward:
             "retractions": self.list,
             "formats": ["tfrecord"],
         }
-        return plain(written(self.folder / "in", self.people), MONTHS, **(base | self.changes))
+        return plain(written(self.folder / "in", self.people), self.months, **(base | self.changes))
 
     def run(self, root: Path | None = None) -> Outcome:
         outcome = run_notes(self.notes, root or self.root)
@@ -447,3 +448,22 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
             assert CANARY.encode() not in path.read_bytes(), path
             assert path.name == "retracted.jsonl" or digests[0] not in path.read_bytes(), path
     assert traces(work, [f"{CANARY} {text(3)}"]) == []
+
+
+def test_a_month_that_is_declared_no_more_is_searched_too_and_goes(ward: Ward) -> None:
+    ward.months = MONTHS[:2]
+    ward.run()
+    specs = notes_specs(ward.notes)
+    assert retracted_left(specs, ward.store) == []
+    found = ward.retract("P-2010-03-0")
+    assert [(held.partition, held.planned) for held in found.held] == [("2010-03", False)]
+    left = [ward.notes.artifact(name, "2010-03") for name in ("tfrecord_shards", "packed_cohorts")]
+    assert retracted_left(specs, ward.store) == left
+    assert list(prune_retracted(specs, ward.store)) == [(one, True) for one in left]
+    assert traces(ward.root, ward.texts("2010-03", 0)) == []
+
+
+def test_strict_writes_nothing_when_a_patient_is_not_found(ward: Ward) -> None:
+    (ward.folder / "ids").write_text("P-2010-01-3\nP-nobody\n")
+    found = retract_patients(ward.notes, ward.store, ward.folder / "ids", strict=True)
+    assert (found.added, [one.line for one in found.not_found], ward.list.exists()) == (0, [2], False)

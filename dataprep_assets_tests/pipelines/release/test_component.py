@@ -19,6 +19,7 @@ from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import definitions_of_dataset
+from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
 from dataprep_assets_tests.dg_command import dg
@@ -42,7 +43,7 @@ from dataprep_assets_tests.pipelines.release.release_project import release_attr
         ({"publish": "ftp://host/shards"}, "release.publish", "s3://bucket/prefix, gs://bucket/prefix"),
         ({"publish": "s3://"}, "release.publish", "'s3://' is not a storage address"),
         ({"shards_per_run": 3}, "release.shards_per_run", "unknown key; "),
-        ({"views": ["tfds"]}, "views.0", "one of datatrove, hf_parquet, mds, megatron, nanogpt, olmo"),
+        ({"views": ["tfds"]}, "views.0", f"one of {', '.join(VIEWS)}"),
     ],
 )
 def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(

@@ -16,8 +16,6 @@ from typing import Any, Literal
 from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
 from dataprep_assets_tests.pipelines.tasks.trees import edit
 
-__all__ = ["MUTATIONS", "Mutation"]
-
 Outcome = Literal["same", "other", "stops"]
 """A training on the changed folder: on the very prompts and answers of the unchanged one, on others, or none."""
 Verdict = Literal["passes", "warns", "blocks"]

@@ -4,17 +4,19 @@ What `like: nemotron` gives here is what Nemotron's `core/chat_sft_shard_core.py
 comparison with the original itself is `dataprep_assets_tests/parity`.
 """
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dataprep_assets.pipelines.blend.sft.options import AcceptOptions, TrainOnOptions
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, ChatChoices
-from dataprep_assets.tokenization.chat.chunks import Rendered
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal, read_conversation
+from dataprep_assets.tokenization.chat.rendering import Rendered
 from dataprep_assets_tests.tokenization.chat.tokenizers import conversation_renderer
 from dataprep_assets_tests.tokenization.chat.trap import TRAP
 
+ROOT = Path(__file__).parents[3]
 END, HEADER = "<|im_end|>", "<|im_start|>assistant\n<think></think>"
 USER = {"role": "user", "content": "a"}
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
@@ -148,7 +150,7 @@ def test_a_literal_special_token_is_text_or_special() -> None:
 
 
 def test_text_parts_may_be_joined() -> None:
-    joined = OURS.with_changes({"content": "join_parts"})
+    joined = replace(OURS, content="join_parts")
     parts = [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
     assert trained(joined, USER, answer(parts)) == [[f"b\nc{END}"]]
     assert trained(joined, USER, answer([*parts, {"type": "image_url"}])) == "not_text"
@@ -156,7 +158,7 @@ def test_text_parts_may_be_joined() -> None:
 
 
 def test_only_the_answers_behind_the_last_question_may_be_trained() -> None:
-    last = OURS.with_changes({"answers": "last_turn"})
+    last = replace(OURS, answers="last_turn")
     assert trained(last, USER, answer(), USER, answer("c"), answer("d"), USER) == [[f"c{END}", f"d{END}"]]
     assert trained(last, answer(), answer("c")) == [[f"b{END}", f"c{END}"]]
 
@@ -169,21 +171,10 @@ def test_an_empty_list_of_tools_reaches_the_template_or_is_none() -> None:
         assert found.tools == tools
 
 
-def test_reasoning_by_another_name_may_be_copied_as_transformers_5_does() -> None:
-    """The prompt stays the one without reasoning: what expects it, as Nemotron does, leaves such a row out."""
-    named, thought = answer(reasoning="t"), answer(thinking="t", reasoning=None)
-    changes = {"other_reasoning": "copied"}
-    for message in (named, thought):
-        assert trained(OURS.with_changes(changes), USER, message) == [[f"t\n</think>\nb{END}"]]
-        assert trained(NEMOTRON.with_changes(changes), USER, message) == "template_mismatch"
-    both = answer(reasoning="t", reasoning_content="u")
-    assert trained(OURS.with_changes(changes), USER, both) == trained(OURS, USER, both)
-
-
 def test_the_beginning_of_a_first_question_with_the_header_of_a_system_text_may_be_written_twice() -> None:
     question = {"role": "user", "content": EVIL}
     begun, prompt = f"<|im_start|>user\nb{END}\n", f"<|im_start|>user\n{EVIL}{END}\n{HEADER}"
-    once = NEMOTRON.with_changes({"system_in_question": "once"})
+    once = replace(NEMOTRON, system_in_question="once")
     assert encoded(once, question, answer()) == [[prompt, f"b{END}\n"]]
     assert encoded(NEMOTRON, question, answer()) == [[begun, prompt, f"b{END}\n"]]
     assert encoded(NEMOTRON, question) == [[begun, prompt.removesuffix(HEADER)]]
@@ -195,22 +186,22 @@ def test_a_question_that_no_answer_follows_may_be_encoded_as_far_as_a_prompt_goe
     whole = f"<|im_start|>user\na{END}\n<|im_start|>developer\nxyz{END}\n"
     cut = len(f"<|im_start|>user\na{END}\n<|im_start|>assistant\n<think>\n")
     thought = f"<|im_start|>assistant\n<think>\nt\n</think>\nb{END}\n"
-    assert encoded(NEMOTRON.with_changes({"question_end": "text"}), *said) == [[whole, thought]]
+    assert encoded(replace(NEMOTRON, question_end="text"), *said) == [[whole, thought]]
     assert encoded(NEMOTRON, *said) == [[whole[:cut], whole[cut:], thought]]
-    assert encoded(NEMOTRON, USER, said[2]) == encoded(NEMOTRON.with_changes({"question_end": "text"}), USER, said[2])
+    assert encoded(NEMOTRON, USER, said[2]) == encoded(replace(NEMOTRON, question_end="text"), USER, said[2])
 
 
-def test_the_reference_says_of_every_choice_what_both_presets_take() -> None:
-    fields = TrainOnOptions.model_fields | AcceptOptions.model_fields
-    assert set(fields) == set(vars(OURS))
-    for name, field in fields.items():
-        said = field.description or ""
-        assert ("`ours`" in said and "`nemotron`" in said) or "Both presets" in said or "both presets" in said
-        for value in (getattr(OURS, name), getattr(NEMOTRON, name)):
-            assert f"`{value}`" in said or not isinstance(value, str)
+@pytest.mark.parametrize("name", sorted(NEMOTRON.key_parts()))
+def test_the_page_of_the_format_says_of_every_difference_what_both_presets_take(name: str) -> None:
+    page = (ROOT / "docs" / "formats" / "packed-sft.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+    values = [str(getattr(choices, name)) for choices in (OURS, NEMOTRON)]
+    said = line.split(" | ")[1:3]
+    if name == "roles":
+        values[0] = ", ".join(OURS.roles)
+    assert [cell.strip("`").lower() for cell in said] == [value.lower() for value in values]
 
 
 def test_only_what_differs_from_ours_enters_a_key() -> None:
     assert OURS.key_parts() == {}
-    assert OURS.with_changes({"roles": "any"}).key_parts() == {"roles": "any"}
-    assert NEMOTRON.with_changes(vars(OURS)) == OURS
+    assert replace(OURS, roles=("user", "assistant")).key_parts() == {"roles": ("user", "assistant")}

@@ -13,16 +13,16 @@ from tokenizers import Tokenizer
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
-from dataprep_assets.tokenization.chat.chunks import Rendered
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences, check_cutting, label_aligned
 from dataprep_assets.tokenization.chat.messages import Conversation
+from dataprep_assets.tokenization.chat.rendering import Rendered
 from dataprep_assets_tests.tokenization.chat.tokenizers import (
     chat_bundle,
     conversation_renderer,
     encoder,
     write_chat_tokenizer,
 )
-from dataprep_assets_tests.tokenization.chat.trap import LLAMA
+from dataprep_assets_tests.tokenization.chat.trap import CHATML, LLAMA
 
 END = "<|im_end|>"
 
@@ -96,6 +96,18 @@ def test_labels_under_the_mask_decode_to_the_answers() -> None:
     bundle = chat_bundle()
     runs = labels(encoder().encode([render(*SAID)]))
     assert [bundle.decode(run) for run in runs] == [f"{answer}{END}" for answer in SAID[1::2]]
+
+
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [("<|im_{{ m.content }}", "start|>"), ("{{ m.content }}|>", "a<|im_start"), ("<|{{ m.content }}|>", "im_start")],
+)
+def test_a_special_token_that_a_text_completes_in_the_template_is_one(beside: str, said: str) -> None:
+    template = CHATML.replace("{{ m.content }}", beside)
+    rendered = render(said, said, template=template)
+    tokens = encoder().encode([rendered]).tokens.tolist()
+    assert tokens == reference(chat_bundle(), text_of(rendered))
+    assert tokens.count(chat_bundle().token("<|im_start|>", key="x").id) == 4
 
 
 def test_many_conversations_at_once_are_each_as_alone() -> None:

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.tokenization.chat.chunks import Rendered
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
-from dataprep_assets.tokenization.chat.rendering import stop_token
+from dataprep_assets.tokenization.chat.rendering import Rendered, stop_token
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, conversation_renderer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML

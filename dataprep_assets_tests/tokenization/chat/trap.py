@@ -1,7 +1,5 @@
 """Chat templates made for these tests: a plain one, and one with the traps of published ones."""
 
-__all__ = ["CHATML", "LLAMA", "NO_KWARGS", "TRAP"]
-
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -9,8 +9,6 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.transforms import Declared, DeclaredTransform, parse
 
-__all__ = ["columns_after"]
-
 _MADE = {
     "sft": {"input": "string", "output": "string"},
     "openai_chat": {"messages": "list<object>"},

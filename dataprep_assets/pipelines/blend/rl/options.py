@@ -1,20 +1,19 @@
 """The options of stage `rl`, and the rules for records that follow from them.
 
-If this project and Nemotron's data_prep treat a record differently, an option chooses between them. `like` sets the
-defaults of all of them; an explicit option takes precedence. docs/formats/rl-jsonl.md explains the differences.
+If this project and Nemotron's data_prep treat a record differently, the preset `like` chooses between them.
+docs/formats/rl-jsonl.md#differences-from-the-original explains each difference.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dataprep_assets.graph.declaration import resolved
 from dataprep_assets.graph.declared import Declared
-
-__all__ = ["OURS", "RESOLVE", "RlOptions", "RlRules"]
+from dataprep_assets.pipelines.blend.former_keys import of_presets, refuse_former
 
 RESOLVE = "resolve_hf_placeholders"
 """The transform that reads other datasets."""
@@ -23,7 +22,24 @@ AUTO, NOWHERE = "auto", "none"
 
 @dataclass(frozen=True, kw_only=True)
 class RlRules:
-    """How a record is treated; the attributes are keys of `RlOptions` and are described there. Picklable."""
+    """How a record is treated. Picklable.
+
+    Attributes:
+        other_records: records without a placeholder, in `resolve_hf_placeholders`: `whole` as they are, or `messages`
+            and tools only, as `nemotron_rl` gives them.
+        answers: `expected_answer` where a source's answer is a number, a truth value, an empty list or an empty object
+            in JSON: its `text`, or the value `parsed`.
+        params: whether the prompt is `merged` into the `responses_create_params` of a record with a placeholder, or
+            they are `replaced` by it.
+        null_placeholder: whether a `_hf_placeholder` that is null is `none`, or one that is `unresolved`.
+        other_templates: whether a template of DAPO that is not an object of prefix and suffix is `used`, or `ignored`.
+        without_prompt: whether a record without a prompt is a `bad_record`, also where the prompt is empty; or is
+            `left_out`, where the prompt is absent.
+        null_affix: whether a prefix or suffix of DAPO that is null is `empty`, or `printed` as Python does, None.
+        malformed: whether a record with a malformed placeholder is `left_out` or a `bad_record`.
+        boolean_row: whether a row that is true or false is `unresolved`, or the `number` 1 or 0.
+        prompt: the key of that name (`RlOptions`).
+    """
 
     other_records: Literal["whole", "messages"] = "whole"
     answers: Literal["text", "parsed"] = "text"
@@ -67,6 +83,10 @@ _LIKE: Mapping[str, RlRules] = {
         boolean_row="number",
     ),
 }
+FORMER: Mapping[str, str] = {
+    name: of_presets(ours, getattr(_LIKE["nemotron"], name)) for name, ours in vars(OURS).items() if name != "prompt"
+}
+"""Keys of versions before this one → what to write now."""
 
 
 class RlOptions(Declared):
@@ -80,53 +100,7 @@ class RlOptions(Declared):
     compression: Literal["none", "zstd"] = Field("none", description="Compression of the output files.")
     like: Literal["ours", "nemotron"] = Field(
         "ours",
-        description="Sets the defaults of the keys below; `nemotron`: lines as Nemotron's data_prep writes them.",
-    )
-    other_records: Literal["whole", "messages"] | None = Field(
-        None,
-        description="Records without a placeholder, in `resolve_hf_placeholders`: `whole` as they are; `messages` "
-        "and tools only, as `nemotron_rl` gives them. `ours`: `whole`; `nemotron`: `messages`.",
-    )
-    answers: Literal["text", "parsed"] | None = Field(
-        None,
-        description="`expected_answer` where a source's answer is a number, a truth value, an empty list or an empty "
-        "object in JSON: its `text`, or the value `parsed`. `ours`: `text`; `nemotron`: `parsed`.",
-    )
-    params: Literal["merged", "replaced"] | None = Field(
-        None,
-        description="`responses_create_params` of a record with a placeholder: the prompt is `merged` into them, or "
-        "they are `replaced` by the prompt alone. `ours`: `merged`; `nemotron`: `replaced`.",
-    )
-    null_placeholder: Literal["none", "unresolved"] | None = Field(
-        None,
-        description="A record whose `_hf_placeholder` is null has `none`, or one that is `unresolved` and is left out. "
-        "`ours`: `none`; `nemotron`: `unresolved`.",
-    )
-    other_templates: Literal["used", "ignored"] | None = Field(
-        None,
-        description="DAPO, where the template is not an object of prefix and suffix: it is `used` (`{question}`), and "
-        "the source's wrapper goes; or `ignored`, and the wrapper stays. `ours`: `used`; `nemotron`: `ignored`.",
-    )
-    without_prompt: Literal["bad_record", "left_out"] | None = Field(
-        None,
-        description="A record without a prompt: a `bad_record` (`no_prompt`), also where it is empty; or `left_out`, "
-        "counted, where it is absent. `ours`: `bad_record`; `nemotron`: `left_out`.",
-    )
-    null_affix: Literal["empty", "printed"] | None = Field(
-        None,
-        description="A prefix or suffix of DAPO that is null: `empty`, or `printed` as Python does, None. `ours`: "
-        "`empty`; `nemotron`: `printed`.",
-    )
-    malformed: Literal["left_out", "bad_record"] | None = Field(
-        None,
-        description="A placeholder that is not an object, or whose row is not a number, or a source that is a list or "
-        "an object: the record is `left_out`, counted, or a `bad_record` (`bad_placeholder`). `ours`: `left_out`; "
-        "`nemotron`: `bad_record`, because that stops it.",
-    )
-    boolean_row: Literal["unresolved", "number"] | None = Field(
-        None,
-        description="A row that is true or false: `unresolved`, and the record is left out; or the `number` 1 or 0. "
-        "`ours`: `unresolved`; `nemotron`: `number`.",
+        description="Preset: how records are treated; `nemotron`: lines as Nemotron's data_prep writes them.",
     )
     prompt: str = Field(
         AUTO,
@@ -135,12 +109,15 @@ class RlOptions(Declared):
         "`auto`: where the transforms look for it, if they do; `none`: it is not asked for.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_keys(cls, value: Any) -> Any:
+        return refuse_former(value, FORMER)
+
     @property
     def rules(self) -> RlRules:
         """The rules that follow from these options."""
-        preset = asdict(_LIKE[self.like])
-        given = {name: value for name in preset if (value := getattr(self, name)) is not None}
-        return RlRules(**{**preset, **given})
+        return replace(_LIKE[self.like], prompt=self.prompt)
 
     @property
     def identity(self) -> dict[str, Any]:

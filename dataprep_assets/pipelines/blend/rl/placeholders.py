@@ -25,18 +25,6 @@ from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.rows import read_rows
 
-__all__ = [
-    "KNOWN",
-    "PlaceholderFiles",
-    "PlaceholderSource",
-    "fetch_sources",
-    "identities",
-    "is_malformed",
-    "names_placeholder",
-    "parse_sources",
-    "resolve",
-]
-
 _COMMIT = re.compile(r"hf://.*@[0-9a-f]{40}/?")
 
 

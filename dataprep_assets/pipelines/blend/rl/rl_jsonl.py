@@ -20,8 +20,6 @@ from dataprep_assets.pipelines.blend.rl.transforms import declared_sources, fing
 from dataprep_assets.pipelines.corpus.shard_job import whole_shard_jobs
 from dataprep_assets.pipelines.corpus.token_stream import Fetch
 
-__all__ = ["RL_JSONL", "RL_JSONL_SHARDS", "build_rl_shards", "rl_shards"]
-
 RL_JSONL = "rl_jsonl"
 
 

@@ -22,8 +22,6 @@ from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, lacks_p
 from dataprep_assets.pipelines.blend.rl.transforms import compose
 from dataprep_assets.sources.blocks import BlockReader
 
-__all__ = ["RL_JSONL_PROOFS", "ledger_balances", "lines_are_records", "prove_rl_jsonl", "round_trip"]
-
 RL_JSONL_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files."),

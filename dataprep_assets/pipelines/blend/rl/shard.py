@@ -32,8 +32,6 @@ from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart, fet
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.rows import RowBlock
 
-__all__ = ["QUARANTINE", "RlJsonlFacts", "RlShard", "RlSourceFacts", "build_rl_shard", "compact_line"]
-
 VERSION = 1
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3

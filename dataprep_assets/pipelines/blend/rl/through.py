@@ -11,8 +11,6 @@ from dataprep_assets.errors import BadRecordError
 from dataprep_assets.pipelines.blend.rl.options import RlRules
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step
 
-__all__ = ["BAD_PLACEHOLDER", "NO_PROMPT", "LeftOut", "Refused", "lacks_prompt", "through"]
-
 NO_PROMPT = "no_prompt"
 """The reason under which a bad record without a prompt is counted."""
 BAD_PLACEHOLDER = "bad_placeholder"

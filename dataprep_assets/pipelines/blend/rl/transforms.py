@@ -39,8 +39,6 @@ from dataprep_assets.pipelines.blend.rl.placeholders import (
 )
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
-__all__ = ["DeclaredTransform", "Record", "Step", "Transform", "compose", "declared_sources", "fingerprint", "parse"]
-
 Record = dict[str, Any]
 Transform = Callable[[Record], Record | None]
 Declared = Sequence[str | dict[str, Any]]

@@ -24,8 +24,6 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-__all__ = ["answers_trained"]
-
 _BEGINNING = 40
 """Characters by which the beginning of an answer is recognized."""
 _TAGS = ("<think>", "</think>", "<tool_call>")
@@ -118,9 +116,8 @@ class _Comparison:
         return bool(np.any(labels[-tail:] == self._plan.stop.id))
 
     def _holds_several(self, labels: NDArray[np.int32]) -> bool:
-        choices = self._plan.choices
-        if choices.unprompted_header or choices.special_literals == "special":
-            return False
+        if self._plan.choices.special_literals == "special":
+            return False  # what people wrote may hold one
         return int(np.count_nonzero(labels == self._plan.stop.id)) > 1
 
 

@@ -28,8 +28,6 @@ from dataprep_assets.tokenization.chat.template import (
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-__all__ = ["VERSION", "ChatPlan", "ChatSource", "chat_plan", "chosen_parts", "conversation_renderer"]
-
 VERSION = 1
 """Increase it when a change in `spool.py` or `tokenization/chat` can change a byte: every key downstream has it."""
 ALLOWED_LITERALS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
@@ -211,8 +209,8 @@ def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tu
     return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
 
 
-def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle, *, learns: bool = False) -> ConversationRenderer:
-    """The renderer of a `plan` for the tokenizer `bundle`; for many conversations one that `learns`, for proofs not."""
+def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle) -> ConversationRenderer:
+    """The renderer of a `plan` for the tokenizer `bundle`."""
     variables = template_variables(bundle)
     return ConversationRenderer(
         compile_template(plan.template, variables, plan.template_date, plan.template_kwargs),
@@ -221,5 +219,4 @@ def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle, *, learns: bo
         turns=plan.turns,
         allowed=plan.allowed_literals,
         choices=plan.choices,
-        learns=learns,
     )

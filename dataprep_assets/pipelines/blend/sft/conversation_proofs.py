@@ -15,11 +15,9 @@ from dataprep_assets.pipelines.blend.sft.opened_shard import REBUILD, OpenedShar
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
-from dataprep_assets.tokenization.chat.chunks import Rendered
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
-
-__all__ = ["CLOSE", "OPEN", "bracketed", "decoded_mask", "round_trip"]
+from dataprep_assets.tokenization.chat.rendering import Rendered
 
 OPEN, CLOSE = "⟦", "⟧"
 """Brackets around the trained tokens of a decoded sequence."""

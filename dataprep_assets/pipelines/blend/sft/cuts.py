@@ -8,8 +8,6 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT
 from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts
 
-__all__ = ["cut_lines"]
-
 
 def cut_lines(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[str]:
     """A line with the counts of sequences that were cut or left out; none if none was, or for another stage.

@@ -8,8 +8,6 @@ from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
 from dataprep_assets.pipelines.corpus.tokenizer import hub_file, load_bundle
 from dataprep_assets.tokenization.chat.template import OF_TOKENIZER, ChatTemplate
 
-__all__ = ["declared_template", "template_at_hand"]
-
 _FILE, _KEY = "chat_template.jinja", "chat_template"
 
 

@@ -24,8 +24,6 @@ from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["REBUILD", "OpenedShard", "RowScan", "SampledSequence", "StopRuns"]
-
 REBUILD = "Delete the shard's directory and materialize it again"
 
 

@@ -37,8 +37,6 @@ from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.chat.messages import ConversationFields
 
-__all__ = ["PACKED_SFT", "PACKED_SFT_SHARDS", "SftJob", "build_packed_sft", "sft_shards"]
-
 PACKED_SFT = "packed_sft"
 
 

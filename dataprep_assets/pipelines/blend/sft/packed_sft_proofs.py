@@ -23,8 +23,6 @@ from dataprep_assets.pipelines.blend.sft.row_proofs import (
 from dataprep_assets.pipelines.blend.sft.shard import SftShard
 from dataprep_assets.tokenization.bundle import loaded_once
 
-__all__ = ["PACKED_SFT_PROOFS", "findings", "prove_packed_sft"]
-
 PACKED_SFT_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("ledger_balances", "Rows in = conversations + rows dropped by reason, in total and for each source file."),

@@ -37,8 +37,6 @@ from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, read_q
 from dataprep_assets.pipelines.corpus.token_stream import Fetch, fetch_missing
 from dataprep_assets.stores.files import concatenate
 
-__all__ = ["build_sft_shard", "discard_spools", "pack_shard"]
-
 
 def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
     """A worker's task: pack the spools of a shard and commit it; then delete the spools.

@@ -18,15 +18,6 @@ from dataprep_assets.pipelines.blend.sft.opened_shard import REBUILD, OpenedShar
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
 from dataprep_assets.pipelines.blend.sft.spool import read_quarantine
 
-__all__ = [
-    "counts_match",
-    "ids_in_vocabulary",
-    "ledger_balances",
-    "rows_valid",
-    "specials_not_doubled",
-    "stop_tokens_trained",
-]
-
 
 @judged
 def ledger_balances(packed: OpenedShard) -> Finding:

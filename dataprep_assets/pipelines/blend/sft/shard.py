@@ -18,8 +18,6 @@ from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 
-__all__ = ["ORIGINS", "PACKED", "QUARANTINE", "PackPlan", "PackedSftFacts", "PackedSourceFacts", "SftShard"]
-
 VERSION = 1
 PACKED = "packed.parquet"
 ORIGINS = "origins.npy"

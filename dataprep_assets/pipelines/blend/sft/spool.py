@@ -40,24 +40,9 @@ from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock, RowReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
-from dataprep_assets.tokenization.chat.chunks import Rendered
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import FILTERED, Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer
-
-__all__ = [
-    "CHOSEN",
-    "LENGTHS",
-    "MASKS",
-    "ORIGINS",
-    "QUARANTINE",
-    "TOKENS",
-    "SpoolFacts",
-    "read_quarantine",
-    "spool_artifact",
-    "spool_key",
-    "spool_source",
-]
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered
 
 TOKENS, MASKS, LENGTHS, ORIGINS, QUARANTINE = (
     "tokens.bin",
@@ -94,7 +79,7 @@ def _tools(plan_key: str, directory: Path, plan: "_Hidden") -> tuple[Conversatio
     if bundle.digest != plan.value.tokenizer_digest:
         raise TokenizerError(f"{directory}: the tokenizer changed during the run; start it again")
     certified = CertifiedEncoder(bundle, "text", Certificate.from_json(plan.value.certificate))
-    return conversation_renderer(plan.value, bundle, learns=True), ChatEncoder(bundle, certified), bundle.vocab_size
+    return conversation_renderer(plan.value, bundle), ChatEncoder(bundle, certified), bundle.vocab_size
 
 
 @dataclass(frozen=True)
@@ -226,12 +211,12 @@ class _Spooling:
                 kept.append(rendered)
                 indexes.append(index)
         encoded = self._encoder.encode(kept)
-        counts = np.array([r.turns for r in kept], np.int64)
+        counts = np.array([len(r.sequences) for r in kept], np.int64)
         rows = np.array([block.numbers[i] for i in indexes], np.int64)
         self._recheck_sample(kept, rows, counts, encoded.tokens, encoded.offsets)
         tokens, trained, offsets = encoded.tokens, encoded.trained, encoded.offsets
         self._literals += sum(r.mark is not None for r in kept)
-        self._characters += sum([r.characters for r in kept])
+        self._characters += sum(len(chunk.text) for r in kept for chunks in r.sequences for chunk in chunks)
         cut, keep_room = self._cut(np.diff(offsets))
         if not np.array_equal(cut, np.diff(offsets)):
             places = np.arange(len(tokens)) - np.repeat(offsets[:-1], np.diff(offsets))

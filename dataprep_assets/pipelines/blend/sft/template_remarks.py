@@ -14,8 +14,6 @@ from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 
-__all__ = ["template_remarks"]
-
 
 def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
     """Remarks on the template of `options` together with `bundle`, the loaded `tokenizer`.

@@ -1,4 +1,16 @@
 """The views of a corpus: one module per trainer format, each with a `VIEW` (see `pipelines/corpus/corpus_view.py`).
 
-A module in this folder is all that a new view needs beside its format: `views:` in the YAML takes its name.
+A module in this folder is all that a new view needs beside its format: `views:` in the YAML takes its name. Views of
+other packages are found by their entry points in the group `dataprep_assets.views` (docs/own-views.md).
 """
+
+import pkgutil
+
+from dataprep_assets.graph.extensions import Extensions
+
+VIEWS = Extensions(
+    "view",
+    "dataprep_assets.views",
+    own={module.name: f"{__name__}.{module.name}:VIEW" for module in pkgutil.iter_modules(__path__)},
+)
+"""The available views, by name."""

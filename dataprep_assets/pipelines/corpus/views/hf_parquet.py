@@ -7,10 +7,11 @@ from itertools import accumulate
 from pathlib import Path
 
 from dataprep_assets.formats import hf_parquet
+from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, Rows, UnderConstruction
 
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
@@ -25,10 +26,19 @@ def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
     hf_parquet.write_card(view.target, view.corpus.dataset, written, about)
 
 
-def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    wanted = {s.split: s.documents for s in splits}
-    if (rows := hf_parquet.validate(directory)) != wanted:
-        yield f"{directory}: {rows} rows for {wanted} documents"
+def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+    hf_parquet.validate(
+        directory,
+        {
+            s.split: hf_parquet.SplitWritten(
+                rows=s.documents,
+                tokens=s.token_count,
+                digests={f.path: f.sha256 for f in receipt.files if f.path.startswith(f"data/{s.split}-")},
+            )
+            for s in splits
+        },
+    )
+    return iter(())
 
 
 def _places(handle: ArtifactHandle) -> Locate:
@@ -59,9 +69,13 @@ VIEW = CorpusView(
     description="`data/<split>-*.parquet`, a document a row, and the dataset card, for Hugging Face `datasets`.",
     columns=hf_parquet.COLUMN_TYPES,
     kinds=frozenset({"parquet", "huggingface"}),
-    version=2,
+    version=3,  # 2 had a card for which `datasets` took other content for its own
     copied=hf_parquet.read_blocks,
     places=_places,
+    rows=Rows(
+        prefix=lambda split: f"data/{split}-",
+        columns=(Column(name=hf_parquet.COLUMN, about="Token ids of a document, its separator included."),),
+    ),
     keeps_documents=True,
     write=_write,
     defects=_defects,

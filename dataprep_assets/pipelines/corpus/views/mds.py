@@ -8,12 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import mds
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, Copied, CorpusView, UnderConstruction, ViewFacts
+from dataprep_assets.pipelines.corpus.corpus_view import (
+    CombinedSplit,
+    Copied,
+    CorpusView,
+    Shortest,
+    UnderConstruction,
+    ViewFacts,
+)
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
 
 class MdsFacts(ViewFacts):
@@ -25,12 +32,6 @@ class MdsFacts(ViewFacts):
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
     length = view.corpus.mds_sequence_length
-    for split in splits:
-        if split.token_count < length:
-            raise ConfigError(
-                f"{split.split}: {split.token_count} tokens are less than one sample of {length}, and StreamingDataset "
-                "opens no dataset without one. Set `mds_sequence_length`, or leave the view mds out"
-            )
     left_out = {}
     for split in splits:
         tokens = split.open_tokens(view.store)
@@ -84,6 +85,23 @@ def _places(handle: ArtifactHandle) -> Locate:
     return locate
 
 
+def _samples(handle: ArtifactHandle, split: str) -> range:
+    facts = MdsFacts.of(handle.receipt)
+    return range(facts.sequence_length, facts.splits[split] + 1, facts.sequence_length)
+
+
+def _shortest(corpus: CorpusDeclaration) -> Shortest:
+    length = corpus.mds_sequence_length
+    return Shortest(
+        tokens=length,
+        key="mds_sequence_length",
+        refusal=lambda split, tokens: (
+            f"{split}: {tokens} tokens are less than one sample of {length}, and StreamingDataset opens no dataset "
+            "without one. Set `mds_sequence_length`, or leave the view mds out"
+        ),
+    )
+
+
 def _trainer(where: str, facts: ViewFacts) -> str:
     return f"mosaicml-streaming: StreamingDataset(local={where!r}, split={next(iter(facts.splits))!r}, batch_size=…)"
 
@@ -96,6 +114,8 @@ VIEW = CorpusView(
     version=2,  # 1 left torn files in its staging directories, which 2 would have taken for finished
     copied=_copied,
     places=_places,
+    samples=_samples,
+    shortest=_shortest,
     write=_write,
     defects=_defects,
     trainer=_trainer,

@@ -1,5 +1,6 @@
 """Claims about a record on its way through the transforms: its prompt, and what an original makes of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,7 +39,6 @@ def test_a_record_without_a_prompt_is_a_bad_record(record: dict[str, Any], trans
 def test_the_original_leaves_out_one_without_and_keeps_an_empty_one(transform: Any) -> None:
     found = [_made(record, transform, like="nemotron") for record in LACKING]
     assert found == [LeftOut("prompt")] * 3 + [{"messages": []}, {"messages": " "}]
-    assert _made(LACKING[3], transform, like="nemotron", without_prompt="bad_record") == Refused("no_prompt")
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,6 @@ def test_records_without_a_placeholder_are_whole_or_their_messages() -> None:
     assert _made(PARAMS, RESOLVING) == PARAMS
     assert _made(SHORT, RESOLVING) == SHORT
     assert _made(PARAMS, RESOLVING, like="nemotron") == SHORT
-    assert _made(PARAMS, RESOLVING, other_records="messages") == SHORT
-    assert _made(PARAMS, RESOLVING, like="nemotron", other_records="whole") == PARAMS
 
 
 def test_a_placeholder_that_cannot_be_filled_in_is_left_out_under_the_name_of_its_transform() -> None:
@@ -91,15 +89,12 @@ def test_a_malformed_placeholder_is_left_out_or_a_bad_record() -> None:
     record = {"dataset": ["a"], "_hf_placeholder": {"row": 0}}
     assert _made(record, RESOLVING) == LeftOut("resolve_hf_placeholders")
     assert _made(record, RESOLVING, like="nemotron") == Refused("bad_placeholder")
-    assert _made(record, RESOLVING, malformed="bad_record") == Refused("bad_placeholder")
-    assert _made(record, RESOLVING, like="nemotron", malformed="left_out") == LeftOut("resolve_hf_placeholders")
 
 
-def test_the_reference_says_of_every_rule_what_both_presets_take() -> None:
-    for name, theirs in vars(RlOptions(like="nemotron").rules).items():
-        if name != "prompt":
-            said = RlOptions.model_fields[name].description or ""
-            assert f"`ours`: `{getattr(OURS, name)}`; `nemotron`: `{theirs}`" in said
+def test_the_page_of_the_format_says_of_every_rule_what_both_presets_take() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "formats" / "rl-jsonl.md").read_text(encoding="utf-8")
+    for name, theirs in RlOptions(like="nemotron").rules.changes.items():
+        assert f"| `{name}` | `{getattr(OURS, name)}` | `{theirs}` |" in page
 
 
 def test_a_finished_record_is_asked_for_its_prompt_where_its_place_is_known() -> None:
@@ -109,19 +104,18 @@ def test_a_finished_record_is_asked_for_its_prompt_where_its_place_is_known() ->
     assert not lacks_prompt({"conversation": []}, compose(["nemotron_rl", {"rename": {"a": "messages"}}]), OURS)
 
 
-def test_a_key_is_what_it_was_while_nothing_differs_from_the_defaults() -> None:
-    assert RlOptions().identity == RlOptions(like="ours", answers="text").identity == {"compression": "none"}
-    theirs = RlOptions(like="nemotron")
-    assert set(theirs.rules.changes) == {
-        "other_records",
-        "answers",
-        "params",
-        "null_placeholder",
-        "other_templates",
-        "without_prompt",
-        "null_affix",
-        "malformed",
-        "boolean_row",
+def test_a_key_is_what_it_was() -> None:
+    assert RlOptions().identity == RlOptions(like="ours").identity == {"compression": "none"}
+    assert RlOptions(like="nemotron", prompt="a.b").identity == {
+        "compression": "none",
+        "other_records": "messages",
+        "answers": "parsed",
+        "params": "replaced",
+        "null_placeholder": "unresolved",
+        "other_templates": "ignored",
+        "without_prompt": "left_out",
+        "null_affix": "printed",
+        "malformed": "bad_record",
+        "boolean_row": "number",
+        "prompt": "a.b",
     }
-    spelled = {name: getattr(theirs.rules, name) for name in theirs.rules.changes}
-    assert RlOptions(**spelled).identity == theirs.identity  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """The settings of chat data: presets, what is given besides, and the keys of what was made before there were any."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.errors import TokenizerError
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -24,6 +26,10 @@ OLD_SETTINGS = {
     "used_in_filter", "used_in_field", "max_doc_tokens", "too_long", "row_group_size", "compression",
 }  # fmt: skip
 """Those of run hashes made before there were choices."""
+THEIRS = "95210e49ce049195b205001458c6d8ab7bf2cb921f95669a43f644c1c356b4cf"
+ASKED = "f19c3613de4ccdc44dad7e449cea2d0c892c8e41336aa566d4c3ef87c5f685be"
+"""Digests of the choices in keys of `like: nemotron`, and of three choices under their former names, before 31 keys
+became presets."""
 
 
 def options(**given: Any) -> SftOptions:
@@ -42,19 +48,28 @@ def blend(**sft: Any) -> BlendDeclaration:
     )
 
 
-def test_a_preset_is_one_side_of_everything_and_a_given_key_wins() -> None:
+def test_a_preset_is_one_side_of_everything_and_three_keys_change_it() -> None:
     assert options().choices == OURS
     assert options(like="nemotron").choices == NEMOTRON
-    mixed = options(like="nemotron", train_on={"turn_end_newline": False}, accept={"roles": ["user", "assistant"]})
-    assert mixed.choices == NEMOTRON.with_changes({"turn_end_newline": False, "roles": ("user", "assistant")})
-    assert options(accept={"content": "join_parts"}).choices == OURS.with_changes({"content": "join_parts"})
+    roles = ["user", "assistant", "developer"]
+    changed = {"answers": "last_turn", "roles": tuple(roles), "content": "join_parts"}
+    for like, preset in (("ours", OURS), ("nemotron", NEMOTRON)):
+        given = options(like=like, answers="last_turn", roles=roles, join_text_parts=True)
+        assert given.choices == replace(preset, **changed)
 
 
 def test_a_declaration_without_choices_has_the_keys_that_it_had() -> None:
-    plain, named = blend(), blend(like="ours", train_on={"turn_end_newline": False}, accept={"content": "text"})
+    plain, named = blend(), blend(like="ours", answers="every", join_text_parts=False)
     assert stage_identity(plain)["options"].keys() == OLD_SETTINGS
     assert stage_identity(named) == stage_identity(plain)
     assert not {"choices", "template_kwargs", "template_reads"} & plan().key_parts().keys()
+
+
+def test_a_preset_and_the_keys_that_changed_their_names_have_the_parts_of_keys_that_they_had() -> None:
+    theirs = stage_identity(blend(like="nemotron"))["options"]["choices"]
+    assert digest_value(theirs) == THEIRS
+    asked = blend(answers="last_turn", roles=["user", "assistant", "developer"], join_text_parts=True)
+    assert digest_value(stage_identity(asked)["options"]["choices"]) == ASKED
 
 
 @pytest.mark.parametrize(
@@ -80,8 +95,10 @@ def test_one_name_of_what_a_row_is_used_in_may_stand_alone() -> None:
     "given",
     [
         {"like": "theirs"},
-        {"train_on": {"newline": True}},
-        {"accept": {"content": "parts"}},
+        {"answers": "last"},
+        {"roles": []},
+        {"train_on": {}},
+        {"accept": {"content": "join_parts"}},
         {"chat_template": {"repo": "org/model", "revision": "main"}},
         {"chat_template": {"repo": "model", "revision": "0" * 40}},
     ],

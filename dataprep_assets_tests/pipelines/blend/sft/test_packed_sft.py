@@ -285,7 +285,7 @@ def test_long_sequences_are_cut_and_counted(tmp_path: Path) -> None:
 
 def test_sequences_that_train_nothing_may_be_kept(tmp_path: Path) -> None:
     rows = [said("a", "b " * 300), said("c", "d"), said("e " * 300, "f"), {"messages": [USER]}]
-    kept = OURS.with_changes({"untrained": "kept"})
+    kept = replace(OURS, untrained="kept")
     shard = build_rows(tmp_path, rows, pack_size=64, max_doc_tokens=100, choices=kept)
     assert shard.receipt.ledger is not None
     assert (shard.receipt.ledger.documents, dict(shard.receipt.ledger.dropped)) == (4, {})

@@ -1,0 +1,246 @@
+"""The job of a dataset, `build_<dataset>`: one run makes and checks all of it, however many partitions there are.
+
+The job has a step for each artifact, in the order of the graph. A step builds what is not current, proves what has no
+standing verdict, and logs both as public events, partition by partition; what is current costs reading its receipts.
+Nothing has to exist beforehand, not even the partitions, which only a manifest or a plan knows. A step that fails holds
+up those that need it, and no others; whatever it finished is kept, so launching the job again, or re-executing the run
+from its failure, goes on from there.
+
+`dataprep run` executes the same job in its own process (`runs`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, Protocol
+
+import dagster as dg
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.order import ancestors, in_order, together
+from dataprep_assets.graph.prune import prune_retracted
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.standing import failures, unproven
+from dataprep_assets.graph.status import sweep, to_build
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.orchestration.checks import check_evaluation, log_evaluation
+from dataprep_assets.orchestration.keys import DATASET, job_name, step_name
+from dataprep_assets.orchestration.making import Making, refusals, refuse_failed
+from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.orchestration.recorded import Recorded, unevaluated
+from dataprep_assets.resources import StorageResource
+from dataprep_assets.stores.private import private_files
+
+_CHECK = "no_retracted_document"
+_Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
+
+
+class Attendant(Protocol):
+    """What goes on beside a build: it is told of each artifact and its partitions (none if it has none)."""
+
+    def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
+        """Called before an artifact is made, or left as it is because it is `current`; may raise DataprepError."""
+
+    def after(self, spec: ArtifactSpec, partitions: Sequence[str]) -> None:
+        """Called when the artifact is there and proven; may raise DataprepError."""
+
+    def told(self, sentence: str) -> None:
+        """Called with what the last step did."""
+
+
+def job_of(
+    specs: Sequence[ArtifactSpec],
+    *,
+    only: Mapping[ArtifactSpec, Sequence[str]] | None = None,
+    attendants: Sequence[Attendant] = (),
+) -> dg.JobDefinition:
+    """The job of a dataset.
+
+    Args:
+        specs: All artifacts of the dataset, inputs before what is made of them.
+        only: The artifacts to make, each with the partitions to make of it; None for everything.
+        attendants: Who attends to the build, in this process.
+    """
+    declaration = specs[0].declaration
+    dataset = declaration.dataset
+    chosen = [spec for spec in specs if only is None or spec in only]
+
+    @dg.job(
+        name=job_name(dataset),
+        description=f"Make and check all of {dataset}: what is current is kept, what is not is built.",
+        tags={DATASET: dataset},
+        executor_def=dg.in_process_executor,
+    )
+    def job() -> None:
+        made: dict[ArtifactSpec, Any] = {}
+        for members in together(chosen):
+            step = _step(members, specs, only or {}, attendants).alias(step_name(*members))
+            needs = {id(made[s]): made[s] for spec in members for s in spec.inputs if s in made}
+            output = step(after=list(needs.values())) if needs else step()
+            made.update(dict.fromkeys(members, output))
+        if only is None:
+            _end(specs, attendants)(after=list({id(output): output for output in made.values()}.values()))
+
+    return job
+
+
+def _step(
+    members: Sequence[ArtifactSpec],
+    specs: Sequence[ArtifactSpec],
+    only: Mapping[ArtifactSpec, Sequence[str]],
+    attendants: Sequence[Attendant],
+) -> dg.OpDefinition:
+    """The step that makes one artifact of the dataset's `specs`, or those that are made together."""
+    declaration, pool = members[0].declaration, members[0].pool
+
+    @dg.op(
+        name=f"make__{declaration.dataset}__{step_name(*members)}",
+        description=members[0].description,
+        ins={"after": dg.In(dg.Nothing)},
+        out=dg.Out(dg.Nothing),
+        pool=None if pool is None else POOLS[pool],
+    )
+    def step(context: dg.OpExecutionContext, storage: StorageResource) -> Iterator[Any]:
+        store = declaration.store(storage)
+        with private_files(declaration.sensitive), refusals(members[0], store):
+            for spec, partitions in in_order(members, store):
+                chosen = partitions if spec not in only else [key for key in partitions if key in only[spec]]
+                if chosen or spec.partitions is None:
+                    yield from _Making(context, spec, store, chosen, attendants).done(specs)
+        yield dg.Output(None)
+
+    return step
+
+
+class _Making:
+    """The making of an artifact, or of some of its partitions, in a run of the job."""
+
+    def __init__(
+        self,
+        context: dg.OpExecutionContext,
+        spec: ArtifactSpec,
+        store: ArtifactStore,
+        partitions: Sequence[str],
+        attendants: Sequence[Attendant],
+    ) -> None:
+        self._context, self._spec, self._store, self._attendants = context, spec, store, attendants
+        self._partitions = partitions
+        self._slots: list[str | None] = list(partitions) if spec.partitions is not None else [None]
+        self._recorded = Recorded(context.instance)
+        self._evaluations: list[dg.AssetCheckEvaluation] = []  # not reported yet
+
+    def done(self, specs: Sequence[ArtifactSpec]) -> Iterator[_Event]:
+        """Build what is not current, prove what is not proven, and yield both.
+
+        Where less than all bytes of an artifact is verified (`verify: size`), what it is made of may be damaged unseen:
+        if it fails, that is verified to the last byte, and what is damaged is made again first, once.
+        """
+        try:
+            yield from self._once()
+        except (DataprepError, dg.Failure):
+            # asked for first: a verdict is about the inputs that there were
+            healed, failed = False, set(failures(self._spec, self._store, self._slots))
+            for source in specs:
+                if source in ancestors([self._spec]) and source.kept:
+                    damaged = _damaged(source, self._store)
+                    healed |= bool(damaged)
+                    yield from self._made_again(source, damaged)
+            if not healed:
+                yield from self._evaluations
+                raise
+            try:
+                yield from self._once(set(self._slots) if None in failed else failed)
+            except dg.Failure:
+                yield from self._evaluations
+                raise
+
+    def _once(self, failed: Set[str | None] = frozenset()) -> Iterator[_Event]:
+        spec, store, slots, attendants = self._spec, self._store, self._slots, self._attendants
+        making = Making(self._context, spec, store)
+        left = unproven(spec, store, slots)
+        stale = self._not_current() | failed
+        # what is left to be proven is reused by its build, which has the files of a mirror there that its proofs read
+        wanted = [slot for slot in slots if slot in stale or slot in left]
+        judged = spec.proofs is not None and bool(wanted or left or unevaluated([spec], self._recorded))
+        current = not wanted and not judged
+        for attendant in attendants:
+            attendant.before(spec, self._partitions, current=current)
+        if wanted:
+            yield from making.build(wanted, damaged=failed, told=set(wanted) - stale)
+        else:
+            making.register_plans()
+        self._evaluations = making.prove(slots) if judged else []
+        refuse_failed(self._evaluations)
+        yield from self._evaluations
+        self._evaluations = []
+        if current:
+            self._context.log.info(f"{'/'.join(spec.path)}: current")
+        for attendant in attendants:
+            attendant.after(spec, self._partitions)
+
+    def _not_current(self) -> set[str | None]:
+        """The slots that are to be built, or that the instance has never seen (one that another machine made)."""
+        spec, slots, recorded = self._spec, self._slots, self._recorded
+        if not spec.kept:  # it reports on its inputs: it is as old as they are
+            made = recorded.made_at(spec)
+            sources = [recorded.made_at(source) for source in spec.inputs]
+            return set(slots) if made is None or any(at is not None and at > made for at in sources) else set()
+        return {*recorded.unseen(spec, slots), *(one.partition for one in to_build(spec, self._store, slots))}
+
+    def _made_again(self, source: ArtifactSpec, damaged: Sequence[str | None]) -> Iterator[_Event]:
+        if damaged:
+            name = "/".join(source.path)
+            self._context.log.warning(f"{name}: damaged, and made again: {', '.join(one or name for one in damaged)}")
+            making = Making(self._context, source, self._store)
+            yield from making.build(damaged, damaged=set(damaged))
+            evaluations = making.prove(damaged)
+            yield from evaluations
+            refuse_failed(evaluations)
+
+
+def _damaged(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
+    """The slots of an artifact whose damage only a full verification sees."""
+    if (spec.verification or spec.declaration.verify) == "full":
+        return []
+    found = to_build(spec, store, spec.slots(store), verification="full")
+    return [one.partition for one in found if one.kind == "damaged"]
+
+
+def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[Attendant]) -> dg.OpDefinition:
+    """The last step: what killed runs left goes, and what is in no plan and holds retracted documents."""
+    declaration = specs[0].declaration
+
+    @dg.op(
+        name=f"make__{declaration.dataset}__end",
+        description="Removes what killed runs left, and what is in no plan any more and holds retracted documents.",
+        ins={"after": dg.In(dg.Nothing)},
+        out=dg.Out(dg.Nothing),
+    )
+    def end(context: dg.OpExecutionContext, storage: StorageResource) -> None:
+        store = declaration.store(storage)
+        with private_files(declaration.sensitive), refusals(specs[-1], store):
+            sweep(specs, store)
+            removed = {str(artifact): gone for artifact, gone in prune_retracted(specs, store)}
+            for artifact, gone in removed.items():
+                sentence = f"{'removed' if gone else 'left alone, a run is building it'}, in no plan: {artifact}"
+                context.log.info(sentence)
+                for attendant in attendants:
+                    attendant.told(sentence)
+            if removed:
+                _judge_again(context, specs, store)
+        if not all(removed.values()):
+            raise dg.Failure(
+                f"{declaration.dataset}: what is in no plan and holds retracted documents is being built by another "
+                "run: run this again when that has ended",
+                allow_retries=False,
+            )
+
+    return end
+
+
+def _judge_again(context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
+    """Evaluate the checks that warned of what was removed, by remembered verdicts."""
+    for (spec, name), before in Recorded(context.instance).evaluations(specs).items():
+        if name != _CHECK or before is None or before.passed or before.blocks or spec.proofs is None:
+            continue
+        for found, finding in spec.proofs.examine(store, []):
+            if found == _CHECK:
+                log_evaluation(context, check_evaluation(spec, name, finding))

@@ -1,0 +1,183 @@
+"""Makes an artifact inside a step of Dagster and reports it: what the steps of assets and of a dataset's job share.
+
+Each partition is reported when it is finished, with its own metadata and data version, so that the finished ones are
+known even if a worker dies or somebody stops the run. If some failed, they are named with their errors, and the step
+fails without a retry: "re-execute from failure" then makes exactly those.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+
+import dagster as dg
+
+from dataprep_assets.errors import DataprepError, MissingArtifactError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.graph.standing import failures
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.disk_room import refused
+from dataprep_assets.orchestration.anew import built
+from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
+from dataprep_assets.orchestration.keys import FAILED_CHECKS, Context, asset_key, job_name
+from dataprep_assets.orchestration.metadata import metadata_of, rendered_entries
+from dataprep_assets.orchestration.partitions import register_in_order
+from dataprep_assets.orchestration.plans import made_of
+from dataprep_assets.orchestration.progress import sinks_of
+from dataprep_assets.orchestration.versions import version_tags
+
+_FAILURES_SHOWN = 20
+
+
+class Making:
+    """The making of one artifact in a step."""
+
+    def __init__(self, context: Context, spec: ArtifactSpec, store: ArtifactStore) -> None:
+        self._context, self._spec, self._store = context, spec, store
+
+    def build(
+        self,
+        slots: Sequence[str | None],
+        *,
+        damaged: Set[str | None] = frozenset(),
+        told: Set[str | None] = frozenset(),
+    ) -> Iterator[dg.AssetMaterialization]:
+        """Make these partitions (one None if it has none), or reuse what is current; yields the report of each.
+
+        Raises dg.Failure at the end if a partition failed; the error itself of an artifact without partitions.
+
+        Args:
+            slots: The partitions.
+            damaged: Those of them that are known to be damaged, which are not reused.
+            told: Those of them that were reported as they are, which are not reported again if they are reused.
+        """
+        spec, context = self._spec, self._context
+        tags, failed, reused = version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
+        partitions = [slot for slot in slots if slot is not None]
+        workers, cells = worker_count(spec.declaration.workers), cells_of(spec.declaration)
+        progress = Progress(workers=workers, sinks=sinks_of(context, spec), shown=cells.count)
+        request = BuildRequest(
+            store=self._trusting_what_passed(slots, damaged),
+            partitions=partitions,
+            workers=workers,
+            progress=progress,
+            warn=lambda sentence: context.log.warning(cells.text(sentence)),
+        )
+        try:
+            for outcome in built(context, spec, request, self._report_record):
+                if outcome.error is not None and spec.partitions is None:
+                    raise outcome.error
+                if outcome.error is not None:
+                    failed[outcome.partition] = outcome.error
+                    context.log.error(f"{outcome.partition}: {_error_text(spec, outcome.error)}")
+                    continue
+                reused.append(outcome.reused)
+                slot = None if spec.partitions is None else outcome.partition
+                if not (outcome.reused and slot in told):
+                    yield self._report(outcome, tags)
+        finally:
+            progress.close()
+        if failed:
+            raise _failure(spec, failed, len(reused))
+        self.register_plans()
+        if spec.partitions is not None:
+            new = sum(not there for there in reused)
+            context.log.info(f"{number_of(len(reused), spec.noun)}: {new:,} built, {len(reused) - new:,} reused")
+
+    def prove(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
+        """The evaluations of its checks."""
+        spec = self._spec
+        if spec.proofs is None:
+            return []
+        return [check_evaluation(spec, name, finding) for name, finding in findings(spec, self._store, slots).items()]
+
+    def register_plans(self) -> None:
+        """Register the dynamic partitions that the artifact plans."""
+        for partitions in self._spec.plans:
+            register_in_order(self._context.instance, partitions.dynamic or "", partitions.keys(self._store))
+
+    def _report(self, outcome: Outcome, tags: Mapping[str, str]) -> dg.AssetMaterialization:
+        spec, receipt = self._spec, outcome.receipt
+        metadata = rendered_entries(spec, {**outcome.metadata, **made_of(spec)})
+        content = outcome.content
+        if receipt is not None:
+            metadata = {**metadata_of(spec, self._store, receipt, outcome.reused), **metadata}
+            content = receipt.content
+        return dg.AssetMaterialization(
+            asset_key=asset_key(spec),
+            partition=outcome.partition if spec.partitions is not None else None,
+            metadata=metadata,
+            tags={**tags, "dagster/data_version": content[:32]},
+        )
+
+    def _report_record(self, record: ArtifactSpec, outcome: Outcome) -> None:
+        """Report a record of the source that was made again, with its checks."""
+        tags = version_tags(record, self._context.instance)
+        making = Making(self._context, record, self._store)
+        self._context.log_event(making._report(outcome, tags))
+        for evaluation in making.prove([None if record.partitions is None else outcome.partition]):
+            log_evaluation(self._context, evaluation)
+
+    def _trusting_what_passed(self, slots: Sequence[str | None], damaged: Set[str | None]) -> ArtifactStore:
+        """The store, in which what failed its own blocking check as it is now is not current: it is built once more."""
+        spec, store = self._spec, self._store
+        failed = failures(spec, store, slots)
+        whole = failed.get(None)
+        left = [s for s in slots if s in damaged or ((bad := failed.get(s, whole)) is not None and not bad.again)]
+        return store.distrusting([spec.located(store, slot) for slot in left]) if left else store
+
+
+def refuse_failed(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
+    """Raise dg.Failure if a blocking check of an artifact failed."""
+    failed = [
+        one for one in evaluations if one.blocking and not one.passed and one.severity == dg.AssetCheckSeverity.ERROR
+    ]
+    if failed:
+        names = ", ".join(one.check_name for one in failed)
+        raise dg.Failure(
+            f"{failed[0].asset_key.to_user_string()}: blocking checks failed: {names}",
+            metadata={FAILED_CHECKS: len(failed)},
+            allow_retries=False,
+        )
+
+
+@contextmanager
+def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
+    """Turn errors of a step into its dg.Failure: a refusal says what to do, so there is no stack, and no retry, which
+    would meet the same."""
+    try:
+        yield
+    except DataprepError as error:
+        raise dg.Failure(_error_text(spec, error), allow_retries=False) from None
+    except OSError as error:
+        if spec.declaration.sensitive:
+            error.filename = None  # it may be named after a patient
+        raise dg.Failure(str(refused(error, store.root)), allow_retries=False) from None
+
+
+def _error_text(spec: ArtifactSpec, error: Exception) -> str:
+    """The text of an error for the UI: for a missing artifact also what makes it; without small counts."""
+    if isinstance(error, MissingArtifactError):
+        return f"{error}. The job {job_name(spec.declaration.dataset)} makes all that is missing, in order"
+    return cells_of(spec.declaration).text(str(error))
+
+
+def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> dg.Failure:
+    noun = spec.noun
+    shown = {partition: _error_text(spec, error) for partition, error in sorted(failed.items())[:_FAILURES_SHOWN]}
+    if len(failed) > _FAILURES_SHOWN:
+        shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
+    return dg.Failure(
+        description=f"{len(failed):,} of {number_of(len(failed) + done, noun)} failed; "
+        "the others are finished and kept. "
+        + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
+        metadata={
+            f"failed_{noun}s": dg.MetadataValue.table(
+                [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]
+            ),
+        },
+        allow_retries=False,
+    )

@@ -1,0 +1,183 @@
+"""`dataprep retract`, and the `dataprep run` after it, reach what is in no plan any more, in a project of a user."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pytest
+import yaml
+
+from dataprep_assets.integrity.commit import staging
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.samples import SAMPLE
+
+TEXTS = [f"Document {number} " + " ".join(f"w{number * 7 + at}" for at in range(20)) for number in range(40)]
+GONE = 33
+"""The document that is retracted: in the last file, so in the last shard."""
+
+
+class Own:
+    """A user's project over four files of ten documents, in four shards."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.artifacts = root, root / "artifacts" / "mine"
+        self.defs = root / "their_data" / "defs" / "mine"
+        self.list = self.defs / "retracted.jsonl"
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        home = {"DAGSTER_HOME": str(self.root / "home"), "DATAPREP_ROOT": str(self.root / "artifacts")}
+        return dataprep(self.root, "--project", str(self.root), *arguments, **home)
+
+    def run(self, code: int = 0) -> str:
+        done = self("run", "mine")
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def declare(self, **changes: object) -> None:
+        attributes = {
+            "dataset": "mine",
+            "source": {"kind": "local", "path": "./data"},
+            "include": ["**/*.jsonl"],
+            "splits": {"train": ["train/**"]},
+            "tokenizer": {"path": str(SAMPLE / "tokenizer"), "name": "sample"},
+            "document": {"separator": "<|endoftext|>", "id_field": "id"},
+            "shards": {"count": 4},
+            "views": ["nanogpt", "megatron"],
+        }
+        value = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": attributes | changes}
+        (self.defs / "defs.yaml").write_text(yaml.safe_dump(value))
+
+    def retract(self, content: str | bytes, *options: str) -> subprocess.CompletedProcess[str]:
+        ids = self.root / "ids"
+        ids.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return self("retract", "mine", "--ids", str(ids), *options)
+
+    def listed(self) -> list[str]:
+        if not self.list.exists():
+            return []
+        return [json.loads(line)["id"] for line in self.list.read_text().splitlines()]
+
+    def traces(self, number: int) -> set[str]:
+        """The folders of artifacts, and of staging, with a file that holds the tokens of a document."""
+        engine = ReferenceEngine(TokenizerBundle.load(SAMPLE / "tokenizer", name="sample"), "text")
+        wanted = np.array(engine.encode([TEXTS[number]])[0], "<u2").tobytes()
+        files = [path for path in self.artifacts.rglob("*") if path.is_file() and wanted in path.read_bytes()]
+        return {path.parent.relative_to(self.artifacts).as_posix() for path in files}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built in four shards, then declared anew in two, without one of the views, and built again."""
+    root = tmp_path_factory.mktemp("retract") / "their-data"
+    assert dataprep(root.parent, "init", str(root)).returncode == 0
+    own = Own(root)
+    (own.defs / "data" / "train").mkdir(parents=True)
+    for file in range(4):
+        rows = [{"id": f"doc-{n}", "text": TEXTS[n]} for n in range(file * 10, file * 10 + 10)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (own.defs / "data" / "train" / f"f_{file}.jsonl").write_text(lines)
+    own.declare()
+    own.run()
+    own.declare(shards={"count": 2}, views=["nanogpt"])
+    own.run()
+    return root
+
+
+@pytest.fixture
+def own(built: Path, tmp_path: Path) -> Own:
+    return Own(Path(shutil.copytree(built, tmp_path / "their-data", symlinks=True)))
+
+
+def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
+    own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {"token_bins/train-00003", "megatron_bins"}
+    assert own.traces(GONE) == left | {"token_bins/train-00001", "combined_bins/train", "nanogpt_bins"}
+    # a killed build of a shard that is in no plan any more, of which nothing else is there
+    with staging(own.artifacts / "token_bins" / "train-00007", "0123456789abcdef") as staged:
+        shutil.copy(own.artifacts / "token_bins" / "train-00003" / "tokens.bin", staged)
+    begun = "token_bins/.staging/train-00007-0123456789abcdef"
+    assert own("status", "mine").returncode == 0, "nothing is retracted yet"
+    told = own.retract(f"doc-{GONE}\n").stdout
+    assert "found 1: 1 document" in told, told
+    assert "train-00003" in told
+    assert "in no plan any more" in told
+    assert str(own.artifacts / "token_bins" / "train-00007") in told
+    assert str(own.artifacts / "megatron_bins") in told
+    assert "train-00002" not in told, "it holds other documents"
+    status = own("status", "mine", "--json")
+    assert status.returncode == 1
+    places = {one["artifact"] for one in json.loads(status.stdout)["retracted_in_no_plan"]}
+    assert places == {"mine/token_bins/train-00003", "mine/token_bins/train-00007", "mine/megatron_bins"}
+    assert left | {begun} <= own.traces(GONE), "nothing is removed before the run"
+    said = own.run()
+    assert "removed, in no plan: mine/megatron_bins" in said
+    assert own.traces(GONE) == set()
+    assert not (own.artifacts / ".findings" / "token_bins" / "train-00003.json").exists()
+    assert own.traces(25), "the other documents are there"
+    assert (own.artifacts / "token_bins" / "train-00002" / "tokens.bin").exists(), "it held none"
+    assert own("status", "mine").returncode == 0
+    monkeypatch.setenv("DAGSTER_HOME", str(own.root / "home"))
+    with dg.DagsterInstance.from_config(str(own.root / "home")) as instance:
+        (run, *_) = instance.get_runs(limit=1)
+        records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
+        events = [record.event_log_entry.dagster_event for record in records]
+        told = [event.asset_check_evaluation_data for event in events if event is not None]
+    of_bins = dg.AssetCheckKey(dg.AssetKey(["mine", "token_bins_train"]), "no_retracted_document")
+    warned, passed = [one for one in told if one.asset_check_key == of_bins]
+    assert [(one.passed, one.severity.value) for one in (warned, passed)] == [(False, "WARN"), (True, "ERROR")]
+    assert "mine/token_bins/train-00003 is in no plan any more" in str(warned.description)
+
+
+def test_places_left_by_themselves_are_not_up_to_date_and_the_next_run_removes_them(own: Own) -> None:
+    kept = shutil.copytree(own.artifacts / "token_bins" / "train-00003", own.root / "kept")
+    own.retract(f"doc-{GONE}\n")
+    own.run()
+    shutil.copytree(kept, own.artifacts / "token_bins" / "train-00003")
+    status = own("status", "mine")
+    assert (status.returncode, "up to date" in status.stdout) == (1, False), status.stdout
+    assert "token_bins/train-00003" in status.stdout
+    assert "removed, in no plan: mine/token_bins/train-00003" in own.run()
+    assert own.traces(GONE) == set()
+    assert own("status", "mine").returncode == 0
+
+
+def test_a_run_that_fails_removes_nothing(own: Own) -> None:
+    own.retract(f"doc-{GONE}\n")
+    before = own.traces(GONE)
+    with (own.defs / "data" / "train" / "f_0.jsonl").open("a") as file:
+        file.write("{broken\n")
+    own.run(code=1)
+    assert {"token_bins/train-00003", "megatron_bins"} <= own.traces(GONE) <= before
+
+
+def test_strict_writes_nothing_when_an_id_is_not_found(own: Own) -> None:
+    done = own.retract("doc-3\ndoc-none\n", "--strict")
+    assert done.returncode == 1
+    assert "line 2: doc-none" in done.stdout
+    assert "nothing was written" in done.stdout
+    assert own.listed() == []
+    assert own.retract("doc-3\n", "--strict").returncode == 0
+    assert own.retract("doc-3\n", "--strict").returncode == 0, "it was retracted before"
+    assert own.listed() == ["doc-3"]
+    assert own.retract("doc-none\n").returncode == 0
+    assert own.listed() == ["doc-3", "doc-none"]
+
+
+def test_a_list_that_windows_wrote_is_read_whole(own: Own) -> None:
+    told = own.retract(b"\xef\xbb\xbfdoc-3\r\ndoc-4\r\n", "--strict")
+    assert told.returncode == 0, told.stdout
+    assert own.listed() == ["doc-3", "doc-4"]
+
+
+@pytest.mark.parametrize("row", ["0", "x", "-3", "1.5", "", " 3"])
+def test_a_row_that_is_none_is_told_with_its_line(own: Own, row: str) -> None:
+    done = own.retract(f"doc-3\ntrain/f_0.jsonl:{row}\n")
+    assert done.returncode == 2
+    assert "line 2: what follows the name of a file is not the number of a row" in done.stderr
+    assert own.listed() == []

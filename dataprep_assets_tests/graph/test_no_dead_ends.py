@@ -1,0 +1,132 @@
+"""No artifact is current and red for ever: a blocking proof compares with nothing that its artifact's recipe ignores.
+
+Every claim in the receipt of every input of every artifact of the samples is changed, one after another, as if the
+input had been made again and told something else with the same content. Then either the artifact is out of date, or
+its blocking proofs say what they said before.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.declarations import declarations_of
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import to_build
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.project import find
+from dataprep_assets_tests.conftest import CHECKOUT
+from dataprep_assets_tests.faults.edits import edit_receipt
+from dataprep_assets_tests.graph.building import build_all
+
+SAMPLES = (
+    "sample_corpus",
+    "sample_notes",
+    "sample_release",
+    "sample_tasks",
+    "sample_blend_pretrain",
+    "sample_blend_sft",
+    "sample_blend_rl",
+)
+CLAIMS = ("inputs", "facts", "ledger", "sources", "recipe", "measured")
+DECIDED = {
+    "token_bins.sources.*.documents": "its own content: `separators_match_documents` holds them to it",
+    "token_bins.sources.*.tokens": "its own content, likewise",
+    "combined_bins.facts.eos_token_id": "its own content: meta.json has it, and `meta_matches` compares",
+    "*_shards.ledger.tokens": "its own content: its rows are counted by `rows_valid`",
+    "*_shards.ledger.max_id": "its own content, likewise",
+    "indexed_bins.ledger.m*_id": "its own content: `ids_in_vocabulary` compares",
+    "packed_sft.ledger.m*_id": "its own content, likewise",
+    "packed_sft.facts.bins": "its own content: the rows of the Parquet file",
+    "indexed_bins.ledger.source_bytes": "the plan, which has the digests of the sources and is in the key of a blend",
+    "indexed_bins.ledger.*_documents": "the plan, and the version of the step",
+    "packed_sft.ledger.source_bytes": "the plan",
+    "packed_sft.ledger.*_documents": "the plan",
+    "rl_jsonl.ledger.source_bytes": "the plan",
+    "rl_jsonl.ledger.*_documents": "the plan",
+}
+"""Claims that do not change alone → what decides them: it is in the keys of all that is made of the artifact."""
+Path_ = tuple[str | int, ...]
+
+
+def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    """Every number and text below a JSON value, with the way to it."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, key))
+    elif not isinstance(value, bool) and value is not None:
+        yield path, value
+
+
+def changed(value: Any) -> Any:
+    return value + 1 if isinstance(value, int | float) else f"{value}0"
+
+
+def set_at(receipt: dict[str, Any], path: Path_, value: Any) -> None:
+    for key in path[:-1]:
+        receipt = receipt[key]  # type: ignore[index]
+    receipt[path[-1]] = value  # type: ignore[index]
+
+
+def failed(spec: ArtifactSpec, store: LocalArtifacts) -> set[str]:
+    """The blocking proofs that fail."""
+    assert spec.proofs is not None
+    blocking = {proof.name for proof in spec.proofs.proofs if proof.blocking}
+    slots = [slot for slot in spec.slots(store) if slot is not None]
+    found = dict(spec.proofs.examine(store, slots))
+    return {name for name, finding in found.items() if name in blocking and not finding.passed and not finding.warning}
+
+
+def ignored(spec: ArtifactSpec, store: LocalArtifacts, receipt: Path, paths: Mapping[Path_, Any]) -> Iterator[str]:
+    """The claims whose change an artifact's recipe ignores and its blocking proofs do not."""
+    good = receipt.read_bytes()
+
+    def red(some: Mapping[Path_, Any]) -> set[str]:
+        edit_receipt(receipt, lambda value: [set_at(value, path, changed(old)) for path, old in some.items()] and None)
+        try:
+            return set() if to_build(spec, store, spec.slots(store)) else failed(spec, store)
+        finally:
+            receipt.write_bytes(good)
+
+    def current(some: Mapping[Path_, Any]) -> bool:
+        edit_receipt(receipt, lambda value: [set_at(value, path, changed(old)) for path, old in some.items()] and None)
+        try:
+            return not to_build(spec, store, spec.slots(store))
+        finally:
+            receipt.write_bytes(good)
+
+    left = {path: old for path, old in paths.items() if current({path: old})}
+    if left and (red(left) or not current(left)):
+        for path, old in left.items():
+            if names := red({path: old}):
+                yield f"{'.'.join(map(str, path))}: {sorted(names)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_a_blocking_proof_compares_with_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
+    declared = declarations_of(find(str(CHECKOUT)))
+    dataset = declared.load(declared.files[name])
+    assert isinstance(dataset, Dataset)
+    specs, store = dataset.specs, LocalArtifacts(tmp_path / "artifacts")
+    build_all(specs, store)
+    found = []
+    for spec in specs:
+        if spec.proofs is None or not spec.kept:
+            continue
+        assert failed(spec, store) == set(), spec.path
+        for source in spec.inputs:
+            if isinstance(source, ArtifactSpec) and source.kept:
+                receipt = store.directory(source.artifacts(store)[0]) / "receipt.json"
+                value = json.loads(receipt.read_bytes())
+                claims = {
+                    path: old
+                    for path, old in leaves({name: value[name] for name in CLAIMS})
+                    if not any(fnmatch(f"{source.name}.{'.'.join(map(str, path))}", one) for one in DECIDED)
+                }
+                found += [f"{spec.name} of {source.name}: {one}" for one in ignored(spec, store, receipt, claims)]
+    assert found == []

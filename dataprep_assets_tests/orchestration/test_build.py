@@ -1,0 +1,201 @@
+"""The job of a dataset: one run makes all of it, leaves what is current, and holds up only what needs what failed."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.orchestration.build import job_of
+from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
+from dataprep_assets.orchestration.recorded import Recorded, unevaluated, unrecorded
+from dataprep_assets.resources import resources_of
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.project import failure_of, project, sample_attributes
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+NOTICES, BOARD, REPORT = (dg.AssetKey(["notices", name]) for name in ("notices", "board", "report"))
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[NoticeBoard]:
+    with notice_board(tmp_path) as made:
+        yield made
+
+
+def build(board: NoticeBoard) -> dg.ExecuteInProcessResult:
+    """One launch of the job, as a run worker does it: with the repository that it is a job of."""
+    job = board.definitions.get_repository_def().get_job(job_name("notices"))
+    return job.execute_in_process(instance=board.instance, raise_on_error=False)
+
+
+def made(result: dg.ExecuteInProcessResult) -> list[tuple[str, str | None]]:
+    """The materializations of a run, in order: the asset's name and the partition."""
+    events = [event.materialization for event in result.get_asset_materialization_events()] + [
+        event.event_specific_data.materialization  # type: ignore[union-attr]
+        for event in result.all_events
+        if event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION and not event.asset_key
+    ]
+    return [(one.asset_key.path[-1], one.partition) for one in events]
+
+
+def test_one_run_makes_all_and_the_next_one_nothing(board: NoticeBoard) -> None:
+    assert unrecorded(board.specs, board.store, board.recorded)
+    first = build(board)
+    assert first.success, failure_of(first)
+    assert made(first) == [*(("notices", f"n-{n}") for n in range(3)), ("board", None), ("report", None)]
+    assert {e.check_name for e in first.get_asset_check_evaluations()} == {"has_words", "is_polite"}
+    assert board.instance.get_materialized_partitions(NOTICES) == {"n-0", "n-1", "n-2"}
+    assert not unrecorded(board.specs, board.store, board.recorded)
+    (run,) = board.instance.get_runs()
+    assert run.tags[DATASET] == "notices"
+    second = build(board)
+    assert second.success
+    assert made(second) == []
+    assert list(second.get_asset_check_evaluations()) == []
+
+
+def test_of_a_changed_partition_only_it_and_what_is_made_of_it_are_made(board: NoticeBoard) -> None:
+    assert build(board).success
+    board.say("n-1", "another")
+    again = build(board)
+    assert made(again) == [("notices", "n-1"), ("board", None), ("report", None)]
+    (evaluation,) = [e for e in again.get_asset_check_evaluations() if e.check_name == "has_words"]
+    assert evaluation.metadata["notices_examined"].value == 1
+
+
+def test_a_failure_is_told_in_the_words_of_what_failed_and_the_next_launch_repairs(board: NoticeBoard) -> None:
+    board.say("n-1", "")
+    result = build(board)
+    assert not result.success
+    (failure,) = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    assert failure.user_failure_data is not None
+    assert failure.user_failure_data.description == "notices/notices: blocking checks failed: has_words"
+    (evaluation,) = [e for e in result.get_asset_check_evaluations() if not e.passed]
+    assert evaluation.description == "1 of 3 notices fails, first n-1: 0 words"
+    assert [name for name, _ in made(result)] == ["notices"] * 3, "nothing is made of it"
+    board.say("n-1", "mended")
+    assert build(board).success
+
+
+def test_a_partition_that_fails_leaves_the_others_made_and_recorded(board: NoticeBoard) -> None:
+    (board.declaration.folder / "n-1.txt").unlink()
+    result = build(board)
+    assert not result.success
+    assert "1 of 3 notices failed; the others are finished and kept. n-1: " in failure_of(result)
+    assert made(result) == [("notices", "n-0"), ("notices", "n-2")]
+    board.say("n-1", "here it is")
+    assert made(build(board))[0] == ("notices", "n-1")
+
+
+def test_a_failure_holds_up_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
+    with project(sample_attributes(), tmp_path / "corpus") as corpus:
+        job = corpus.definitions.resolve_job_def(job_name("corpus"))
+        assert job.execute_in_process(instance=corpus.instance, run_config=QUIET).success
+        victim = next(path for path in corpus.directory("token_bins", "val-00000").iterdir() if path.suffix == ".bin")
+        (corpus.directory("combined_bins", "val") / "receipt.json").unlink()
+        train = corpus.directory("combined_bins", "train") / "receipt.json"
+        before = train.stat().st_ino
+        train.unlink()
+        victim.unlink()
+        victim.mkdir()  # what no build can replace by itself
+        result = job.execute_in_process(instance=corpus.instance, raise_on_error=False, run_config=QUIET)
+        names = [name for name, _ in made(result)]
+        assert "combined_bins_train" in names
+        assert train.stat().st_ino != before
+        assert result.success or "nanogpt_bins" not in names
+
+
+def test_damage_that_sizes_do_not_tell_is_found_when_what_is_made_of_it_fails(tmp_path: Path) -> None:
+    with project(sample_attributes(verify="size", views=["nanogpt"]), tmp_path / "corpus") as corpus:
+        job = corpus.definitions.resolve_job_def(job_name("corpus"))
+        assert job.execute_in_process(instance=corpus.instance, run_config=QUIET).success
+        whole = corpus.directory("combined_bins", "train") / "train.bin"
+        right = whole.read_bytes()
+        with open(whole, "r+b") as file:  # all links to the file
+            file.seek(100)
+            file.write(bytes([right[100] ^ 1]))
+        shutil.rmtree(corpus.directory("nanogpt_bins"))
+        result = job.execute_in_process(instance=corpus.instance, raise_on_error=False, run_config=QUIET)
+        assert result.success, failure_of(result)
+        assert {name for name, _ in made(result)} >= {"combined_bins_train", "nanogpt_bins"}
+        assert "token_bins_train" not in {name for name, _ in made(result)}
+        assert whole.read_bytes() == right
+        assert (corpus.directory("nanogpt_bins") / "train.bin").read_bytes() == right
+
+
+def test_what_another_instance_made_is_recorded_without_being_made_again(board: NoticeBoard) -> None:
+    assert build(board).success
+    receipts = {path: path.stat().st_ino for path in board.store.root.rglob("receipt.json")}
+    with dg.DagsterInstance.ephemeral() as other:
+        there = replace(board, instance=other)
+        assert unrecorded(board.specs, board.store, Recorded(other))
+        result = build(there)
+        assert result.success
+        assert len(made(result)) == 5
+        assert len(list(result.get_asset_check_evaluations())) == 2
+        assert not unevaluated(board.specs, Recorded(other))
+    assert {path: path.stat().st_ino for path in board.store.root.rglob("receipt.json")} == receipts
+
+
+class Watch:
+    """An attendant that notes what it is told, and refuses one artifact."""
+
+    def __init__(self, refused: str = "") -> None:
+        self.seen: list[tuple[str, str, list[str], bool | None]] = []
+        self._refused = refused
+
+    def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
+        self.seen.append(("before", spec.name, list(partitions), current))
+        if spec.name == self._refused:
+            raise DataprepError(f"{spec.name} is not to be made")
+
+    def after(self, spec: ArtifactSpec, partitions: Sequence[str]) -> None:
+        self.seen.append(("after", spec.name, list(partitions), None))
+
+    def told(self, sentence: str) -> None:
+        raise AssertionError(sentence)
+
+
+def attended(board: NoticeBoard, watch: Watch, only: dict[ArtifactSpec, Sequence[str]] | None = None) -> bool:
+    """The job with an attendant, or a part of it."""
+    job = job_of(board.specs, only=only, attendants=[watch])
+    bound = dg.Definitions(jobs=[job], resources=resources_of(board.storage)).resolve_job_def(job.name)
+    return bool(bound.execute_in_process(instance=board.instance, raise_on_error=False).success)
+
+
+def test_attendants_are_told_of_each_artifact_and_may_refuse_it(board: NoticeBoard) -> None:
+    watch, keys = Watch(refused="board"), ["n-0", "n-1", "n-2"]
+    assert not attended(board, watch)
+    assert watch.seen == [
+        ("before", "notices", keys, False),
+        ("after", "notices", keys, None),
+        ("before", "board", [], False),
+    ]
+    assert board.store.receipt(board.declaration.artifact("board")) is None
+    watch = Watch()
+    assert attended(board, watch)
+    assert watch.seen[0] == ("before", "notices", keys, True)
+
+
+def test_a_part_is_made_alone(board: NoticeBoard) -> None:
+    assert attended(board, Watch(), {board.specs[0]: ["n-1"]})
+    assert board.instance.get_materialized_partitions(NOTICES) == {"n-1"}
+    assert board.instance.get_latest_materialization_event(BOARD) is None
+
+
+def test_executed_again_from_its_failure_a_run_makes_what_is_left(board: NoticeBoard) -> None:
+    (board.declaration.folder / "n-1.txt").unlink()
+    job = board.definitions.get_repository_def().get_job(job_name("notices"))
+    first = job.execute_in_process(instance=board.instance, raise_on_error=False)
+    assert not first.success
+    board.say("n-1", "here it is")
+    failed = [event.step_key for event in first.all_events if event.is_step_failure and event.step_key]
+    again = job.execute_in_process(instance=board.instance, op_selection=[f"{failed[0]}*"], raise_on_error=False)
+    assert again.success, failure_of(again)
+    assert made(again) == [("notices", "n-1"), ("board", None), ("report", None)]
+    assert asset_key(board.specs[2]) == REPORT
