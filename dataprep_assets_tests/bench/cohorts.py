@@ -21,7 +21,6 @@ import numpy as np
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes import cohort_shards_proofs, packed_cohorts_proofs
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
@@ -30,6 +29,7 @@ from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_files import PackedCohortFacts
 from dataprep_assets.pipelines.notes.sharded_cohort import ensure_sharded_cohort
+from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.bench.proof_costs import ProofCosts, report_together
 from dataprep_assets_tests.bench.sft import SHARED_TOKENIZER, WORDS
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY

@@ -259,9 +259,9 @@ def ours(spec: Spec) -> None:
     """(d) This project: `build_token_bins` into a fresh root; digests, ledger, receipts, sampling and syncs are on."""
     from dataprep_assets.integrity.artifact import Artifact
     from dataprep_assets.integrity.artifacts import LocalArtifacts
-    from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
-    from dataprep_assets.pipelines.corpus.token_shard import TokenShard
-    from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
+    from dataprep_assets.stream.shard_job import build_token_bins
+    from dataprep_assets.stream.token_shard import TokenShard
+    from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 
     plan = StreamPlan(
         tokenizer=Path(spec.tokenizer),
@@ -327,7 +327,7 @@ def blend(spec: Spec) -> None:
     from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
     from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
     from dataprep_assets.pipelines.blend.plan import load_blend_plan
-    from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+    from dataprep_assets.stream.shard_job import build_token_bins
 
     root = Path(shutil.copytree(Path(spec.prepared, "artifacts"), Path(spec.out, "artifacts")))
     declared = BlendDeclaration.model_validate_json(Path(spec.prepared, "blend.json").read_bytes())

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from dataprep_assets.execution.pool import ENGINES, SLURM, open_pool
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard
+from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets_tests.fakes.slurm_cluster import slurm_cluster
 from dataprep_assets_tests.pipelines.corpus.shards import (
     build_whole_shards,

@@ -52,7 +52,7 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
     from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
     from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
     from dataprep_assets.pipelines.blend.plan import load_blend_plan
-    from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
+    from dataprep_assets.stream.engine_certificate import ensure_certificate
 
     folder = Path(tempfile.mkdtemp(prefix=f"prepared-{name}-", dir=scratch))
     data = folder / "data"

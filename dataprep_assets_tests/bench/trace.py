@@ -20,9 +20,9 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, record_files
-from dataprep_assets.pipelines.corpus.stream_index import IndexedShard
-from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
+from dataprep_assets.stream.stream_index import IndexedShard
+from dataprep_assets.stream.stream_tracer import StreamTracer
+from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_texts
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 from dataprep_assets_tests.pipelines.corpus.shards import bundle

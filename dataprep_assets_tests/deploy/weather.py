@@ -32,8 +32,8 @@ from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.verify import receipts_below
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.stores.connect import S3Place
+from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.execution.ray_runs import RayCluster, descendants, ray_cluster
 from dataprep_assets_tests.fakes.buckets import new_bucket

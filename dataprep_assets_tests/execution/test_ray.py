@@ -19,8 +19,8 @@ from dataprep_assets.execution.pool import chosen_engine, open_pool
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard
+from dataprep_assets.stream.shard_job import ensure_shard
+from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.execution.ray_runs import (
     GUARD_SECONDS,

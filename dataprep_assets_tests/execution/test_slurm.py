@@ -21,7 +21,7 @@ from dataprep_assets.execution.slurm import SlurmSettings
 from dataprep_assets.execution.slurm_pool import SlurmPool
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard
+from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus

@@ -137,7 +137,7 @@ def test_a_newly_refused_class_renews_every_token(corpus: ChangedCorpus) -> None
 
 
 def test_another_tokenizer_renews_the_certificate_and_every_token(corpus: ChangedCorpus) -> None:
-    from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+    from dataprep_assets.stream.tokenizer import load_bundle
 
     path = corpus.tokenizer / "tokenizer_config.json"
     path.write_text(path.read_text() + "\n")

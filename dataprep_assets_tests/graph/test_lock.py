@@ -14,7 +14,7 @@ from dataprep_assets.graph.lock_of_copy import lock_of_receipts
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import receipts_below
 from dataprep_assets.pipelines.blend.dataset import blend_specs
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import environment
 from dataprep_assets_tests.graph.building import build_all

@@ -13,14 +13,16 @@ from dataprep_assets.graph.status import Stale, stale, sweep
 from dataprep_assets.graph.verdicts import remember
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus import combined_bins, engine_certificate, token_shard
+from dataprep_assets.pipelines.corpus import combined_bins
 from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate, load_certificate
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import build_snapshot
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, token_shards
+from dataprep_assets.pipelines.corpus.token_bins import token_shards
+from dataprep_assets.stream import engine_certificate, token_shard
+from dataprep_assets.stream.engine_certificate import ensure_certificate, load_certificate
+from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 
@@ -181,7 +183,7 @@ def test_a_changed_setting_of_a_view_touches_that_view_alone(corpus: ChangedCorp
 
 
 def test_another_tokenizer_is_a_changed_source(corpus: ChangedCorpus) -> None:
-    from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+    from dataprep_assets.stream.tokenizer import load_bundle
 
     path = corpus.tokenizer / "tokenizer_config.json"
     path.write_text(path.read_text() + "\n")

@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.blend.fields import fault_of_files
 from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, load_blend_plan, plan_key
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
-from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
+from dataprep_assets.stream.snapshot_files import disk_headroom
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 3, "rl": 2}
 """The version of the step, by stage."""

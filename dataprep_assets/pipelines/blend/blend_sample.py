@@ -11,8 +11,8 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan
-from dataprep_assets.pipelines.corpus.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
 from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.stream.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
 
 DOCUMENTS_PER_DATASET = 200
 

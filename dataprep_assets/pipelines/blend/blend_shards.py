@@ -15,7 +15,7 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.plan import BlendPlan
-from dataprep_assets.pipelines.corpus.token_stream import Fetch
+from dataprep_assets.stream.token_stream import Fetch
 
 S = TypeVar("S", bound=ShardToBuild)
 S_contra = TypeVar("S_contra", contravariant=True)

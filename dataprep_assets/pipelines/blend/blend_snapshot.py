@@ -23,12 +23,11 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
-from dataprep_assets.pipelines.corpus.snapshot import FILES, files_bytes, read_files
-from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match
-from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import source_digest
 from dataprep_assets.sources.digests import PLAIN
+from dataprep_assets.stream.snapshot_files import FILES, digests_match, files_bytes, read_files
+from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
 VERSION = 1
 BLEND_SNAPSHOT = "blend_snapshot"

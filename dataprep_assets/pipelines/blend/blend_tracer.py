@@ -23,8 +23,8 @@ from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stream import blend_ids
-from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer, traced_shards
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
+from dataprep_assets.stream.tokenizer import load_bundle
 
 
 def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> Tracer:

@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import PlannedUnit, load_blend_plan
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.stream import blend_separator
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_bundle
 
 _ABOUT = {
     "input_ids": "Token ids of a packed row.",

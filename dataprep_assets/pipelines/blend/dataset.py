@@ -28,8 +28,8 @@ from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.sft.cuts import cut_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
-from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.planning.cost import Machine
+from dataprep_assets.stream.engine_certificate import engine_certificate_spec
 
 
 class Blend(Dataset):

@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.nemotron_keys import ELSEWHERE
 from dataprep_assets.pipelines.blend.rl.options import RlOptions
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
-from dataprep_assets.pipelines.corpus.declaration import BadRecordPolicy, TokenizerDeclaration
+from dataprep_assets.stream.declaration import BadRecordPolicy, TokenizerDeclaration
 
 Stage = Literal["pretrain", "sft", "rl"]
 

@@ -14,9 +14,10 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins_proofs import INDEXED_BINS_PROOFS, prove_indexed_bins
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.stream import blend_stream
-from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, index_metadata
-from dataprep_assets.pipelines.corpus.token_shard import VERSION, TokenShard
+from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.shard_job import build_token_bins
+from dataprep_assets.stream.stream_index import index_metadata
+from dataprep_assets.stream.token_shard import VERSION, TokenShard
 
 INDEXED_BINS = "indexed_bins"
 

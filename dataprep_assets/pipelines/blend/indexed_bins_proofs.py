@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.documents import Documents
 from dataprep_assets.formats import document_ends, flat_bins, megatron
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
@@ -20,11 +21,10 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.index_check import IndexCheck
-from dataprep_assets.pipelines.corpus.round_trip_proofs import certificate_valid
-from dataprep_assets.pipelines.corpus.stream_documents import Documents
-from dataprep_assets.pipelines.corpus.token_bins_proofs import ids_in_vocabulary
-from dataprep_assets.pipelines.corpus.token_shard import (
+from dataprep_assets.stream.index_check import IndexCheck
+from dataprep_assets.stream.round_trip_proofs import certificate_valid
+from dataprep_assets.stream.token_bins_proofs import ids_in_vocabulary
+from dataprep_assets.stream.token_shard import (
     ENDS,
     MEGATRON_INDEX,
     QUARANTINE,
@@ -33,7 +33,7 @@ from dataprep_assets.pipelines.corpus.token_shard import (
     TokenShard,
     document_rows,
 )
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
+from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 from dataprep_assets.tokenization.engines import ReferenceEngine
 

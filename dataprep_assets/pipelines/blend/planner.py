@@ -20,12 +20,12 @@ from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
 from dataprep_assets.pipelines.blend.sft.chat_plan import chosen_parts
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.sources.rows import count_rows, split_rows
+from dataprep_assets.stream.tokenizer import load_bundle
 
 TARGET_BYTES = 256 << 20
 MAX_SHARDS = 4000

@@ -15,11 +15,11 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.stream import blend_dtype
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.rows import count_rows, read_rows
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 FILES = 3

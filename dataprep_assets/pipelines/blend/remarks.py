@@ -17,11 +17,11 @@ from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sour
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.template_remarks import template_remarks
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
-from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
-from dataprep_assets.pipelines.corpus.remarks import bundle_at_hand, separator_remarks
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import natural_key
 from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.stream.declaration import TokenizerDeclaration
+from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 

@@ -2,8 +2,8 @@
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.stream.token_stream import StreamPlan
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds

@@ -10,22 +10,16 @@ from dataprep_assets.graph.card_contents import (
     CardSubject,
     CardTokenizer,
     Receipts,
-    attributed,
 )
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
-from dataprep_assets.pipelines.corpus.declaration import (
-    CorpusDeclaration,
-    HubCacheSource,
-    HubSource,
-    LocalSource,
-    ObjectStoreSource,
-)
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
+from dataprep_assets.stream.source import card_source
+from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 _HUB_FOLDER = "datasets--"
 
@@ -64,20 +58,6 @@ def corpus_card(
             records=partial(_records, corpus),
         )
     )
-
-
-def card_source(source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource) -> CardSource:
-    """A declared source as a card describes it: its public name, and never a local path."""
-    if isinstance(source, HubSource):
-        found = CardSource(name=source.repo, kind="hub", place=f"hf://datasets/{source.repo}")
-    elif isinstance(source, ObjectStoreSource):
-        found = CardSource(name=source.url, kind="object_store", place=source.url)
-    elif isinstance(source, HubCacheSource) and source.path.name.startswith(_HUB_FOLDER):
-        repo = source.path.name.removeprefix(_HUB_FOLDER).replace("--", "/", 1)
-        found = CardSource(name=repo, kind="hub", place=f"hf://datasets/{repo}")
-    else:
-        found = CardSource(name="local files", kind=source.kind)
-    return attributed(found, source)
 
 
 def _sources(corpus: CorpusDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:

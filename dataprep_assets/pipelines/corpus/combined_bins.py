@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
@@ -38,17 +39,16 @@ from dataprep_assets.pipelines.corpus.combined_bins_proofs import (
     wrong_totals,
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.eye_test import eye_test
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.order_proofs import shuffle_quality, source_run_length
-from dataprep_assets.pipelines.corpus.retraction_proofs import made_without
-from dataprep_assets.pipelines.corpus.retractions import retracted_ids
-from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
 from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.stream.eye_test import eye_test
+from dataprep_assets.stream.retraction_proofs import made_without
+from dataprep_assets.stream.snapshot_files import disk_headroom
+from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
+from dataprep_assets.stream.tokenizer import load_bundle
 
 VERSION = 2
 COMBINED_BINS = "combined_bins"

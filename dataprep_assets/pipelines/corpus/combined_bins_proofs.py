@@ -20,8 +20,8 @@ from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, 
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 META_BYTES = 1 << 20

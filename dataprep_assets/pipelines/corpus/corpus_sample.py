@@ -9,11 +9,12 @@ from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
-from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.manifest_changes import listed_identity
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.records import read_records
+from dataprep_assets.stream.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
+from dataprep_assets.stream.source import open_source
 
 FILES_SAMPLED = 6
 DOCUMENTS_PER_FILE = 200

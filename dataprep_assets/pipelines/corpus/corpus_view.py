@@ -21,8 +21,8 @@ from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKEN_BINS
 from dataprep_assets.pipelines.corpus.views import VIEWS
+from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 
 
 class ViewFacts(Facts):

@@ -8,10 +8,11 @@ from dataprep_assets.graph.estimate import Estimate, estimated
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.pipelines.corpus.corpus_view import view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, open_source, plan_manifest
+from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, plan_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.planning.cost import Machine, Products, split_sizes
+from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 
 def corpus_cost(

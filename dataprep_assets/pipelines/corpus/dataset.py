@@ -20,17 +20,17 @@ from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.cost import corpus_cost
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.pipelines.corpus.manifest import load_manifest, manifest_spec
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets.pipelines.corpus.retract import retract
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
+from dataprep_assets.pipelines.corpus.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
-from dataprep_assets.pipelines.corpus.stream_tracer import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, TOKENS
 from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
+from dataprep_assets.stream.engine_certificate import engine_certificate_spec
+from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 
 
 class Corpus(Dataset):

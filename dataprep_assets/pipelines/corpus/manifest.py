@@ -20,16 +20,9 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, P
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.declaration import (
-    CorpusDeclaration,
-    HubCacheSource,
-    HubSource,
-    LocalSource,
-    ObjectStoreSource,
-)
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
@@ -40,10 +33,9 @@ from dataprep_assets.planning.manifest import (
     summarize,
     write_manifest,
 )
-from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
-from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.object_store import ObjectStorePrefix
-from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets.stream.declaration import HubSource
+from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 logger = logging.getLogger(__name__)
 
@@ -58,34 +50,6 @@ class ManifestFacts(Facts):
     files: int
     shards: dict[str, int]
     source_bytes: int
-
-
-def open_source(
-    source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource, *, patient: bool = True
-) -> SourceAccess:
-    """The access to a declared source; unless `patient`, an unreachable hub fails after a second."""
-    if isinstance(source, LocalSource):
-        return LocalTree(source.path, source.follow_links)
-    if isinstance(source, HubCacheSource):
-        return HubCache(source.path, source.revision, source.follow_links)
-    if isinstance(source, ObjectStoreSource):
-        return ObjectStorePrefix(
-            url=source.url,
-            cache_dir=source.cache_dir,
-            endpoint_url=source.endpoint_url,
-            region=source.region,
-            allow_http=source.allow_http,
-        )
-    return HubMirror(
-        HubRepo(
-            repo_id=source.repo,
-            revision=source.revision,
-            endpoint=source.endpoint,
-            cache_dir=source.cache_dir,
-            allow_http=source.allow_http,
-            retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
-        )
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

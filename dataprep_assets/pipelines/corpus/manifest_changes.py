@@ -9,10 +9,10 @@ from dataprep_assets.graph.source_watch import in_words
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.planning.cost import Rates, shown_bytes, shown_time
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 _FILES_SHOWN = 50
 _RATED = 16

@@ -9,19 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
-from dataprep_assets.pipelines.corpus.declaration import (
-    CorpusDeclaration,
-    HubCacheSource,
-    LocalSource,
-    TokenizerDeclaration,
-)
-from dataprep_assets.pipelines.corpus.manifest import open_source
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, natural_key
 from dataprep_assets.sources.records import RecordFields
-from dataprep_assets.tokenization.bundle import CHAT_TURN_TOKENS, TokenizerBundle
+from dataprep_assets.stream.declaration import HubCacheSource, LocalSource
+from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.token_stream import SourcePart
+from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
+from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _SHOWN = 3
 _BYTES_A_TOKEN = 8
@@ -47,42 +43,6 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             yield Remark(keys=("dtype",), sentence=str(error))
     if isinstance(corpus.source, LocalSource | HubCacheSource):
         yield from _file_remarks(corpus, bundle)
-
-
-def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
-    """The tokenizer; None for one of a hub that is not in this machine's cache.
-
-    Raises TokenizerError if it is unusable.
-    """
-    if declared.repo is not None:
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = try_to_load_from_cache(declared.repo, "tokenizer.json", revision=declared.revision)
-        if not isinstance(cached, str):
-            return None
-    return load_bundle(declared)
-
-
-def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, ...]) -> Iterator[Remark]:
-    """Remarks on the token that ends a document.
-
-    Args:
-        bundle: The tokenizer.
-        declared: Content of the token, or `auto`.
-        keys: Path of the declaration's key.
-    """
-    try:
-        separator = bundle.separator(declared, key=".".join(keys))
-    except TokenizerError as error:
-        yield Remark(keys=keys, sentence=str(error))
-        return
-    if separator.content in CHAT_TURN_TOKENS:
-        yield Remark(
-            keys=keys,
-            sentence=f"{'.'.join(keys)}: {separator.content!r} ends a chat turn in {bundle.name}, not a document: "
-            "a model pretrained on it stops in mid-document. Name the tokenizer's end of a document",
-            hint=True,
-        )
 
 
 def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> Iterator[Remark]:

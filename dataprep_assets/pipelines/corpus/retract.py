@@ -10,20 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.documents.retractions import Retraction, add_retractions, hex_ids, id_of, read_retractions
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, open_source
-from dataprep_assets.pipelines.corpus.retractions import (
-    Retraction,
-    add_retractions,
-    hex_ids,
-    id_of,
-    read_retractions,
-)
-from dataprep_assets.pipelines.corpus.stream_index import IndexedShard
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
+from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
+from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.stream_index import IndexedShard
+from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 _DATA_FILES = (".json", ".jsonl", ".ndjson", ".parquet", ".zst", ".gz")

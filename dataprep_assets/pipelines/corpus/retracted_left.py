@@ -11,6 +11,7 @@ Entry point: `retracted_left`.
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+from dataprep_assets.documents.retractions import are_listed, retracted_ids
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.finding import ledger_of
@@ -20,10 +21,9 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retractions import are_listed, retracted_ids
 from dataprep_assets.pipelines.corpus.snapshot import SNAPSHOT
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, TokenBinsFacts
 from dataprep_assets.pipelines.corpus.views import VIEWS
+from dataprep_assets.stream.token_shard import TOKEN_BINS, TokenBinsFacts
 
 
 def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:

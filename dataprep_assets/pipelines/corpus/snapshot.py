@@ -5,14 +5,12 @@ where they are. The artifact holds no copy of them, only `files.jsonl`: path, si
 depend on it, so a changed byte in a source file is found here and rebuilds exactly the shard with that file.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from dataprep_assets.errors import CorruptSourceError, DataprepError, FormatError, SourceError, together
+from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError, together
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -21,18 +19,18 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
-from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match, disk_headroom
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import HEADROOM, SourceAccess, source_digest
 from dataprep_assets.sources.headroom import check_headroom
+from dataprep_assets.stream.snapshot_files import FILES, digests_match, disk_headroom, files_bytes, read_files
+from dataprep_assets.stream.source import open_source
 
 VERSION = 1
 SNAPSHOT = "snapshot"
-FILES = "files.jsonl"
 TOKEN_BYTES_PER_SOURCE_BYTE = 3.0
 """Expected token bytes per byte of compressed source: zstd text has about 0.7 tokens per byte, of four bytes each."""
 
@@ -172,26 +170,6 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
     Raises MissingArtifactError when it is not there.
     """
     return {line["relpath"]: line["sha256"] for line in read_files(store.local(corpus.artifact(SNAPSHOT, partition)))}
-
-
-def files_bytes(lines: Iterable[Mapping[str, Any]]) -> bytes:
-    """The file of a snapshot with these lines, of a corpus or a blend."""
-    return b"".join(canonical_json(line) + b"\n" for line in lines)
-
-
-def read_files(directory: Path) -> list[dict[str, Any]]:
-    """The lines of a snapshot, of a corpus or a blend; raises FormatError, naming the line, if the file is invalid."""
-    path = directory / FILES
-    lines: list[dict[str, Any]] = []
-    try:
-        with open(path, "rb") as file:
-            for text in file:
-                line = json.loads(text)
-                lines.append({**line, "relpath": str(line["relpath"]), "sha256": str(line["sha256"])})
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        where = f"{path}: line {len(lines) + 1}"
-        raise FormatError(f"{where}: not that of a snapshot: {error}. Materialize `snapshot` again") from error
-    return lines
 
 
 def readings(

@@ -5,20 +5,28 @@ hash in the shard's index: a file may have been edited since, even to the same s
 """
 
 import json
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.documents.documents import Documents
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import SourceBytes
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import load_manifest, open_source
-from dataprep_assets.pipelines.corpus.stream_documents import Documents
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.line_range import MOST_BYTES, line_range
 from dataprep_assets.sources.records import BadRecord, RecordFields
+from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.stream_index import IndexedShard
+from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
+from dataprep_assets.stream.token_stream import SourcePart
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.document_ids import hash_id
 
 _CHANGED = SourceBytes(absent="no byte range: the source file has changed since. Run the dataset")
@@ -100,3 +108,45 @@ class SourceRows:
     @cached_property
     def _access(self) -> SourceAccess:
         return open_source(self._corpus.source)
+
+
+def corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, list[IndexedShard]]:
+    """The finished shards of every split of a corpus, in manifest order."""
+    manifest = load_manifest(corpus, store)
+    return {
+        split: traced_shards(store, [corpus.artifact("token_bins", key) for key in manifest.partitions(split)])
+        for split in corpus.splits
+    }
+
+
+def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> StreamTracer:
+    """The tracer of a corpus.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are; all its token bins must be there.
+        specs: Its artifacts.
+    """
+    rows = SourceRows(corpus, store)
+    return StreamTracer(
+        corpus,
+        store,
+        specs,
+        corpus_splits(corpus, store),
+        bundle=lambda: load_bundle(corpus.tokenizer),
+        ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
+        samples=partial(_samples, corpus, store),
+        source_bytes=rows.bytes_of,
+        read_row=rows.read,
+    )
+
+
+def _samples(corpus: CorpusDeclaration, store: ArtifactStore, view: str, split: str) -> Sequence[int]:
+    if (samples := view_named(view).samples) is None:
+        raise ConfigError(f"trace: the view {view} has no samples of its own: ask by `document` or `token`")
+    artifact = corpus.artifact(artifact_name(view))
+    if store.receipt(artifact) is None:
+        raise MissingArtifactError(
+            f"trace: {artifact}: not there; only a corpus with `views: [{view}]` has its samples"
+        )
+    return samples(ArtifactHandle.of(store, artifact), split)

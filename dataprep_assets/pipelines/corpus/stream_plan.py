@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.flat_bins import dtype_for_vocab
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retractions import retracted_ids
-from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.stream.token_stream import StreamPlan
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 

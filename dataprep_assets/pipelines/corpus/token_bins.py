@@ -4,49 +4,34 @@ For each shard the flat ids, the document ends, the quarantine of bad records an
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, WORKERS, Engine, worker_count
-from dataprep_assets.execution.progress import Progress
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.pool import WORKERS, worker_count
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
-from dataprep_assets.integrity.artifacts import ArtifactStore, absent
-from dataprep_assets.integrity.commit import sweep
-from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
-from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
-from dataprep_assets.pipelines.corpus.retractions import retracted_here
-from dataprep_assets.pipelines.corpus.shard_job import ensure_shard, shard_job, whole_shard_jobs
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
-from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, VERSION, TokenBinsFacts, TokenShard
-from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart, StreamPlan, load_encoder, load_warm_encoder
 from dataprep_assets.planning.manifest import ManifestEntry
-
-__all__ = [
-    "TOKEN_BINS",
-    "build_token_bins",
-    "index_metadata",
-    "token_bins_spec",
-    "token_shards",
-]
+from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.shard_job import build_token_bins
+from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.stream_index import index_metadata, retracted_here
+from dataprep_assets.stream.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
+from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
+from dataprep_assets.stream.token_stream import Fetch, SourcePart, StreamPlan
 
 SMALL_BYTES, FEW_SHARDS = 32 << 20, 16
 """Source files of this many bytes, as stored, are tokenized and proven in less time than it takes workers to start and
 load the tokenizer, which the run has loaded already if it made the certificate. Of many shards, however small, each
 waits for the disk: workers wait beside each other."""
-
-WARM_UP_BYTES, WARM_UP_FILES = 8 << 20, 4
-"""From so many bytes of source files on, workers begin with an engine that has seen text of so many of them."""
 
 
 def token_bins_spec(
@@ -82,15 +67,6 @@ def token_bins_spec(
         metadata=index_metadata,
         proofs=Proofs(proofs=TOKEN_BINS_PROOFS, examine=partial(_examine, corpus, split)),
     )
-
-
-def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    """Metadata that says how a shard's documents can be found."""
-    facts = TokenBinsFacts.of(receipt)
-    if facts.document_ids is None:
-        return {"document_index": "rows alone: the data are sensitive and no key of their ids is declared"}
-    by = "text" if facts.id_field is None else f"the field {facts.id_field!r}"
-    return {"document_index": f"rows and {'keyed ' if facts.id_key else ''}hashes of {by}"}
 
 
 def source_parts(
@@ -173,57 +149,6 @@ def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
     if corpus.workers is not None or os.environ.get(WORKERS):
         return False
     return sum(entry.size_bytes for partition in partitions for entry in manifest.shard(partition)) <= SMALL_BYTES
-
-
-def build_token_bins(
-    shards: Sequence[TokenShard],
-    *,
-    workers: int | None,
-    engine: Engine = ON_PROCESSES,
-    verification: Verification = "full",
-    fetches: Mapping[str, Fetch] | None = None,
-    progress: Progress | None = None,
-) -> Iterator[Outcome]:
-    """Build the shards that are not current, on processes of this machine in parallel over files, else over shards.
-
-    Args:
-        shards: The shards to build.
-        workers: Number of workers; None does the work in this process, if the engine is this machine.
-        engine: Who does the work.
-        verification: How thoroughly a finished shard is verified before it is reused.
-        fetches: Partition → a function that fetches its sources to a worker on another machine.
-        progress: Counts and shows the work; None: nothing is shown.
-
-    Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    shard whose workers keep dying does (WorkerDiedError); finished shards stay committed.
-    """
-    if not engine.is_this_machine:
-        reused = set()
-        tasks = whole_shard_jobs(shards, ensure_shard, verification, fetches)
-        for outcome in run_tasks(tasks, workers=workers or 1, engine=engine, progress=progress):
-            if outcome.reused:
-                reused.add(outcome.partition)
-            yield outcome
-        sweep(shard.directory for shard in shards if shard.partition in reused)
-        return
-    # the locks of shards are released when no worker writes below them any more
-    with ExitStack() as locks:
-        jobs = [shard_job(shard, verification, locks) for shard in shards]
-        yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_loading(shards))
-
-
-def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
-    """What loads the encoder that workers need to make these shards; None if all are there."""
-    wanted = absent(shards)
-    if not wanted:
-        return None
-    plan = wanted[0].plan
-    alike = [shard for shard in wanted if shard.plan.fields == plan.fields]  # of a blend, each dataset has its own
-    # a process that has read Parquet has threads of Arrow, beside which workers cannot be forked
-    files = [file for shard in alike for file in shard.files if file.format != "parquet"]
-    if not files or sum(shard.source_bytes for shard in alike) < WARM_UP_BYTES:
-        return partial(load_encoder, plan)
-    return partial(load_warm_encoder, plan, [files[len(files) * k // WARM_UP_FILES] for k in range(WARM_UP_FILES)])
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:

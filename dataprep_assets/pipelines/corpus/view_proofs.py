@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.shown import number_of
@@ -22,7 +23,6 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
     combined_splits,
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retractions import retracted_ids
 
 PROOFS = (
     Proof("same_stream", "Its tokens are those of the combined bins, every one.", version=2),

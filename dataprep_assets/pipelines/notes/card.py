@@ -15,11 +15,11 @@ from dataprep_assets.graph.card_contents import (
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.card import card_source
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.stream.source import card_source
 
 
 def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:

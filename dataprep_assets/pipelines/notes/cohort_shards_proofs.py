@@ -24,7 +24,6 @@ from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, RowFacts, packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
@@ -37,6 +36,7 @@ from dataprep_assets.pipelines.notes.sharded_cohort import (
     row_ledger,
     shard_names,
 )
+from dataprep_assets.stream.tokenizer import load_bundle
 
 SHARD_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.pipelines.corpus.manifest import open_source
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts
+from dataprep_assets.stream.source import open_source
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from dataprep_assets.graph.place import Place
 from dataprep_assets.graph.trace import Question, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
@@ -29,6 +28,7 @@ from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.row_origins import Origins
 from dataprep_assets.pipelines.notes.traced_rows import RowOfMonth, TracedDirectory, TracedMonth
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 Found = tuple[TracedMonth, str, int, int]

@@ -12,7 +12,6 @@ from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.pipelines.notes.card import notes_card, replay_card
 from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
@@ -28,6 +27,7 @@ from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
 from dataprep_assets.pipelines.notes.tokenizer_beside import tokenizer_beside
+from dataprep_assets.stream.engine_certificate import engine_certificate_spec
 
 
 class Notes(Dataset):

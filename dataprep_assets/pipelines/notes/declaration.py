@@ -24,7 +24,12 @@ from dataprep_assets.packing.bins import LARGEST_CAPACITY
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
 from dataprep_assets.packing.splitting import Rule
 from dataprep_assets.packing.stock_maxtext import Pipeline
-from dataprep_assets.pipelines.corpus.declaration import (
+from dataprep_assets.pipelines.notes.note_tokens import Encode
+from dataprep_assets.pipelines.notes.patient_key import PatientKey
+from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
+from dataprep_assets.sources.cohorts import CohortFormat, expected_months
+from dataprep_assets.sources.digests import SourceDigests
+from dataprep_assets.stream.declaration import (
     RETRACTIONS,
     BadRecordPolicy,
     DocumentPolicy,
@@ -32,11 +37,6 @@ from dataprep_assets.pipelines.corpus.declaration import (
     ObjectStoreSource,
     TokenizerDeclaration,
 )
-from dataprep_assets.pipelines.notes.note_tokens import Encode
-from dataprep_assets.pipelines.notes.patient_key import PatientKey
-from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
-from dataprep_assets.sources.cohorts import CohortFormat, expected_months
-from dataprep_assets.sources.digests import SourceDigests
 
 FileFormat = Literal["tfrecord", "array_record"]
 Layout = Literal["prepacked", "unpacked"]

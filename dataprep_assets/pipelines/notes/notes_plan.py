@@ -8,12 +8,12 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.example import ABSENT
-from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_rows import RowShape
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.retractions import retracted_patients
+from dataprep_assets.stream.token_stream import StreamPlan
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 

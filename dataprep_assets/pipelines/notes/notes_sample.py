@@ -12,17 +12,17 @@ from pathlib import Path
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value, sha256_file
-from dataprep_assets.pipelines.corpus.engine_certificate import (
-    CHARACTERS_PER_DOCUMENT,
-    ENGINE_CERTIFICATE,
-    CertifiedEngine,
-    Sample,
-)
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Note, read_notes
+from dataprep_assets.stream.engine_certificate import (
+    CHARACTERS_PER_DOCUMENT,
+    ENGINE_CERTIFICATE,
+    CertifiedEngine,
+    Sample,
+)
 
 COHORTS_SAMPLED = 6
 NOTES_PER_COHORT = 100

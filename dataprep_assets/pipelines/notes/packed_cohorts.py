@@ -18,8 +18,6 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, P
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
-from dataprep_assets.pipelines.corpus.token_stream import load_encoder
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
@@ -29,6 +27,8 @@ from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedC
 from dataprep_assets.pipelines.notes.patients_once import require_patients_once
 from dataprep_assets.pipelines.notes.retractions import retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
+from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.token_stream import load_encoder
 
 
 def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certificate: ArtifactSpec) -> ArtifactSpec:

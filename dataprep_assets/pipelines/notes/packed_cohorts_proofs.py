@@ -16,8 +16,6 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.ledger import RETRACTED
-from dataprep_assets.pipelines.corpus import round_trip_proofs
-from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts
 from dataprep_assets.pipelines.notes.cohort_source_proofs import notes_recounted, round_trip
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, load_tokenizer
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
@@ -35,6 +33,8 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.pipelines.notes.retraction_proofs import no_retracted_document
 from dataprep_assets.pipelines.notes.spool import split_of
+from dataprep_assets.stream import round_trip_proofs
+from dataprep_assets.stream.token_shard import TokenBinsFacts
 
 COHORT_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from dataprep_assets.errors import ConfigError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.pipelines.corpus.declaration import LocalSource
-from dataprep_assets.pipelines.corpus.remarks import bundle_at_hand, separator_remarks
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import checked_pad
 from dataprep_assets.pipelines.notes.retractions import retracted_patients
+from dataprep_assets.stream.declaration import LocalSource
+from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.manifest import open_source
 from dataprep_assets.pipelines.corpus.retract import id_lines
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.retractions import add_patients, cohort_patients, retracted_patients
+from dataprep_assets.stream.source import open_source
 
 
 def read_patient_ids(path: Path, key: bytes) -> list[tuple[int, bytes]]:

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from dataprep_assets.documents.retractions import append_lines
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.retractions import append_lines
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PATIENTS, RETRACTED_PATIENTS, read_patients
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES

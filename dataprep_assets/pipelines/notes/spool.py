@@ -17,16 +17,16 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.documents import sampled
 from dataprep_assets.errors import BadRecordError, IntegrityError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
-from dataprep_assets.pipelines.corpus.stream_documents import sampled
-from dataprep_assets.pipelines.corpus.token_stream import load_encoder
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
 from dataprep_assets.sources.cohorts import CohortReader
+from dataprep_assets.stream.token_stream import load_encoder
 
 _CHARACTERS = 2_000_000
 _NOTES = 4096

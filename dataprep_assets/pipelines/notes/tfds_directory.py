@@ -26,7 +26,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import (
     DIRECTORIES,
@@ -41,6 +40,7 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import ShardOrigin
 from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, CohortShardsFacts, row_ledger, shard_names
 from dataprep_assets.pipelines.notes.tfds_directory_proofs import DIRECTORY_PROOFS, prove_directory
+from dataprep_assets.stream.tokenizer import load_bundle
 
 VERSION = 1
 _DESCRIPTIONS: dict[FileFormat, str] = {

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration_mistakes import read
-from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
+from dataprep_assets.stream.declaration import TokenizerDeclaration
 
 
 def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:

@@ -12,7 +12,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets.pipelines.corpus.dataset import Corpus, corpus_specs
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.pipelines.release.cost import release_cost
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import partition_key, release_layout
@@ -24,6 +23,7 @@ from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS,
 from dataprep_assets.pipelines.release.release_plan import release_plan_spec
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.serving.release import locate
+from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 
 class Release(Corpus):

@@ -16,9 +16,9 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts, required_separator
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.order import SourceShard, StreamOrder
+from dataprep_assets.stream.token_shard import TokenBinsFacts, required_separator
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,10 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.stores.files import create
+from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 VERSION = 1
 NPY_SHARDS = "npy_shards"

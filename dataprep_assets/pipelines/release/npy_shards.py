@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
@@ -22,7 +23,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.retractions import retracted_ids
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
 from dataprep_assets.pipelines.release.npy_shard import (

@@ -25,10 +25,10 @@ from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_shard import ENDS
 from dataprep_assets.pipelines.release.layout import ShardCut, SplitLayout
 from dataprep_assets.pipelines.release.npy_shard import NpyShard, NpyShardFacts
 from dataprep_assets.pipelines.release.order import shuffled
+from dataprep_assets.stream.token_shard import ENDS
 
 BLOCK = 1 << 20
 """Tokens processed at a time."""

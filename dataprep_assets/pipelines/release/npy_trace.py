@@ -13,16 +13,16 @@ from dataprep_assets.graph.trace import Question
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.source_rows import SourceRows
-from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, Numbers
-from dataprep_assets.pipelines.corpus.stream_tracer import Found, StreamTracer, corpus_splits
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKEN_BINS
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.pipelines.corpus.source_rows import SourceRows, corpus_splits
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ShardCut, cut_stream, partition_key
 from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_artifact
 from dataprep_assets.pipelines.release.order import Documents, SourceShard, StreamOrder, shuffled
 from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.stream.stream_index import IndexedShard, Numbers
+from dataprep_assets.stream.stream_tracer import Found, StreamTracer
+from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
+from dataprep_assets.stream.tokenizer import load_bundle
 
 _GROUPS = 8
 """Number of groups whose order is cached: 20 bytes per document."""

@@ -30,7 +30,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 BLOCK = 1 << 22
 """Tokens yielded at a time."""

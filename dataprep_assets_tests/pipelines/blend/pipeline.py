@@ -26,8 +26,8 @@ from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards, rl_shar
 from dataprep_assets.pipelines.blend.rl_manifest import build_rl_manifest
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets.stream.engine_certificate import ensure_certificate
+from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome
 from dataprep_assets_tests.samples import SAMPLE
 

@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
+from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     build_shards,
     pretraining,

@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.stream import blend_dtype
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard
+from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,

@@ -16,7 +16,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend import indexed_bins_proofs as proofs
 from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard
+from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, pretraining, texts, write_rows
 from dataprep_assets_tests.pipelines.corpus.shards import bundle

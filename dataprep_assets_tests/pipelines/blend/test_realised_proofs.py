@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
-from dataprep_assets.pipelines.corpus.declaration import BadRecordPolicy
+from dataprep_assets.stream.declaration import BadRecordPolicy
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records

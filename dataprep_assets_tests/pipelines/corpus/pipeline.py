@@ -16,12 +16,13 @@ from dataprep_assets.integrity.receipt import NAME, Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate, load_certificate
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import build_snapshot
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, token_shards
+from dataprep_assets.pipelines.corpus.token_bins import token_shards
 from dataprep_assets.pipelines.corpus.view import build_view
+from dataprep_assets.stream.engine_certificate import ensure_certificate, load_certificate
+from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 

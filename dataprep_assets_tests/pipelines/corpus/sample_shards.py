@@ -17,11 +17,11 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, record_files
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenShard
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
+from dataprep_assets.stream.shard_job import build_token_bins
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenShard
+from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, certify
 from dataprep_assets.tokenization.engines import fast_engine

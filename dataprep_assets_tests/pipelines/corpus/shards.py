@@ -22,9 +22,9 @@ from dataprep_assets.integrity.commit import staging
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.shard_job import ensure_shard, whole_shard_jobs
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, QUARANTINE, TOKENS, TokenShard, encode_into, seal
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
+from dataprep_assets.stream.shard_job import ensure_shard, whole_shard_jobs
+from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenShard, encode_into, seal
+from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, certify
 from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens, fast_engine

@@ -15,10 +15,9 @@ import zstandard
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, SourceError
 from dataprep_assets.integrity.receipt import damage
-from dataprep_assets.pipelines.corpus.declaration import BadRecordPolicy
-from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
-from dataprep_assets.pipelines.corpus.token_shard import finished_part
+from dataprep_assets.stream.declaration import BadRecordPolicy
+from dataprep_assets.stream.shard_job import build_token_bins, ensure_shard
+from dataprep_assets.stream.token_shard import finished_part
 from dataprep_assets.tokenization.engines import SpecialTokens
 from dataprep_assets_tests.pipelines.corpus.shards import (
     SEPARATOR,

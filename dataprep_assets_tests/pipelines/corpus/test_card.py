@@ -9,15 +9,10 @@ from dataprep_assets.graph.card import DATA_CARD
 from dataprep_assets.graph.card_page import PAGE
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.card import card_source
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
-from dataprep_assets.pipelines.corpus.declaration import (
-    CorpusDeclaration,
-    HubCacheSource,
-    HubSource,
-    LocalSource,
-    ObjectStoreSource,
-)
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.stream.declaration import HubCacheSource, HubSource, LocalSource, ObjectStoreSource
+from dataprep_assets.stream.source import card_source
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 

@@ -11,7 +11,7 @@ from dataprep_assets.formats import meta
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus import combined_bins_proofs as proofs
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
+from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined, Sample
 
 SEPARATOR = 4094

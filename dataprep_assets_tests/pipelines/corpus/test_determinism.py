@@ -11,10 +11,10 @@ import pytest
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, damage, read_receipt
-from dataprep_assets.pipelines.corpus import token_stream
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.stream import token_stream
+from dataprep_assets.stream.shard_job import build_token_bins
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     Outcome,
@@ -92,10 +92,10 @@ def test_a_worker_count_changed_half_way_changes_no_byte(built: Path, tmp_path: 
 
 
 def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[TokenShard]:
-    from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
     from dataprep_assets.pipelines.corpus.manifest import load_manifest
     from dataprep_assets.pipelines.corpus.stream_plan import stream_plan as declared_plan
     from dataprep_assets.pipelines.corpus.token_bins import token_shards
+    from dataprep_assets.stream.engine_certificate import load_certificate
 
     store = LocalArtifacts(built)
     manifest = load_manifest(corpus, store)

@@ -96,7 +96,7 @@ def chat_turn_separator(made: Project, _: pytest.MonkeyPatch) -> None:
     made.corpus = made.corpus.model_copy(
         update={"document": made.corpus.document.model_copy(update={"separator": "<|im_end|>"})}
     )
-    from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+    from dataprep_assets.stream.tokenizer import load_bundle
 
     load_bundle.cache_clear()
 

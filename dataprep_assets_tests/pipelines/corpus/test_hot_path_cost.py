@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.pipelines.corpus.part_encoder import encode_part
-from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, PartFiles
+from dataprep_assets.stream.part_encoder import encode_part
+from dataprep_assets.stream.token_stream import EncodedPart, PartFiles
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.pipelines.corpus.sample_shards import make_plan, source_part
 from dataprep_assets_tests.samples import SAMPLE

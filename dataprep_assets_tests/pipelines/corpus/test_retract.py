@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
+from dataprep_assets.documents.retractions import add_retractions, id_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.drift import drift_of_recipes
 from dataprep_assets.graph.lock import lock_dataset
@@ -19,13 +20,12 @@ from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.retract import document_ids_of, locate, read_ids
-from dataprep_assets.pipelines.corpus.retractions import add_retractions, id_of
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins import token_shards
-from dataprep_assets.pipelines.corpus.token_bins_proofs import prove_shard
+from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.token_bins_proofs import prove_shard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import ReferenceEngine

@@ -16,9 +16,8 @@ from dataprep_assets.execution.jobs import Outcome, run_jobs
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Task
-from dataprep_assets.pipelines.corpus.shard_job import SMALL_SHARD_BYTES, ShardJob, WholeShardJob, shard_job
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard
+from dataprep_assets.stream.shard_job import SMALL_SHARD_BYTES, ShardJob, WholeShardJob, build_token_bins, shard_job
+from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import shard_work, source, stream_plan, write_lines
 

@@ -18,11 +18,11 @@ from dataprep_assets.errors import BadRecordError, ConfigError, SourceError
 from dataprep_assets.formats.document_index import IDS, ROWS, open_ids
 from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, CorpusDocumentPolicy
-from dataprep_assets.pipelines.corpus.round_trip_proofs import round_trip
-from dataprep_assets.pipelines.corpus.token_bins import index_metadata
-from dataprep_assets.pipelines.corpus.token_shard import document_rows
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.row_files import RowRange
+from dataprep_assets.stream.round_trip_proofs import round_trip
+from dataprep_assets.stream.stream_index import index_metadata
+from dataprep_assets.stream.token_shard import document_rows
+from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.pipelines.corpus.shards import (
     Shard,

@@ -9,7 +9,7 @@ from dataprep_assets.execution.pool import open_pool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
+from dataprep_assets.stream.shard_job import ensure_shard
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines
 

@@ -9,10 +9,10 @@ import pytest
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer
-from dataprep_assets.pipelines.corpus import token_bins
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard
-from dataprep_assets.pipelines.corpus.token_stream import load_encoder, load_warm_encoder
+from dataprep_assets.stream import shard_job
+from dataprep_assets.stream.shard_job import build_token_bins
+from dataprep_assets.stream.token_shard import TokenShard
+from dataprep_assets.stream.token_stream import load_encoder, load_warm_encoder
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files
 from dataprep_assets_tests.pipelines.corpus.shards import shard_work, source, stream_plan, write_lines
 
@@ -41,8 +41,8 @@ def texts(tmp_path: Path) -> Path:
 
 def test_the_bytes_are_those_of_a_cold_engine(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cold = list(build_token_bins(shards(tmp_path / "cold", texts), workers=None))
-    monkeypatch.setattr(token_bins, "WARM_UP_BYTES", 1)
-    loading = token_bins._loading(shards(tmp_path / "warm", texts))
+    monkeypatch.setattr(shard_job, "WARM_UP_BYTES", 1)
+    loading = shard_job._loading(shards(tmp_path / "warm", texts))
     assert loading is not None
     assert loading.func is load_warm_encoder  # type: ignore[attr-defined]
     warm = list(build_token_bins(shards(tmp_path / "warm", texts), workers=2))
@@ -54,17 +54,17 @@ def test_the_bytes_are_those_of_a_cold_engine(texts: Path, tmp_path: Path, monke
 
 def test_finished_shards_need_no_encoder(texts: Path, tmp_path: Path) -> None:
     works = shards(tmp_path / "root", texts)
-    loading = token_bins._loading(works)
+    loading = shard_job._loading(works)
     assert loading is not None
     assert loading.func is load_encoder  # type: ignore[attr-defined]
     assert all(outcome.error is None for outcome in build_token_bins(works, workers=None))
-    assert token_bins._loading(works) is None
+    assert shard_job._loading(works) is None
 
 
 def test_a_damaged_file_that_workers_would_have_warmed_up_with_is_named(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_bins, "WARM_UP_BYTES", 1)
+    monkeypatch.setattr(shard_job, "WARM_UP_BYTES", 1)
     works = shards(tmp_path / "root", texts)
     damaged = texts / "00.jsonl.zst"
     damaged.write_bytes(damaged.read_bytes()[:-20])
@@ -76,20 +76,20 @@ def test_a_damaged_file_that_workers_would_have_warmed_up_with_is_named(
 def test_shards_without_files_and_of_other_fields_are_left_out_of_the_warm_up(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_bins, "WARM_UP_BYTES", 1)
+    monkeypatch.setattr(shard_job, "WARM_UP_BYTES", 1)
     first, second, third, *_ = shards(tmp_path / "root", texts)
     other = replace(third, plan=replace(third.plan, text_field="body"))
-    loading = token_bins._loading([replace(first, files=(), sizes=()), second, other])
+    loading = shard_job._loading([replace(first, files=(), sizes=()), second, other])
     assert loading is not None
     assert set(loading.args[1]) == set(second.files)  # type: ignore[attr-defined]
-    loading = token_bins._loading([replace(first, files=(), sizes=())])
+    loading = shard_job._loading([replace(first, files=(), sizes=())])
     assert loading is not None
     assert loading.func is load_encoder  # type: ignore[attr-defined]
 
 
 def test_workers_for_parquet_are_forks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a process that has not read any of it: reading Parquet leaves threads."""
-    monkeypatch.setattr(token_bins, "WARM_UP_BYTES", 1)
+    monkeypatch.setattr(shard_job, "WARM_UP_BYTES", 1)
     folder = tmp_path / "texts"
     folder.mkdir()
     for number in range(4):

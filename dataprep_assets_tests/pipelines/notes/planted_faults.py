@@ -250,7 +250,7 @@ def refused_class(made: NotesProject, _: pytest.MonkeyPatch) -> None:
 
 
 def chat_turn_separator(made: NotesProject, _: pytest.MonkeyPatch) -> None:
-    from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+    from dataprep_assets.stream.tokenizer import load_bundle
 
     path = made.root.parent / "tokenizer" / "tokenizer.json"
     path.write_text(path.read_text().replace("<|endoftext|>", "<|im_end|>"))

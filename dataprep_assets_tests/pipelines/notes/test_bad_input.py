@@ -18,13 +18,13 @@ from dataprep_assets.errors import (
 )
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_files import QUARANTINE
 from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 

@@ -22,13 +22,13 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.dataset import declared
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.keys import job_name
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
+from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.database_cells import cells
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_project, plain_attributes

@@ -17,7 +17,6 @@ from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, read_receipt
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
@@ -29,6 +28,7 @@ from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
+from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets.tokenization.certificate import CLASSES
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, products, receipts

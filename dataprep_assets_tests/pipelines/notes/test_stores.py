@@ -13,11 +13,11 @@ from dataprep_assets.errors import SourceError
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.stores.local import LocalStore
+from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
 from dataprep_assets.pipelines.release.npy_shard import build_npy_shard
+from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.samples import SAMPLE
 

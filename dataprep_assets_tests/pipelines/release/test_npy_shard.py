@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import npy_shards, sample_ids
-from dataprep_assets.pipelines.corpus.token_shard import TOKENS
 from dataprep_assets.pipelines.release import order
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.pipelines.release.npy_shard import build_npy_shard, shard_artifact, shard_recipe
+from dataprep_assets.stream.token_shard import TOKENS
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 from dataprep_assets_tests.pipelines.release.planted_faults import flip_in_place
 

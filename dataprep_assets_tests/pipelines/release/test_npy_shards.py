@@ -11,10 +11,10 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import Engine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.pipelines.release.npy_shard import shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import build_npy_shards, planned_shards
+from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 from dataprep_assets_tests.pipelines.release.planted_faults import flip_in_place
 

@@ -17,8 +17,8 @@ from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import RL_JSONL_PROOFS, prove_rl_jsonl
 from dataprep_assets.pipelines.blend.rl.shard import VERSION, RlShard, build_rl_shard
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources, fingerprint
-from dataprep_assets.pipelines.corpus.shard_job import whole_shard_jobs
-from dataprep_assets.pipelines.corpus.token_stream import Fetch
+from dataprep_assets.stream.shard_job import whole_shard_jobs
+from dataprep_assets.stream.token_stream import Fetch
 
 RL_JSONL = "rl_jsonl"
 

@@ -28,9 +28,9 @@ from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.through import NO_PROMPT, LeftOut, Refused, through
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
-from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart, fetch_missing
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.rows import RowBlock
+from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
 VERSION = 1
 QUARANTINE = "quarantine.jsonl"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.row_files import RowRange
+from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, prove_answers

@@ -4,8 +4,8 @@ from functools import lru_cache
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.sft.options import HubTemplate, SftOptions
-from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
-from dataprep_assets.pipelines.corpus.tokenizer import hub_file, load_bundle
+from dataprep_assets.stream.declaration import TokenizerDeclaration
+from dataprep_assets.stream.tokenizer import hub_file, load_bundle
 from dataprep_assets.tokenization.chat.template import OF_TOKENIZER, ChatTemplate
 
 _FILE, _KEY = "chat_template.jinja", "chat_template"

@@ -29,11 +29,11 @@ from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PRO
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, discard_spools, pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, spool_source
-from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
-from dataprep_assets.pipelines.corpus.shard_job import found_quickly, whole_shard_jobs
-from dataprep_assets.pipelines.corpus.token_stream import Fetch
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.sources.row_files import RowRange
+from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.shard_job import found_quickly, whole_shard_jobs
+from dataprep_assets.stream.token_stream import Fetch
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.chat.messages import ConversationFields
 

@@ -34,8 +34,8 @@ from dataprep_assets.pipelines.blend.sft.shard import (
     SftShard,
 )
 from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, read_quarantine, spool_artifact, spool_source
-from dataprep_assets.pipelines.corpus.token_stream import Fetch, fetch_missing
 from dataprep_assets.stores.files import concatenate
+from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 
 
 def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:

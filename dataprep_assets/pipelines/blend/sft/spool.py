@@ -22,6 +22,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.documents import sampled
 from dataprep_assets.errors import BadRecordError, FormatError, TokenizerError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats.packed_sft import token_ids
@@ -34,7 +35,6 @@ from dataprep_assets.integrity.digest import canonical_json, digest_value, sha25
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, conversation_renderer
-from dataprep_assets.pipelines.corpus.stream_documents import sampled
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock, RowReader

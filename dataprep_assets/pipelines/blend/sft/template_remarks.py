@@ -10,7 +10,7 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
-from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
+from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 

@@ -9,7 +9,7 @@ from dataprep_assets.formats import datatrove
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
-from dataprep_assets.pipelines.corpus.token_shard import ENDS
+from dataprep_assets.stream.token_shard import ENDS
 
 
 def _linked(split: str) -> str:

@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.sft.cuts import cut_lines
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
-from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
+from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, text_of, write_rows
 
 TEMPLATE = (

@@ -15,7 +15,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.planner import stage_identity
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
-from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
+from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS
 from dataprep_assets_tests.pipelines.blend.sft.conversations import conversation, plan, write_rows
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.documents import NONE_RETRACTED, Documents, without
 from dataprep_assets.errors import IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
@@ -18,11 +19,10 @@ from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, v
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.index_check import IndexCheck
-from dataprep_assets.pipelines.corpus.stream_documents import NONE_RETRACTED, Documents, without
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows, required_separator
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.stream.index_check import IndexCheck
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows, required_separator
+from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds

@@ -28,28 +28,10 @@ from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.disk_room import writing
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, now, record_files, versions
-from dataprep_assets.pipelines.corpus.part_encoder import encode_part
-from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
 from dataprep_assets.stores.files import boot_id
+from dataprep_assets.stream.part_encoder import encode_part
+from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
 from dataprep_assets.tokenization.engines import SpecialTokens
-
-__all__ = [
-    "ENDS",
-    "IDS",
-    "MEGATRON_INDEX",
-    "QUARANTINE",
-    "ROWS",
-    "TOKENS",
-    "TOKEN_BINS",
-    "TokenBinsFacts",
-    "TokenShard",
-    "document_rows",
-    "encode_into",
-    "finished_part",
-    "required_separator",
-    "seal",
-    "whole",
-]
 
 VERSION = 2
 TOKEN_BINS = "token_bins"

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.pipelines.corpus.eye_test import eye_test
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
+from dataprep_assets.stream.eye_test import eye_test
+from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit
 

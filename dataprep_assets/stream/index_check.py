@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.documents import Documents
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows
-from dataprep_assets.pipelines.corpus.stream_documents import Documents
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 

@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import NotFoundError
-from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows
+from dataprep_assets.documents.retractions import are_listed, hex_ids
+from dataprep_assets.errors import DataprepError, NotFoundError
+from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.graph.place import Span
+from dataprep_assets.graph.shown import Shown
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.retractions import are_listed
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 
 _PAGE = 1 << 13
 """Numbers read at a time when a remote file is searched: 64 KiB."""
@@ -255,3 +256,37 @@ def _require_within(what: str, number: int, count: int, where: str) -> None:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    """Metadata that says how a shard's documents can be found."""
+    facts = TokenBinsFacts.of(receipt)
+    if facts.document_ids is None:
+        return {"document_index": "rows alone: the data are sensitive and no key of their ids is declared"}
+    by = "text" if facts.id_field is None else f"the field {facts.id_field!r}"
+    return {"document_index": f"rows and {'keyed ' if facts.id_key else ''}hashes of {by}"}
+
+
+def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uint64]) -> tuple[str, ...]:
+    """The ids of the list that apply to a shard: those of documents that the present shard holds or has dropped.
+
+    Empty for a shard that is missing or unreadable: it is built anyway, and its receipt will say which ids applied.
+
+    Args:
+        store: Where the shard is.
+        shard: Its artifact.
+        listed: The ids on the list, sorted.
+    """
+    if not len(listed):
+        return ()
+    try:
+        receipt = store.receipt(shard)
+        if receipt is None:
+            return ()
+        facts = TokenBinsFacts.of(receipt)
+        documents = receipt.ledger.documents if receipt.ledger else 0
+        held = open_ids(store.local(shard, [IDS]) / IDS, documents)
+    except (DataprepError, OSError):
+        return ()
+    before = np.array([int(one, 16) for one in facts.retracted], np.uint64)
+    return hex_ids(np.union1d(held[are_listed(held, listed)], np.intersect1d(listed, before)))

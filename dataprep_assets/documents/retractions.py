@@ -21,13 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.documents.documents import NONE_RETRACTED
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
-from dataprep_assets.pipelines.corpus.stream_documents import NONE_RETRACTED
-from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
 
@@ -135,31 +131,6 @@ def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[n
         return np.zeros(len(ids), np.bool_)
     found: NDArray[np.bool_] = listed[np.minimum(np.searchsorted(listed, ids), len(listed) - 1)] == ids
     return found
-
-
-def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uint64]) -> tuple[str, ...]:
-    """The ids of the list that apply to a shard: those of documents that the present shard holds or has dropped.
-
-    Empty for a shard that is missing or unreadable: it is built anyway, and its receipt will say which ids applied.
-
-    Args:
-        store: Where the shard is.
-        shard: Its artifact.
-        listed: The ids on the list, sorted.
-    """
-    if not len(listed):
-        return ()
-    try:
-        receipt = store.receipt(shard)
-        if receipt is None:
-            return ()
-        facts = TokenBinsFacts.of(receipt)
-        documents = receipt.ledger.documents if receipt.ledger else 0
-        held = open_ids(store.local(shard, [IDS]) / IDS, documents)
-    except (DataprepError, OSError):
-        return ()
-    before = np.array([int(one, 16) for one in facts.retracted], np.uint64)
-    return hex_ids(np.union1d(held[are_listed(held, listed)], np.intersect1d(listed, before)))
 
 
 def hex_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dataprep_assets.pipelines.corpus import separator_proofs
-from dataprep_assets.pipelines.corpus.separator_proofs import separators_match_documents
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
+from dataprep_assets.stream import separator_proofs
+from dataprep_assets.stream.separator_proofs import separators_match_documents
+from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
     PAD,

@@ -1,16 +1,40 @@
-"""Proofs on a snapshot: the source files have their digests, and the disk has room for what comes next.
-
-Entry points: `digests_match`, `disk_headroom`.
+"""The list of a snapshot's source files (`files.jsonl`: path, size, SHA-256), and its proofs: the files have these
+digests, and the disk has room for what comes next.
 """
 
+import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.graph.shown import number_of
-from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.integrity.digest import canonical_json, sha256_file
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
+
+FILES = "files.jsonl"
+
+
+def files_bytes(lines: Iterable[Mapping[str, Any]]) -> bytes:
+    """The file of a snapshot with these lines, of a corpus or a blend."""
+    return b"".join(canonical_json(line) + b"\n" for line in lines)
+
+
+def read_files(directory: Path) -> list[dict[str, Any]]:
+    """The lines of a snapshot, of a corpus or a blend; raises FormatError, naming the line, if the file is invalid."""
+    path = directory / FILES
+    lines: list[dict[str, Any]] = []
+    try:
+        with open(path, "rb") as file:
+            for text in file:
+                line = json.loads(text)
+                lines.append({**line, "relpath": str(line["relpath"]), "sha256": str(line["sha256"])})
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        where = f"{path}: line {len(lines) + 1}"
+        raise FormatError(f"{where}: not that of a snapshot: {error}. Materialize `snapshot` again") from error
+    return lines
 
 
 @judged

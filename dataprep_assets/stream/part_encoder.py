@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.documents import Documents, sampled, without
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
-from dataprep_assets.pipelines.corpus.stream_documents import Documents, sampled, without
-from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan, load_encoder
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block
+from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan, load_encoder
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import zstandard
 
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.pipelines.corpus.round_trip_proofs import certificate_valid, round_trip
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
+from dataprep_assets.stream.round_trip_proofs import certificate_valid, round_trip
+from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit, put, with_ledger

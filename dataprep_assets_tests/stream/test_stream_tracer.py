@@ -14,19 +14,20 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.retractions import Retraction, add_retractions, id_of
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, NotFoundError
 from dataprep_assets.graph.place import Place
 from dataprep_assets.graph.trace import Question, Trace, trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.pipelines.corpus import stream_index
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retractions import Retraction, add_retractions, id_of
-from dataprep_assets.pipelines.corpus.stream_index import search
-from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer, corpus_tracer
+from dataprep_assets.pipelines.corpus.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.views import VIEWS
+from dataprep_assets.stream import stream_index
+from dataprep_assets.stream.stream_index import search
+from dataprep_assets.stream.stream_tracer import StreamTracer
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, reference_ids
@@ -279,7 +280,7 @@ def test_a_retracted_row_is_called_so(built: Built, tmp_path: Path) -> None:
         ({"document": 0, "shard": "train-00009"}, "no shard 'train-00009'; there are train-00000, train-00001"),
         ({"file": "train/x.jsonl", "row": 1}, "no source file 'train/x.jsonl'; there are train/c1/a.jsonl"),
         ({"id": "nobody"}, "no document of sample_corpus has this id"),
-        ({"view": "mds", "sample": 10**6, "split": "val"}, "no sample 1000000 in sample_corpus/mds_bins, val"),
+        ({"view": "mds", "sample": 10**6, "split": "val"}, "no sample 1000000 in the view mds, val"),
     ],
 )
 def test_what_does_not_exist_is_one_clear_line(built: Built, question: dict[str, Any], told: str) -> None:

@@ -25,13 +25,13 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions
-from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate_proofs import (
+from dataprep_assets.stream.declaration import TokenizerDeclaration
+from dataprep_assets.stream.engine_certificate_proofs import (
     certificate_holds,
     fast_engine_accepted,
     separator_ends_documents,
 )
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.adversarial_cache import adversarial_comparison
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import (

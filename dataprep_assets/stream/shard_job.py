@@ -7,23 +7,28 @@ are the same.
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, together
-from dataprep_assets.execution.jobs import DirectoryJob, Outcome, Subject, TaskJob
+from dataprep_assets.execution.jobs import DirectoryJob, Outcome, Subject, TaskJob, run_and_sweep, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, Engine
+from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into, finished_part, seal, whole
-from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, Fetch, fetch_missing
+from dataprep_assets.stream.token_shard import TokenShard, encode_into, finished_part, seal, whole
+from dataprep_assets.stream.token_stream import EncodedPart, Fetch, fetch_missing, load_encoder, load_warm_encoder
 
 SMALL_SHARD_BYTES = 16 << 10
 """Encoded in less time than it takes to hand a second task to a worker: 2 ms of a core."""
+
+WARM_UP_BYTES, WARM_UP_FILES = 8 << 20, 4
+"""From so many bytes of source files on, workers begin with an engine that has seen text of so many of them."""
 
 _OF_ONE_FILE = (CorruptSourceError, BadRecordError)
 """Errors that concern one file of a shard, and not the others."""
@@ -241,3 +246,54 @@ def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
 
 def _all_of(refused: Mapping[int, DataprepError]) -> DataprepError:
     return together([error for _, error in sorted(refused.items())])
+
+
+def build_token_bins(
+    shards: Sequence[TokenShard],
+    *,
+    workers: int | None,
+    engine: Engine = ON_PROCESSES,
+    verification: Verification = "full",
+    fetches: Mapping[str, Fetch] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Outcome]:
+    """Build the shards that are not current, on processes of this machine in parallel over files, else over shards.
+
+    Args:
+        shards: The shards to build.
+        workers: Number of workers; None does the work in this process, if the engine is this machine.
+        engine: Who does the work.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        fetches: Partition → a function that fetches its sources to a worker on another machine.
+        progress: Counts and shows the work; None: nothing is shown.
+
+    Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
+    shard whose workers keep dying does (WorkerDiedError); finished shards stay committed.
+    """
+    if not engine.is_this_machine:
+        reused = set()
+        tasks = whole_shard_jobs(shards, ensure_shard, verification, fetches)
+        for outcome in run_tasks(tasks, workers=workers or 1, engine=engine, progress=progress):
+            if outcome.reused:
+                reused.add(outcome.partition)
+            yield outcome
+        sweep(shard.directory for shard in shards if shard.partition in reused)
+        return
+    # the locks of shards are released when no worker writes below them any more
+    with ExitStack() as locks:
+        jobs = [shard_job(shard, verification, locks) for shard in shards]
+        yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_loading(shards))
+
+
+def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
+    """What loads the encoder that workers need to make these shards; None if all are there."""
+    wanted = absent(shards)
+    if not wanted:
+        return None
+    plan = wanted[0].plan
+    alike = [shard for shard in wanted if shard.plan.fields == plan.fields]  # of a blend, each dataset has its own
+    # a process that has read Parquet has threads of Arrow, beside which workers cannot be forked
+    files = [file for shard in alike for file in shard.files if file.format != "parquet"]
+    if not files or sum(shard.source_bytes for shard in alike) < WARM_UP_BYTES:
+        return partial(load_encoder, plan)
+    return partial(load_warm_encoder, plan, [files[len(files) * k // WARM_UP_FILES] for k in range(WARM_UP_FILES)])

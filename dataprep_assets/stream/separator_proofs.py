@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.finding import SHOWN, Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
 
 BLOCK = 1 << 20
 """Tokens processed at a time; a proof needs memory for a few arrays of this length only."""

@@ -20,11 +20,11 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.eye_test import eye_test
-from dataprep_assets.pipelines.corpus.retraction_proofs import no_retracted_document
-from dataprep_assets.pipelines.corpus.round_trip_proofs import certificate_valid, round_trip
-from dataprep_assets.pipelines.corpus.separator_proofs import separators_match_documents
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
+from dataprep_assets.stream.eye_test import eye_test
+from dataprep_assets.stream.retraction_proofs import no_retracted_document
+from dataprep_assets.stream.round_trip_proofs import certificate_valid, round_trip
+from dataprep_assets.stream.separator_proofs import separators_match_documents
+from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
 from dataprep_assets.tokenization.bundle import loaded_once
 
 BLOCK = 1 << 20

@@ -15,15 +15,9 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.handle import ArtifactHandle
-from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.source_rows import SourceRows
-from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, StreamIndex
-from dataprep_assets.pipelines.corpus.token_shard import QUARANTINE, TOKENS
-from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.sources.records import BadRecord
+from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
+from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
@@ -43,6 +37,7 @@ class StreamTracer(Tracer):
         *,
         bundle: Callable[[], TokenizerBundle],
         ids: Callable[[], DocumentIds | None],
+        samples: Callable[[str, str], Sequence[int]] | None = None,
         source_bytes: Callable[[str, int, int | None], SourceBytes | None] = lambda *_: None,
         read_row: Callable[[str, int], int | BadRecord | None] = lambda *_: None,
     ) -> None:
@@ -55,11 +50,13 @@ class StreamTracer(Tracer):
             splits: Its finished shards by split, in the order of each split's stream.
             bundle: Loads the tokenizer, for texts.
             ids: Returns how documents are identified now, for questions by id.
+            samples: Returns where the samples of a view's split end in its stream, for questions by sample; None if
+                there are no views.
             source_bytes: Returns the bytes of a row in its source file, given file, row and the document's hash.
             read_row: Returns what a row of a source file is: the hash of a document, or refused, or nothing that is
                 known.
         """
-        self._source_bytes, self._read_row = source_bytes, read_row
+        self._source_bytes, self._read_row, self._samples = source_bytes, read_row, samples
         self.index = StreamIndex(splits)
         self.store, self._declaration = store, declaration
         self._load_bundle, self._ids = bundle, ids
@@ -120,17 +117,12 @@ class StreamTracer(Tracer):
             yield from ((shard, document) for document in range(first, last + 1))
 
     def _of_sample(self, view: str, split: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
-        if (samples := view_named(view).samples) is None:
-            raise ConfigError(f"trace: the view {view} has no samples of its own: ask by `document` or `token`")
-        artifact = self._declaration.artifact(artifact_name(view))
-        if self.store.receipt(artifact) is None:
-            raise MissingArtifactError(
-                f"trace: {artifact}: not there; only a corpus with `views: [{view}]` has its samples"
-            )
-        ends = samples(ArtifactHandle.of(self.store, artifact), split)
+        if self._samples is None:
+            raise ConfigError(f"trace: {self._declaration.dataset} has no views: ask by `document` or `token`")
+        ends = self._samples(view, split)
         if not 0 <= sample < len(ends):
             raise NotFoundError(
-                f"trace: no sample {sample} in {artifact}, {split}, which has {len(ends)}, counted from 0"
+                f"trace: no sample {sample} in the view {view}, {split}, which has {len(ends)}, counted from 0"
             )
         start, stop = int(ends[sample - 1]) if sample else 0, int(ends[sample])
         before = 0
@@ -244,33 +236,3 @@ def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[I
             f"{missing[0]}. Run the dataset first"
         )
     return [IndexedShard(store, a, receipt) for a, receipt in zip(artifacts, found, strict=True) if receipt is not None]
-
-
-def corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, list[IndexedShard]]:
-    """The finished shards of every split of a corpus, in manifest order."""
-    manifest = load_manifest(corpus, store)
-    return {
-        split: traced_shards(store, [corpus.artifact("token_bins", key) for key in manifest.partitions(split)])
-        for split in corpus.splits
-    }
-
-
-def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> StreamTracer:
-    """The tracer of a corpus.
-
-    Args:
-        corpus: The dataset.
-        store: Where its artifacts are; all its token bins must be there.
-        specs: Its artifacts.
-    """
-    rows = SourceRows(corpus, store)
-    return StreamTracer(
-        corpus,
-        store,
-        specs,
-        corpus_splits(corpus, store),
-        bundle=lambda: load_bundle(corpus.tokenizer),
-        ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
-        source_bytes=rows.bytes_of,
-        read_row=rows.read,
-    )

@@ -1,11 +1,13 @@
 """The declared tokenizer of a dataset, loaded once per process."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
-from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.stream.declaration import TokenizerDeclaration
+from dataprep_assets.tokenization.bundle import CHAT_TURN_TOKENS, TokenizerBundle
 
 
 @lru_cache(maxsize=8)
@@ -44,3 +46,39 @@ def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo"
             f"{key}: {repo}@{revision}: {file} cannot be fetched: {error}. Check the names and the network, or give "
             f"the path of a local copy{' as `tokenizer.path`' if key == 'tokenizer.repo' else ''}"
         ) from error
+
+
+def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
+    """The tokenizer; None for one of a hub that is not in this machine's cache.
+
+    Raises TokenizerError if it is unusable.
+    """
+    if declared.repo is not None:
+        from huggingface_hub import try_to_load_from_cache
+
+        cached = try_to_load_from_cache(declared.repo, "tokenizer.json", revision=declared.revision)
+        if not isinstance(cached, str):
+            return None
+    return load_bundle(declared)
+
+
+def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, ...]) -> Iterator[Remark]:
+    """Remarks on the token that ends a document.
+
+    Args:
+        bundle: The tokenizer.
+        declared: Content of the token, or `auto`.
+        keys: Path of the declaration's key.
+    """
+    try:
+        separator = bundle.separator(declared, key=".".join(keys))
+    except TokenizerError as error:
+        yield Remark(keys=keys, sentence=str(error))
+        return
+    if separator.content in CHAT_TURN_TOKENS:
+        yield Remark(
+            keys=keys,
+            sentence=f"{'.'.join(keys)}: {separator.content!r} ends a chat turn in {bundle.name}, not a document: "
+            "a model pretrained on it stops in mid-document. Name the tokenizer's end of a document",
+            hint=True,
+        )

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.documents import Documents
+from dataprep_assets.documents.retractions import hex_ids
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.retractions import hex_ids
-from dataprep_assets.pipelines.corpus.stream_documents import Documents
-from dataprep_assets.pipelines.corpus.token_shard import TOKENS, TokenBinsFacts, document_rows
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
+from dataprep_assets.stream.token_shard import TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 

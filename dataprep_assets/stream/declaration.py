@@ -1,0 +1,139 @@
+"""What the declarations of corpora, releases, notes and blends share: sources, the tokenizer, the rules of documents.
+
+Their field descriptions are the YAML reference. Paths are resolved against the folder of the YAML; none enters a key.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from dataprep_assets.graph.declaration import Attributed, resolved
+from dataprep_assets.graph.declared import Declared
+from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
+
+RETRACTIONS = "retracted.jsonl"
+
+
+class LocalSource(Attributed):
+    """A local folder. Files are verified in place, never copied."""
+
+    kind: Literal["local"] = Field(description="`local`: a folder of this machine.")
+    path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
+    follow_links: bool = Field(
+        False, description="Whether links may lead out of the folder. Whoever can make one there chooses what is read."
+    )
+
+
+class HubSource(Attributed):
+    """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
+
+    kind: Literal["hub"] = Field(description="`hub`: a dataset repository of the Hugging Face hub.")
+    repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="`organization/name` of the dataset repository.")
+    revision: str = Field(
+        description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you."
+    )
+    endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
+    allow_http: bool = Field(
+        False, description="Whether the hub may be http:// beyond this machine: keys travel in the clear."
+    )
+    cache_dir: Path | None = Field(
+        None,
+        description="Cache folder, relative to this YAML; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.",
+    )
+
+
+class HubCacheSource(Attributed):
+    """An already mirrored Hugging Face cache folder, used offline."""
+
+    kind: Literal["hf_cache"] = Field(description="`hf_cache`: a repository in the hub's cache on this machine.")
+    path: Path = Field(description="The `datasets--organization--name` folder.")
+    revision: str = Field("main", description="Branch (read from refs/) or commit.")
+    follow_links: bool = Field(
+        False, description="Whether links may lead out of the cache. Whoever can make one there chooses what is read."
+    )
+
+
+class ObjectStoreSource(Attributed):
+    """A prefix of a bucket on S3, R2, MinIO or GCS, mirrored. Credentials come from the environment alone."""
+
+    kind: Literal["object_store"] = Field(description="`object_store`: a prefix of an S3 or GCS bucket.")
+    url: str = Field(
+        pattern=r"^(s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9](/[^?#]*)?$",
+        description="`s3://bucket/prefix` or `gs://bucket/prefix`; the prefix may be left out.",
+    )
+    cache_dir: Path = Field(description="Folder for the mirror; relative paths are relative to this YAML.")
+    endpoint_url: str | None = Field(
+        None,
+        description="With s3://: the store's URL, never with credentials; default: DATAPREP_ENDPOINT_URL, the account "
+        "R2_DATASET_ACCOUNT_ID, else AWS S3. The variables R2_DATASET_… are used for the store that they name; any "
+        "other is reached with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+    )
+    allow_http: bool = Field(
+        False, description="Whether the store may be http:// beyond this machine: keys travel in the clear."
+    )
+    region: str = Field(
+        "auto", description="With s3://: region; `auto` suits R2, and where no endpoint is named leaves it to boto3."
+    )
+
+
+Source = Annotated[LocalSource | HubSource | HubCacheSource | ObjectStoreSource, Field(discriminator="kind")]
+
+
+class TokenizerDeclaration(Declared):
+    """Which tokenizer, from where, and which engine may run it."""
+
+    path: Path | None = Field(None, description="Folder with tokenizer.json; relative to this YAML.")
+    repo: str | None = Field(None, description="Hub repository of the tokenizer, instead of `path`.")
+    revision: str | None = Field(None, description="Commit of `repo`; required with it.")
+    name: str | None = Field(None, description="Name written to meta.pkl; default: the folder's or repository's name.")
+    engine: Literal["auto", "fastokens", "tokenizers"] = Field(
+        "auto", description="`auto`: the fast engine where its certificate allows, else the reference (`tokenizers`)."
+    )
+    refuse: tuple[str, ...] = Field((), description="Document classes always sent to the reference engine.")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "TokenizerDeclaration":
+        if (self.path is None) == (self.repo is None):
+            raise ValueError("give exactly one of `path` (a folder) and `repo` (with `revision`)")
+        if self.repo is not None and not self.revision:
+            raise ValueError("`repo` needs `revision`: pin the commit whose files you want")
+        return self
+
+    def located(self, folder: Path) -> Self:
+        """The same declaration with a relative path resolved against `folder`."""
+        return self if self.path is None else self.model_copy(update={"path": resolved(self.path, folder)})
+
+
+class DocumentPolicy(Declared):
+    """What surrounds and what may be inside a document."""
+
+    separator: str = Field(
+        "auto",
+        description="Token appended to every document; `auto`: the tokenizer's EOS, refused where it ends a chat turn.",
+    )
+    bos: str = Field("none", description="Token put before every document: `none`, `auto` or its content.")
+    special_tokens: Literal["text", "match"] = Field(
+        "text", description="Literal special tokens in documents: ordinary `text`, or a `match` for the special id."
+    )
+
+
+class BadRecordPolicy(Declared):
+    """What happens to a record that cannot be a document."""
+
+    policy: Literal["fail", "drop"] = Field("fail", description="`fail` at the first; or `drop`, count and quarantine.")
+    budget: float = Field(0.001, ge=0, le=1, description="With `drop`: largest share of dropped rows in a shard.")
+    max_record_bytes: int = Field(
+        MAX_RECORD_BYTES,
+        ge=1024,
+        le=1 << 30,
+        description="A longer record is bad: `too_large`. A worker holds several of them in memory.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `max_record_bytes` if it is not set, so that keys from before this option stay the same."""
+        value: dict[str, Any] = handler(self)
+        if self.max_record_bytes == MAX_RECORD_BYTES:
+            value.pop("max_record_bytes", None)
+        return value

@@ -1,0 +1,13 @@
+"""Artifacts of the sample corpus that a test may damage."""
+
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, combined, sample, special  # noqa: F401
+
+
+@pytest.fixture
+def shard(sample: Sample, tmp_path: Path) -> Shard:
+    """A shard that the test may damage."""
+    return sample.shards["train-00000"].copied(tmp_path)
