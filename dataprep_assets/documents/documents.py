@@ -71,15 +71,6 @@ class Documents:
         return chosen
 
 
-def without(documents: Documents, retracted: NDArray[np.uint64]) -> tuple[Documents, set[str]]:
-    """The documents whose ids are not among `retracted` (sorted), and the ids (16 hex digits) of the others."""
-    assert documents.ids is not None, "documents without ids cannot be retracted"
-    listed = np.isin(documents.ids, retracted)
-    if not listed.any():
-        return documents, set()
-    return documents.only(np.flatnonzero(~listed).tolist()), {f"{one:016x}" for one in documents.ids[listed].tolist()}
-
-
 def sampled(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:
     """Indices of the rows that fall in the sample: decided by file digest and row, so always the same.
 

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.documents import Documents, sampled, without
+from dataprep_assets.documents.documents import Documents, sampled
+from dataprep_assets.documents.selection import Selected, with_tokens
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan, load_encoder
@@ -119,11 +120,10 @@ class _Counting:
         self._limit = int(np.iinfo(self._dtype).max)
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
         self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
-        self._extra = (plan.separator_id is not None) + (plan.bos_id is not None)
+        self._selection = plan.selection
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
         self.quarantine: list[tuple[int, int, str]] = []
-        self._retracted = plan.retracted_ids
         self.retracted: set[str] = set()
         self.tokens = self.truncated = self._documents = self._rows = self._blank = self._empty = 0
         self._special_literals = self._literal_separators = self._characters = 0
@@ -132,15 +132,17 @@ class _Counting:
     def encode(self, block: Block) -> "_Encoded | None":
         """The stream of a block's documents; None when it has none."""
         self._refuse(block)
-        documents = self._wanted(Documents.of(block, self._plan.ids))
+        documents = self._counted(self._selection.of(block))
         if not documents.texts:
             return None
         ids, offsets = self._encoder.encode(documents.texts)
         self._recheck_sample(documents, ids, offsets)
         if self._plan.max_tokens is not None:
-            ids, offsets = self._cut(ids, offsets, self._plan.max_tokens - self._extra)
-        if not self._extra:
-            documents, offsets = self._not_empty(documents, offsets)
+            ids, offsets = self._cut(ids, offsets, self._plan.max_tokens - self._plan.around)
+        if not self._plan.around:
+            lengths = np.diff(offsets)
+            documents = self._counted(with_tokens(documents, lengths))
+            offsets = np.concatenate([offsets[:1], offsets[1:][lengths > 0]])
         if not documents.texts:
             return None
         return _Encoded(documents, self._lay_out(documents.texts, ids, offsets))
@@ -159,22 +161,11 @@ class _Counting:
         self._rows += len(block.texts) + len(block.bad)
         self._blank += block.blank_lines
 
-    def _wanted(self, documents: Documents) -> Documents:
-        """The documents that the plan keeps; the others are counted as dropped."""
-        if len(self._retracted):
-            kept, ids = without(documents, self._retracted)
-            self.retracted.update(ids)
-            self._drop(RETRACTED, documents, kept)
-            documents = kept
-        if (least := self._plan.min_characters) is not None:
-            kept = documents.only([i for i, text in enumerate(documents.texts) if len(text) >= least])
-            self._drop("below_min_doc_chars", documents, kept)
-            documents = kept
-        return documents
-
-    def _drop(self, reason: str, documents: Documents, kept: Documents) -> None:
-        if dropped := len(documents.texts) - len(kept.texts):
-            self._dropped[reason] += dropped
+    def _counted(self, selected: Selected) -> Documents:
+        """The documents that are kept; the others are counted."""
+        self._dropped += selected.dropped
+        self.retracted |= selected.retracted
+        return selected.documents
 
     def _cut(
         self, ids: NDArray[np.uint32], offsets: NDArray[np.uint64], limit: int
@@ -187,13 +178,6 @@ class _Counting:
         cut = np.minimum(lengths, np.uint64(limit))
         within = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
         return ids[within < limit], np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut, dtype=np.uint64)])
-
-    def _not_empty(self, documents: Documents, offsets: NDArray[np.uint64]) -> tuple[Documents, NDArray[np.uint64]]:
-        """Drop documents without ids if there is neither BOS nor separator: trainers refuse empty sequences."""
-        filled = np.flatnonzero(np.diff(offsets))
-        kept = documents.only(filled.tolist())
-        self._drop("no_tokens", documents, kept)
-        return kept, np.concatenate([offsets[:1], offsets[1:][filled]])
 
     def _lay_out(self, texts: list[str], ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> bytes:
         count = len(texts)
@@ -209,7 +193,11 @@ class _Counting:
             if self._plan.separator_id is not None and low <= self._plan.separator_id <= high:
                 self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         lengths = np.diff(offsets)
-        ends = offsets[1:] + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(self._extra) + np.uint64(self.tokens)
+        ends = (
+            offsets[1:]
+            + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(self._plan.around)
+            + np.uint64(self.tokens)
+        )
         self._ends.append(ends)
         self.tokens = int(ends[-1])
         self._documents += count

@@ -93,14 +93,13 @@ def _left(
 
 def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
     """File, row and text of some retracted documents, from the first source file that held any."""
-    listed, found = plan.retracted_ids, 0
+    selection, found = plan.selection, 0
     line = next((line for line in receipt.sources if line["dropped"].get(RETRACTED)), None)
     if line is None or (part := files.get(line["file"])) is None:
         return
     for block in part.read_records(plan.fields):
         documents = Documents.of(block, plan.ids)
-        assert documents.ids is not None
-        for at in np.flatnonzero(np.isin(documents.ids, listed)).tolist():
+        for at in np.flatnonzero(selection.listed(documents)).tolist():
             yield part.label, int(documents.rows[at]), documents.texts[at]
             found += 1
             if found == SAMPLED:

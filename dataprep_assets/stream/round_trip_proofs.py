@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.documents import NONE_RETRACTED, Documents, without
+from dataprep_assets.documents.documents import Documents
+from dataprep_assets.documents.selection import Selection, with_tokens
 from dataprep_assets.errors import IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
@@ -21,13 +22,13 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.index_check import IndexCheck
-from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows, required_separator
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
-from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
 
+_ALL = Selection(ids=None)
 _REBUILD = "Delete the shard's directory and materialize it again"
 
 
@@ -126,16 +127,16 @@ def round_trip(
     *,
     samples: int = 16,
     text_field: str = "text",
-    ids: DocumentIds | None = None,
-    retracted: NDArray[np.uint64] = NONE_RETRACTED,
+    selection: Selection = _ALL,
+    max_tokens: int | None = None,
 ) -> Finding:
     """Sampled documents, read again from their source files and encoded by the reference, are the stored ids.
 
     `sources` maps a source line's label to the present file. At most two files are read, once each and to their end, so
-    their digests and document counts are proven too, and the index of all their documents: its rows and, if `ids` says
-    how they are made, its ids. Documents whose id is among `retracted` are not in the shard. The choice is seeded by
-    the receipt's key, so that a failure is repeatable. Messages name file, row and token offset, and show neither text
-    nor ids.
+    their digests and document counts are proven too, and the index of all their documents: its rows and, if `selection`
+    identifies them, its ids. Records that `selection` drops are not in the shard; documents are cut to `max_tokens`, as
+    the stream's plan says. The choice is seeded by the receipt's key, so that a failure is repeatable. Messages name
+    file, row and token offset, and show neither text nor ids.
     """
     facts = TokenBinsFacts.of(receipt)
     ends = document_ends.open_ends(directory / ENDS)
@@ -145,7 +146,8 @@ def round_trip(
     firsts = list(accumulate((line["documents"] for line in receipt.sources), initial=0))
     chosen = _chosen(rng, receipt, samples)
     reference = ReferenceEngine(bundle, facts.special_tokens)
-    layout = _Layout(tokens, ends, required_separator(receipt, facts), facts.bos_id, reference)
+    layout = _Layout(tokens, ends, facts.separator_id, facts.bos_id, max_tokens, reference)
+    ids = selection.ids
     stored = open_ids(directory / IDS, len(ends)) if ids is not None else None
     fields = RecordFields(text_field, ids.id_field if ids is not None else None)
     index = IndexCheck(document_rows(directory, receipt), ids, stored)
@@ -158,7 +160,7 @@ def round_trip(
             continue
         compared += len(wanted)
         reading = _Reading(part, line, position, firsts[position])
-        defects += _differences(reading, wanted, layout, fields, index, retracted)
+        defects += _differences(reading, wanted, layout, fields, index, selection)
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
         f"{compared} documents of {len(chosen)} source files, encoded again by the reference, are the stored ids.",
@@ -187,9 +189,17 @@ class _Layout:
 
     tokens: NDArray[Any]
     ends: NDArray[np.uint64]
-    separator: int
+    separator: int | None
     bos: int | None
+    max_tokens: int | None
     reference: ReferenceEngine
+
+    def expected(self, text: str) -> NDArray[np.int64]:
+        """What a text is in the stream; nothing if it has no tokens and none are put around it."""
+        before = [] if self.bos is None else [self.bos]
+        after = [] if self.separator is None else [self.separator]
+        room = None if self.max_tokens is None else self.max_tokens - len(before) - len(after)
+        return np.array([*before, *self.reference.encode([text])[0].tolist()[:room], *after], np.int64)
 
     def difference(self, document: int, text: str) -> str | None:
         """How the stored document differs from the text's ids; None when it does not."""
@@ -197,9 +207,7 @@ class _Layout:
             return f"would be document {document}, the shard has {len(self.ends)}"
         start = int(self.ends[document - 1]) if document else 0
         stored = self.tokens[start : int(self.ends[document])]
-        ids = self.reference.encode([text])[0]
-        before = [] if self.bos is None else [self.bos]
-        expected = np.array([*before, *ids.tolist(), self.separator], np.int64)
+        expected = self.expected(text)
         if np.array_equal(stored, expected):
             return None
         shared = min(len(stored), len(expected))
@@ -227,16 +235,18 @@ def _differences(
     layout: _Layout,
     fields: RecordFields,
     index: IndexCheck,
-    retracted: NDArray[np.uint64],
+    selection: Selection,
 ) -> Iterator[str]:
     """Read one source file to its end, compare the wanted documents on the way, then its count and digest."""
     part, first = reading.part, reading.first
     reader = part.read_records(fields)
     done, left = 0, list(wanted)
+    # a record without tokens is no document where nothing is put around one: encoding tells
+    bare = layout.separator is None and layout.bos is None
     for block in reader:
-        documents = Documents.of(block, index.ids)
-        if len(retracted):
-            documents, _ = without(documents, retracted)
+        documents = selection.of(block).documents
+        if bare:
+            documents = with_tokens(documents, _lengths(documents, reading, layout, index)).documents
         while left and left[0] < done + len(documents.texts):
             at = left.pop(0) - done
             if why := layout.difference(first + done + at, documents.texts[at]):
@@ -247,3 +257,12 @@ def _differences(
         yield f"{part.label}: holds {done} documents now, the receipt says {reading.line['documents']}"
     if (digest := part.digests.of(reader.sha256)) != reading.line["sha256"]:
         yield f"{part.label}: sha256 of the file is {digest} now, the receipt says {reading.line['sha256']}"
+
+
+def _lengths(documents: Documents, reading: _Reading, layout: _Layout, index: IndexCheck) -> NDArray[np.uint64]:
+    """Whether each document has tokens, as numbers; those that the index does not know are encoded."""
+    held = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
+    known = np.isin(documents.rows, held)
+    for at in np.flatnonzero(~known).tolist():
+        known[at] = len(layout.expected(documents.texts[at])) > 0
+    return known.astype(np.uint64)

@@ -15,7 +15,6 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.sources.records import BadRecord
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -39,7 +38,7 @@ class StreamTracer(Tracer):
         ids: Callable[[], DocumentIds | None],
         samples: Callable[[str, str], Sequence[int]] | None = None,
         source_bytes: Callable[[str, int, int | None], SourceBytes | None] = lambda *_: None,
-        read_row: Callable[[str, int], int | BadRecord | None] = lambda *_: None,
+        refusal: Callable[[str, int], str | None] = lambda *_: None,
     ) -> None:
         """Open a dataset for questions.
 
@@ -53,10 +52,9 @@ class StreamTracer(Tracer):
             samples: Returns where the samples of a view's split end in its stream, for questions by sample; None if
                 there are no views.
             source_bytes: Returns the bytes of a row in its source file, given file, row and the document's hash.
-            read_row: Returns what a row of a source file is: the hash of a document, or refused, or nothing that is
-                known.
+            refusal: Returns why a row of a source file is no document, in words, as far as the file tells.
         """
-        self._source_bytes, self._read_row, self._samples = source_bytes, read_row, samples
+        self._source_bytes, self._refusal, self._samples = source_bytes, refusal, samples
         self.index = StreamIndex(splits)
         self.store, self._declaration = store, declaration
         self._load_bundle, self._ids = bundle, ids
@@ -163,13 +161,14 @@ class StreamTracer(Tracer):
         if question.file is not None:
             assert question.row is not None
             absent = f"trace: row {question.row} of {question.file} is not a document: it"
-            there = self._read_row(question.file, question.row)
+            refusal = self._refusal(question.file, question.row)
             for shard in self.index.holders(question.file):
-                if (reason := _quarantined(shard, question.file, question.row)) is not None:
-                    more = isinstance(there, BadRecord) and there.reason == reason
-                    return f"{absent} was dropped as {there if more else reason}"
-                if isinstance(there, int) and f"{there:016x}" in shard.facts.retracted:
-                    return f"{absent} is retracted"
+                reason = _quarantined(shard, question.file, question.row)
+                # the file as it is now says more than the shard kept, if it says the same
+                if reason is not None and (refusal is None or reason not in refusal):
+                    refusal = f"was dropped as {reason}"
+            if refusal is not None:
+                return f"{absent} {refusal}"
             return f"{absent} is blank, was filtered or retracted, or lies beyond the file's end"
         what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
         return f"trace: no document of {self._declaration.dataset} has {what}"

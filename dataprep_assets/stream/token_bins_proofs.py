@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
+from dataprep_assets.documents.selection import bad_rows
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
-from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.eye_test import eye_test
 from dataprep_assets.stream.retraction_proofs import no_retracted_document
@@ -82,8 +83,7 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
                 files,
                 bundle,
                 text_field=plan.text_field,
-                ids=plan.ids,
-                retracted=plan.retracted_ids,
+                selection=plan.selection,
             ),
             "eye_test": eye_test(tokens, ends, plan.dtype, bundle, seed=seed, sensitive=sensitive),
             "no_retracted_document": no_retracted_document(directory, receipt, plan, files, bundle),
@@ -115,14 +115,14 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
     name = name_of(receipt)
     yield from unbalanced(receipt)
-    if ledger.separators != ledger.documents:
-        yield f"{name}: the ledger has {ledger.separators} separators for {ledger.documents} documents"
+    separated = ledger.documents if TokenBinsFacts.of(receipt).separator_id is not None else 0
+    if ledger.separators != separated:
+        yield f"{name}: the ledger has {ledger.separators} separators, {separated} documents end with one"
     quarantined = _quarantined(directory / QUARANTINE)
     for line in receipt.sources:
-        dropped = Counter(line["dropped"])
+        dropped = bad_rows(Counter(line["dropped"]))
         held = quarantined.pop(line["file"], Counter())
-        dropped.pop(RETRACTED, None)  # not bad, and not in the quarantine
-        if +dropped != held:
+        if dropped != held:
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"
     for file, held in quarantined.items():
         yield f"{name}: {QUARANTINE} holds {held.total()} rows of {file}, which is not a source file of this shard"

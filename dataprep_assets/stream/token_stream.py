@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -67,6 +68,16 @@ class StreamPlan:
     def fields(self) -> RecordFields:
         """Where a record holds its text and, where it declares one, its id."""
         return RecordFields(self.text_field, self.ids.id_field if self.ids is not None else None)
+
+    @property
+    def selection(self) -> Selection:
+        """Which records become documents."""
+        return Selection(ids=self.ids, retracted=self.retracted_ids, min_characters=self.min_characters)
+
+    @property
+    def around(self) -> int:
+        """How many tokens are put around a document."""
+        return (self.separator_id is not None) + (self.bos_id is not None)
 
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter a key: not the tokenizer's path, and not how the output is proven."""

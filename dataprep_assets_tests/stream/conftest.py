@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, combined, sample, special  # noqa: F401
+from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, combined, sample, special
+
+__all__ = ["combined", "sample", "shard", "special"]
 
 
 @pytest.fixture

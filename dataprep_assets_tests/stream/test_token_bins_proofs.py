@@ -71,7 +71,7 @@ def test_a_missing_bin_is_a_failed_finding_of_every_reader(shard: Shard, sample:
     ("changes", "said"),
     [
         ({"rows_in": 1}, "does not balance: 1 rows in"),
-        ({"separators": 3}, "has 3 separators for"),
+        ({"separators": 3}, "has 3 separators, "),
         ({"tokens": 5}, "tokens of the source files sum to"),
     ],
 )

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-from dataprep_assets.documents.documents import Documents
+from dataprep_assets.documents.retractions import retracted_ids
+from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import SourceBytes
@@ -21,7 +22,7 @@ from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.line_range import MOST_BYTES, line_range
-from dataprep_assets.sources.records import BadRecord, RecordFields
+from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.source import open_source
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
@@ -65,27 +66,31 @@ class SourceRows:
         except OSError as error:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
 
-    def read(self, file: str, row: int) -> int | BadRecord | None:
-        """What a row of a source file is: the hash of a document, or refused, and why.
+    def refusal(self, file: str, row: int) -> str | None:
+        """Why a row of a source file is no document, in words.
 
-        Arguments are those of `bytes_of`. None if the row is blank or beyond the file's end, if the dataset has no
-        hashes, or if the file cannot be read, is larger than `MOST_BYTES` or has changed since.
+        None if it may be one, is blank or beyond the file's end, or if the file cannot be read, is larger than
+        `MOST_BYTES` or has changed since.
+
+        Args:
+            file: The source file, as in the manifest.
+            row: The row, from 1.
         """
-        entry, ids = self._entries.get(file), self._corpus.document.ids(sensitive=self._corpus.sensitive)
+        entry, corpus = self._entries.get(file), self._corpus
         if entry is None or entry.size_bytes > MOST_BYTES or row < 1:
             return None
-        fields = RecordFields(self._corpus.text_field, None if ids is None else ids.id_field)
+        ids = corpus.document.ids(sensitive=corpus.sensitive)
+        fields = RecordFields(corpus.text_field, None if ids is None else ids.id_field)
         try:
+            selection = Selection(ids=ids, retracted=retracted_ids(corpus.retractions, ids))
             path = self._access.path(entry)
             if path.stat().st_size != entry.size_bytes:
                 return None
-            limit = self._corpus.bad_records.max_record_bytes
+            limit = corpus.bad_records.max_record_bytes
             block = SourcePart.of(entry, path, "", max_record_bytes=limit).record_at(row, fields)
         except (DataprepError, OSError):
             return None
-        if block is None or block.bad:
-            return block.bad[0] if block is not None else None
-        return None if ids is None else int(Documents.of(block, ids).ids[0])  # type: ignore[index]
+        return None if block is None else selection.refusal(block)
 
     def _holds(self, path: Path, found: tuple[int, int], hashed: int | None) -> bool:
         """Whether these bytes of a file are a record with this hash."""
@@ -137,7 +142,7 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         samples=partial(_samples, corpus, store),
         source_bytes=rows.bytes_of,
-        read_row=rows.read,
+        refusal=rows.refusal,
     )
 
 

@@ -14,6 +14,7 @@ import xxhash
 import zstandard
 from pydantic import ValidationError
 
+from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import BadRecordError, ConfigError, SourceError
 from dataprep_assets.formats.document_index import IDS, ROWS, open_ids
 from dataprep_assets.graph.secret_key import EnvironmentKey
@@ -208,7 +209,12 @@ def test_the_text_is_no_id_field(tmp_path: Path) -> None:
 
 def proven(shard: Shard, file: SourcePart, ids: DocumentIds | None = None) -> str:
     found = round_trip(
-        shard.directory, shard.receipt, {file.label: file}, bundle(), samples=1, ids=ids or DocumentIds()
+        shard.directory,
+        shard.receipt,
+        {file.label: file},
+        bundle(),
+        samples=1,
+        selection=Selection(ids=ids or DocumentIds()),
     )
     return "" if found.passed else found.summary
 

@@ -1,0 +1,110 @@
+"""Which records of a source become documents, and why others are dropped: said once, for whoever needs to know.
+
+The encoder selects by it while it writes a stream, the round trip when it reads the source again, proofs that look for
+retracted documents, and `trace` for a row that is no document.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.documents.documents import NONE_RETRACTED, Documents
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.sources.records import Block
+from dataprep_assets.tokenization.document_ids import DocumentIds
+
+SHORT, NO_TOKENS = "below_min_doc_chars", "no_tokens"
+
+FILTERED = {
+    RETRACTED: "is retracted",
+    SHORT: "has fewer characters than `min_doc_chars`",
+    NO_TOKENS: "has no token, and none is put around a document",
+}
+"""Reasons for dropping a good record, in words. Such a record is counted in the ledger; a bad one is in the quarantine,
+too."""
+
+
+def bad_rows(dropped: Counter[str]) -> Counter[str]:
+    """What is dropped because it is bad, out of counts by reason."""
+    return Counter({reason: count for reason, count in dropped.items() if count and reason not in FILTERED})
+
+
+def bad_count(ledger: Ledger) -> int:
+    """How many rows of a ledger are bad."""
+    return bad_rows(Counter(ledger.dropped)).total()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected:
+    """What becomes of the good records of a block.
+
+    Attributes:
+        documents: Those that are kept.
+        dropped: Number of the others by reason.
+        retracted: The ids, 16 hex digits, that dropped a document.
+    """
+
+    documents: Documents
+    dropped: Counter[str] = field(default_factory=Counter)
+    retracted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The rules by which records become documents.
+
+    Attributes:
+        ids: How documents are identified; None if they are not.
+        retracted: Ids of the documents that are not wanted: shape `(ids,)`, uint64, sorted.
+        min_characters: Fewest characters of a document; None for any number.
+    """
+
+    ids: DocumentIds | None
+    retracted: NDArray[np.uint64] = field(default_factory=lambda: NONE_RETRACTED)
+    min_characters: int | None = None
+
+    def of(self, block: Block) -> Selected:
+        """The documents among the good records of a block.
+
+        What has no tokens is known only when it has been encoded (`with_tokens`).
+        """
+        documents, dropped = Documents.of(block, self.ids), Counter[str]()
+        listed = self.listed(documents)
+        held = frozenset[str]()
+        if listed.any():
+            assert documents.ids is not None
+            held = frozenset(f"{one:016x}" for one in documents.ids[listed].tolist())
+            dropped[RETRACTED] = int(np.count_nonzero(listed))
+            documents = documents.only(np.flatnonzero(~listed).tolist())
+        if (least := self.min_characters) is not None:
+            long = [index for index, text in enumerate(documents.texts) if len(text) >= least]
+            if short := len(documents.texts) - len(long):
+                dropped[SHORT] = short
+                documents = documents.only(long)
+        return Selected(documents=documents, dropped=dropped, retracted=held)
+
+    def listed(self, documents: Documents) -> NDArray[np.bool_]:
+        """Which documents are on the retraction list: shape `(documents,)`."""
+        if not len(self.retracted):
+            return np.zeros(len(documents.texts), np.bool_)
+        assert documents.ids is not None, "documents without ids cannot be retracted"
+        return np.isin(documents.ids, self.retracted)
+
+    def refusal(self, block: Block) -> str | None:
+        """Why the only record of a block is no document, in words; None if it may be one."""
+        if block.bad:
+            return f"was dropped as {block.bad[0]}"
+        return next((FILTERED[reason] for reason in self.of(block).dropped), None)
+
+
+def with_tokens(documents: Documents, lengths: NDArray[np.unsignedinteger]) -> Selected:
+    """The documents that have tokens, given how many each has: trainers refuse empty sequences.
+
+    It matters only where neither a BOS nor a separator is put around a document.
+    """
+    filled = np.flatnonzero(lengths)
+    if empty := len(lengths) - len(filled):
+        return Selected(documents=documents.only(filled.tolist()), dropped=Counter({NO_TOKENS: empty}))
+    return Selected(documents=documents)
