@@ -12,6 +12,7 @@ no id is kept. Every document with the hash is dropped, including duplicates.
 A shard's key contains only the entries that apply to it: new entries rebuild only the shards that held these documents.
 """
 
+import codecs
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,6 +119,25 @@ def _made_of(ids: DocumentIds) -> dict[str, str]:
 
 def _shown(made_of: dict[str, str]) -> str:
     return ", ".join(made_of.values()) + (" (the key's digest)" if "key" in made_of else "")
+
+
+def id_lines(path: Path) -> list[tuple[int, bytes]]:
+    """The lines of a list of ids that are not blank, each with its number from 1.
+
+    Raises ConfigError if there are none.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigError(f"--ids {path}: line 1: UTF-16, not UTF-8. Save it as UTF-8")
+    # editors of Windows begin a file of UTF-8 with a mark, which belongs to no id
+    lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
+    found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise ConfigError(f"--ids {path}: no ids in it; give one a line")
+    return found
 
 
 def id_of(given: str, ids: DocumentIds) -> str:

@@ -1,6 +1,5 @@
 """Finds the documents of a corpus that a list of ids names, with the index of its shards, and counts them by shard."""
 
-import codecs
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.documents.retractions import Retraction, add_retractions, hex_ids, id_of, read_retractions
+from dataprep_assets.documents.retractions import (
+    Retraction,
+    add_retractions,
+    hex_ids,
+    id_lines,
+    id_of,
+    read_retractions,
+)
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -82,25 +88,6 @@ def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
             "Declare one and run it once"
         )
     return ids
-
-
-def id_lines(path: Path) -> list[tuple[int, bytes]]:
-    """The lines of a list of ids that are not blank, each with its number from 1.
-
-    Raises ConfigError if there are none.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ConfigError(f"--ids {path}: line 1: UTF-16, not UTF-8. Save it as UTF-8")
-    # editors of Windows begin a file of UTF-8 with a mark, which belongs to no id
-    lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
-    found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not found:
-        raise ConfigError(f"--ids {path}: no ids in it; give one a line")
-    return found
 
 
 def read_ids(path: Path) -> list[Given]:

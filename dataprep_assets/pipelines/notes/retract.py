@@ -7,10 +7,10 @@ line of the list by its number.
 import json
 from pathlib import Path
 
+from dataprep_assets.documents.retractions import id_lines
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.retract import id_lines
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import unquoting
