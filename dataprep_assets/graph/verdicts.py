@@ -19,7 +19,6 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.known_verdicts import KnownVerdicts
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
@@ -27,7 +26,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.stores.files import version_of
+from dataprep_assets.stores.files import while_unchanged
 
 FOLDER = ".findings"
 """The folder of the verdicts, beside the artifacts of a dataset."""
@@ -113,37 +112,11 @@ def of_all_partitions(
     for partition, findings in prove(examined) if examined else ():
         remember(artifact(partition), store, findings, proofs)
         fresh[partition] = findings
-    before = _of_others(store, proofs, [p for p in partitions if p not in fresh], artifact)
-    found = {p: dict(fresh.get(p) or before[p]) for p in partitions if p in fresh or p in before}
+    before = of_slots({p: artifact(p) for p in partitions if p not in fresh}, store, proofs)
+    found = {p: fresh.get(p) or dict(before[p].findings) for p in partitions if p in fresh or p in before}
     for proof in proofs:
         of_proof = {p: of[proof.name] for p, of in found.items()}
         yield proof.name, summarized(of_proof, examined, len(partitions) - len(found), noun)
-
-
-def _of_others(
-    store: ArtifactStore, proofs: Sequence[Proof], partitions: Sequence[str], artifact: Callable[[str], Artifact]
-) -> dict[str, Mapping[str, Finding]]:
-    """The remembered findings on partitions that are not examined now; of those without a verdict, nothing."""
-    artifacts = {partition: artifact(partition) for partition in partitions}
-    if not artifacts:
-        return {}
-    folder = memory(next(iter(artifacts.values())), store).parent
-    kept = KnownVerdicts(folder.with_name(f"{folder.name}.known"), proofs)
-    found: dict[str, Mapping[str, Finding]] = {}
-    receipts = store.receipt_versions(list(artifacts.values()))
-    for (partition, one), receipt in zip(artifacts.items(), receipts, strict=True):
-        if receipt is None:  # not made yet
-            continue
-        versions = [receipt, version_of(f"{folder}/{one.partition}.json")]
-        there, findings = kept.of(partition, versions)
-        if not there:
-            verdict = of_slots({partition: one}, store, proofs).get(partition)
-            findings = None if verdict is None else dict(verdict.findings)
-            kept.keep(partition, versions, findings)
-        if findings is not None:
-            found[partition] = findings
-    kept.write()
-    return found
 
 
 def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
@@ -259,9 +232,12 @@ def of_slots(
 ) -> dict[str, Verdict]:
     """The verdicts on partitions that hold for their present receipts; with `some`, of any of the proofs."""
     found: dict[str, Verdict] = {}
+    if not artifacts:
+        return found
+    folder = memory(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     for (slot, artifact), version in zip(artifacts.items(), versions, strict=True):
-        value = read_record(memory(artifact, store)) if version is not None else None
+        value = read_record(folder / f"{artifact.partition}.json") if version is not None else None
         if value is None:
             continue
         # one that was built again has to be judged again where the last one failed, even if it tells the same
@@ -289,11 +265,16 @@ def verdict_in(value: Mapping[str, Any], proofs: Iterable[Proof], *, some: bool)
 def read_record(path: Path) -> dict[str, Any] | None:
     """A kept record; None if there is none that can be read."""
     try:
-        value = json.loads(path.read_bytes())
+        value = _read(path)
     except (OSError, ValueError, RecursionError):
         return None
     # one of an earlier release has no time
     return value if isinstance(value, dict) and {"version", "at", "again", "findings"} <= value.keys() else None
+
+
+@while_unchanged
+def _read(path: Path) -> Any:
+    return json.loads(path.read_bytes())
 
 
 def memory(artifact: Artifact, store: ArtifactStore) -> Path:
@@ -325,4 +306,3 @@ def forget_absent(dataset: str, store: ArtifactStore) -> None:
         for path in folder.glob("*.json"):
             if not path.name.startswith(WHOLE) and path.stem not in there:
                 path.unlink(missing_ok=True)
-                folder.with_name(f"{folder.name}.known").unlink(missing_ok=True)

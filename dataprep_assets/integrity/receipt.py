@@ -22,6 +22,7 @@ from typing import Any, Literal
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.stores.files import while_unchanged
 from dataprep_assets.stores.keys import why_not_a_name
 
 NAME = "receipt.json"
@@ -110,12 +111,15 @@ def read_receipt(directory: Path) -> Receipt | None:
 
     Raises IntegrityError for a receipt that cannot be read as one: it is damage, not absence.
     """
-    path = directory / NAME
     try:
-        data = path.read_bytes()
+        return _read(directory / NAME)
     except FileNotFoundError:
         return None
-    return parse_receipt(data, str(path))
+
+
+@while_unchanged
+def _read(path: Path) -> Receipt:
+    return parse_receipt(path.read_bytes(), str(path))
 
 
 def parse_receipt(data: bytes, where: str) -> Receipt:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 import orjson
 
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
+from dataprep_assets.stores.files import while_unchanged
 from dataprep_assets.stores.keys import why_not_a_name
 
 MANIFEST = "manifest.jsonl"
@@ -309,18 +310,20 @@ def read_summary(directory: Path) -> Any:
         raise FormatError(f"{path}: not a summary: {error}. Materialize `manifest` again") from error
 
 
-def _opened(path: Path) -> BinaryIO:
+def read_manifest(directory: Path) -> list[ManifestEntry]:
+    """The entries of `manifest.jsonl`; raises FormatError, naming the line, for a line that is not an entry."""
+    path = directory / MANIFEST
     try:
-        return open(path, "rb")
+        return list(_read(path))
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror or error}. Materialize `manifest` again") from error
 
 
+@while_unchanged
 @without_collector()
-def read_manifest(directory: Path) -> list[ManifestEntry]:
-    """The entries of `manifest.jsonl`; raises FormatError, naming the line, for a line that is not an entry."""
+def _read(path: Path) -> list[ManifestEntry]:
     entries = []
-    with _opened(directory / MANIFEST) as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 entry = ManifestEntry(**orjson.loads(line))
@@ -329,5 +332,5 @@ def read_manifest(directory: Path) -> list[ManifestEntry]:
                         raise ValueError(f"{name!r} is not a path inside a source: {why}")
                 entries.append(entry)
             except (ValueError, TypeError, RecursionError) as error:
-                raise FormatError(f"{directory / MANIFEST}: line {number}: {error}") from error
+                raise FormatError(f"{path}: line {number}: {error}") from error
     return entries

@@ -1,15 +1,17 @@
 """Hard links and concatenations of files made by the kernel, without bytes passing through Python.
 
-Entry points: `concatenate`, `create`, `create_durably`, `fsync_directory`, `fsync_path`, `boot_id`, `version_of`.
+Entry points: `concatenate`, `create`, `create_durably`, `fsync_directory`, `fsync_path`, `boot_id`, `version_of`,
+`while_unchanged`.
 """
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.stores.locks import own_file
@@ -25,6 +27,9 @@ _UNSUPPORTED = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTS
 
 # Errors of refused hard links: other file system, no permission or support, too many links, protected_hardlinks.
 _UNLINKABLE = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.EACCES}
+
+_KEPT, _SETTLED_NS = 20_000, 100_000_000
+T = TypeVar("T")
 
 
 @lru_cache(maxsize=1)
@@ -50,6 +55,30 @@ def version_of(path: str) -> str | None:
     except OSError:
         return None
     return f"{found.st_ino}-{found.st_size}-{found.st_mtime_ns}"
+
+
+def while_unchanged(read: Callable[[Path], T]) -> Callable[[Path], T]:
+    """`read`, which keeps what it returned for a path as long as the file there is the same, for thousands of files.
+
+    A run of a thousand shards asks for the same small files a dozen times. A file that changed a moment ago is read
+    again each time: clocks of file systems are too coarse to tell a second change. Callers do not change what they get.
+    """
+    kept: dict[Path, tuple[tuple[int, int, int], T]] = {}
+
+    def reading(path: Path) -> T:
+        status = os.stat(path)
+        version = (status.st_ino, status.st_size, status.st_mtime_ns)
+        before = kept.get(path)
+        if before is not None and before[0] == version:
+            return before[1]
+        value = read(path)
+        if time.time_ns() - status.st_mtime_ns > _SETTLED_NS:
+            if len(kept) >= _KEPT:
+                kept.clear()
+            kept[path] = (version, value)
+        return value
+
+    return reading
 
 
 def fsync_directory(path: Path) -> None:
