@@ -23,7 +23,6 @@ from dataprep_assets.graph.verdicts import (
     WHOLE,
     Verdict,
     folder_of,
-    memory,
     of_slots,
     read_record,
     verdict_in,
@@ -185,5 +184,6 @@ def _named_by_partitions(spec: ArtifactSpec, store: ArtifactStore) -> set[str]:
     """The proofs that judge single partitions: those that the verdicts on them name."""
     if spec.partitions is None:
         return set()
-    records = (read_record(memory(spec.located(store, key), store)) for key in spec.partitions.keys(store))
+    folder = folder_of(spec.declaration.dataset, spec.name, store)
+    records = (read_record(f"{folder}/{key}.json") for key in spec.partitions.keys(store))
     return {name for record in records if record is not None for name in record["findings"]}

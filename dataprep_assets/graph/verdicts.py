@@ -237,7 +237,7 @@ def of_slots(
     folder = memory(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     for (slot, artifact), version in zip(artifacts.items(), versions, strict=True):
-        value = read_record(folder / f"{artifact.partition}.json") if version is not None else None
+        value = read_record(f"{folder}/{artifact.partition}.json") if version is not None else None
         if value is None:
             continue
         # one that was built again has to be judged again where the last one failed, even if it tells the same
@@ -262,10 +262,10 @@ def verdict_in(value: Mapping[str, Any], proofs: Iterable[Proof], *, some: bool)
     return Verdict(findings=findings, at=value["at"], again=value["again"])
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
+def read_record(path: Path | str) -> dict[str, Any] | None:
     """A kept record; None if there is none that can be read."""
     try:
-        value = _read(path)
+        value = _read(str(path))
     except (OSError, ValueError, RecursionError):
         return None
     # one of an earlier release has no time
@@ -273,8 +273,8 @@ def read_record(path: Path) -> dict[str, Any] | None:
 
 
 @while_unchanged
-def _read(path: Path) -> Any:
-    return json.loads(path.read_bytes())
+def _read(path: str) -> Any:
+    return json.loads(Path(path).read_bytes())
 
 
 def memory(artifact: Artifact, store: ArtifactStore) -> Path:

@@ -5,6 +5,7 @@ An artifact, its asset in the graph and its module in `pipelines/` have the same
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from dataprep_assets.errors import ConfigError
@@ -27,8 +28,12 @@ class Artifact:
 
     def directory(self, root: Path) -> Path:
         """The artifact's directory below the storage root."""
-        # one call for all names, because this is called for thousands of shards
-        return root.joinpath(self.dataset, self.name, self.partition or "")
+        return _directory(root, self)
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.dataset, self.name, self.partition)))
+
+
+@lru_cache(maxsize=1 << 14)  # a run asks a dozen times for each of thousands of shards
+def _directory(root: Path, artifact: Artifact) -> Path:
+    return root.joinpath(artifact.dataset, artifact.name, artifact.partition or "")

@@ -4,6 +4,7 @@ So an artifact can be made as it would be made now, and others compared with it,
 below: no artifact, no lock, no publication. (A bucket's files are read through its cache, as always.)
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,7 @@ class OverlayArtifacts(ArtifactStore):
         return LocalArtifacts(self.root)
 
     def _holder(self, artifact: Artifact) -> ArtifactStore:
-        return self._scratch if (self.directory(artifact) / NAME).exists() else self.below
+        return self._scratch if os.path.exists(f"{self.directory(artifact)}/{NAME}") else self.below
 
     def _opened(self, artifact: Artifact) -> ArtifactStore:
         holder = self._holder(artifact)

@@ -112,14 +112,14 @@ def read_receipt(directory: Path) -> Receipt | None:
     Raises IntegrityError for a receipt that cannot be read as one: it is damage, not absence.
     """
     try:
-        return _read(directory / NAME)
+        return _read(f"{directory}/{NAME}")
     except FileNotFoundError:
         return None
 
 
 @while_unchanged
-def _read(path: Path) -> Receipt:
-    return parse_receipt(path.read_bytes(), str(path))
+def _read(path: str) -> Receipt:
+    return parse_receipt(Path(path).read_bytes(), path)
 
 
 def parse_receipt(data: bytes, where: str) -> Receipt:

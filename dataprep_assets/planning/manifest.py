@@ -314,14 +314,14 @@ def read_manifest(directory: Path) -> list[ManifestEntry]:
     """The entries of `manifest.jsonl`; raises FormatError, naming the line, for a line that is not an entry."""
     path = directory / MANIFEST
     try:
-        return list(_read(path))
+        return list(_read(str(path)))
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror or error}. Materialize `manifest` again") from error
 
 
 @while_unchanged
 @without_collector()
-def _read(path: Path) -> list[ManifestEntry]:
+def _read(path: str) -> list[ManifestEntry]:
     entries = []
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):

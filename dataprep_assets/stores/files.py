@@ -57,15 +57,15 @@ def version_of(path: str) -> str | None:
     return f"{found.st_ino}-{found.st_size}-{found.st_mtime_ns}"
 
 
-def while_unchanged(read: Callable[[Path], T]) -> Callable[[Path], T]:
+def while_unchanged(read: Callable[[str], T]) -> Callable[[str], T]:
     """`read`, which keeps what it returned for a path as long as the file there is the same, for thousands of files.
 
     A run of a thousand shards asks for the same small files a dozen times. A file that changed a moment ago is read
     again each time: clocks of file systems are too coarse to tell a second change. Callers do not change what they get.
     """
-    kept: dict[Path, tuple[tuple[int, int, int], T]] = {}
+    kept: dict[str, tuple[tuple[int, int, int], T]] = {}
 
-    def reading(path: Path) -> T:
+    def reading(path: str) -> T:
         status = os.stat(path)
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
         before = kept.get(path)

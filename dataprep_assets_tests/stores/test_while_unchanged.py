@@ -7,21 +7,21 @@ from dataprep_assets.stores.files import while_unchanged
 
 
 def test_a_file_is_read_again_when_it_was_replaced_or_changed_a_moment_ago(tmp_path: Path) -> None:
-    path, reads = tmp_path / "f", []
+    path, reads = tmp_path / "f", list[str]()
 
     @while_unchanged
-    def read(path: Path) -> str:
+    def read(path: str) -> str:
         reads.append(path)
-        return path.read_text()
+        return Path(path).read_text()
 
     path.write_text("one")
-    assert [read(path), read(path)] == ["one", "one"]
+    assert [read(str(path)), read(str(path))] == ["one", "one"]
     assert len(reads) == 2, "it changed a moment ago: its time may not tell the next change"
     os.utime(path, (1, 1))
-    assert [read(path), read(path), read(path)] == ["one"] * 3
+    assert [read(str(path)), read(str(path)), read(str(path))] == ["one"] * 3
     assert len(reads) == 3
     other = tmp_path / "g"
     other.write_text("two")
     os.utime(other, (1, 1))
     os.replace(other, path)  # as long, and of the same time
-    assert [read(path), len(reads)] == ["two", 4]
+    assert [read(str(path)), len(reads)] == ["two", 4]
