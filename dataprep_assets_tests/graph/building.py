@@ -1,6 +1,7 @@
 """All artifacts of a list of specs, built in order as `dataprep run` does, without Dagster and without checks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from dataprep_assets.graph.order import in_order
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
@@ -24,3 +25,25 @@ def build_all(
             if not outcome.reused:
                 built.append("/".join(filter(None, (spec.name, outcome.partition))))
     return built
+
+
+Keys = tuple[str | int, ...]
+"""The way to a value in a JSON value."""
+
+
+def leaves(value: Any, path: Keys = (), *, flags: bool = False) -> Iterator[tuple[Keys, Any]]:
+    """Every number and text (and, with `flags`, every boolean) below a JSON value, with the way to it."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, key), flags=flags)
+    elif value is not None and (flags or not isinstance(value, bool)):
+        yield path, value
+
+
+def failed(spec: ArtifactSpec, store: ArtifactStore) -> set[str]:
+    """The blocking proofs that fail."""
+    assert spec.proofs is not None
+    blocking = {proof.name for proof in spec.proofs.proofs if proof.blocking}
+    slots = [slot for slot in spec.slots(store) if slot is not None]
+    found = dict(spec.proofs.examine(store, slots))
+    return {name for name, finding in found.items() if name in blocking and not finding.passed and not finding.warning}

@@ -21,7 +21,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.project import find
 from dataprep_assets_tests.conftest import CHECKOUT
 from dataprep_assets_tests.faults.edits import edit_receipt
-from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.graph.building import Keys, build_all, failed, leaves
 
 SAMPLES = (
     "sample_corpus",
@@ -50,49 +50,30 @@ DECIDED = {
     "rl_jsonl.ledger.*_documents": "the plan",
 }
 """Claims that do not change alone → what decides them: it is in the keys of all that is made of the artifact."""
-Path_ = tuple[str | int, ...]
-
-
-def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
-    """Every number and text below a JSON value, with the way to it."""
-    if isinstance(value, dict | list):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(inner, (*path, key))
-    elif not isinstance(value, bool) and value is not None:
-        yield path, value
 
 
 def changed(value: Any) -> Any:
     return value + 1 if isinstance(value, int | float) else f"{value}0"
 
 
-def set_at(receipt: dict[str, Any], path: Path_, value: Any) -> None:
+def set_at(receipt: dict[str, Any], path: Keys, value: Any) -> None:
     for key in path[:-1]:
         receipt = receipt[key]  # type: ignore[index]
     receipt[path[-1]] = value  # type: ignore[index]
 
 
-def failed(spec: ArtifactSpec, store: LocalArtifacts) -> set[str]:
-    """The blocking proofs that fail."""
-    assert spec.proofs is not None
-    blocking = {proof.name for proof in spec.proofs.proofs if proof.blocking}
-    slots = [slot for slot in spec.slots(store) if slot is not None]
-    found = dict(spec.proofs.examine(store, slots))
-    return {name for name, finding in found.items() if name in blocking and not finding.passed and not finding.warning}
-
-
-def ignored(spec: ArtifactSpec, store: LocalArtifacts, receipt: Path, paths: Mapping[Path_, Any]) -> Iterator[str]:
+def ignored(spec: ArtifactSpec, store: LocalArtifacts, receipt: Path, paths: Mapping[Keys, Any]) -> Iterator[str]:
     """The claims whose change an artifact's recipe ignores and its blocking proofs do not."""
     good = receipt.read_bytes()
 
-    def red(some: Mapping[Path_, Any]) -> set[str]:
+    def red(some: Mapping[Keys, Any]) -> set[str]:
         edit_receipt(receipt, lambda value: [set_at(value, path, changed(old)) for path, old in some.items()] and None)
         try:
             return set() if to_build(spec, store, spec.slots(store)) else failed(spec, store)
         finally:
             receipt.write_bytes(good)
 
-    def current(some: Mapping[Path_, Any]) -> bool:
+    def current(some: Mapping[Keys, Any]) -> bool:
         edit_receipt(receipt, lambda value: [set_at(value, path, changed(old)) for path, old in some.items()] and None)
         try:
             return not to_build(spec, store, spec.slots(store))

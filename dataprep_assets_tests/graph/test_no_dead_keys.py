@@ -1,0 +1,108 @@
+"""No key of a declaration leaves an artifact current and red for ever (the other half of `test_no_dead_ends`).
+
+Every key of the samples' declarations gets other values, one after another. Then each artifact is out of date, or its
+blocking proofs say what they said before: else `dataprep run` would fail from then on, and build nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from dataprep_assets.components import dataset_type
+from dataprep_assets.declarations import declarations_of
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.order import ancestors
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import to_build
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.project import find
+from dataprep_assets_tests.conftest import CHECKOUT
+from dataprep_assets_tests.graph.building import build_all, failed
+from dataprep_assets_tests.graph.building import leaves as leaves_of
+
+SAMPLES = (
+    "sample_corpus",
+    "sample_notes",
+    "sample_release",
+    "sample_tasks",
+    "sample_blend_pretrain",
+    "sample_blend_sft",
+    "sample_blend_rl",
+)
+JUDGES = {
+    "tolerance": "says what passes: the shares are as they are, and a person decides",
+    "dataset": "another name is another dataset",
+    "storage*": "another place",
+}
+"""Keys that are left alone, and why."""
+
+
+def others(model: type[DatasetDeclaration], value: Mapping[str, Any], path: Sequence[str | int]) -> Iterator[Any]:
+    """Declarations in which one value is another one that is allowed."""
+    inner: Any = value
+    for key in path:
+        inner = inner[key]
+    tried = [not inner] if isinstance(inner, bool) else [inner + 1, inner / 2] if isinstance(inner, float) else []
+    tried += [inner + 1, inner * 2] if type(inner) is int else [f"{inner}0"] if isinstance(inner, str) else []
+    for other in tried:
+        try:
+            yield model.model_validate(replaced(value, path, other))
+            return
+        except ValidationError as error:
+            allowed = str(error.errors()[0].get("ctx", {}).get("expected", "")).replace(" or ", ", ").split(", ")
+        except DataprepError:
+            continue
+        for name in (one.strip("'") for one in allowed if one.startswith("'") and one.strip("'") != inner):
+            with suppress(ValidationError, DataprepError):
+                yield model.model_validate(replaced(value, path, name))
+
+
+def replaced(value: Any, path: Sequence[str | int], other: Any) -> Any:
+    """The same value with another one at the end of a path."""
+    if not path:
+        return other
+    copy = dict(value) if isinstance(value, Mapping) else list(value)
+    copy[path[0]] = replaced(value[path[0]], path[1:], other)
+    return copy
+
+
+def red(specs: Sequence[ArtifactSpec], store: LocalArtifacts) -> Iterator[str]:
+    """The artifacts that are current, and their blocking proofs that fail."""
+    left: set[ArtifactSpec] = set()  # those that a run makes again, or says what is wrong with
+    for spec in specs:
+        try:
+            if ancestors([spec]) & left or to_build(spec, store, spec.slots(store)):
+                left.add(spec)
+            elif spec.proofs is not None and spec.kept and (names := failed(spec, store)):
+                yield f"{'/'.join(spec.path)}: {sorted(names)}"
+        except DataprepError:
+            left.add(spec)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_a_blocking_proof_takes_from_the_declaration_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
+    declared = declarations_of(find(str(CHECKOUT)))
+    dataset = declared.load(declared.files[name])
+    assert isinstance(dataset, Dataset)
+    kind, store = dataset_type(dataset.component), LocalArtifacts(tmp_path / "artifacts")
+    build_all(dataset.specs, store)
+    assert list(red(dataset.specs, store)) == []
+    value = dataset.declaration.model_dump(mode="json", by_alias=True)
+    found, turned = [], 0
+    for path, _ in leaves_of(value, flags=True):
+        dotted = ".".join(map(str, path))
+        if any(fnmatch(dotted, one) for one in JUDGES):
+            continue
+        for other in others(type(dataset.declaration), value, path):
+            turned += 1
+            found += [f"{dotted}: {one}" for one in red(kind(other).specs, store)]
+    assert found == []
+    assert turned >= 5
