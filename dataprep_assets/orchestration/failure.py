@@ -9,6 +9,8 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.orchestration.dataset_runs import belongs
+from dataprep_assets.orchestration.keys import DATASET
 
 _LONGEST_ERROR = 500
 """Maximum length of an error in characters: that of a batch names each failed partition."""
@@ -70,6 +72,19 @@ class Failure:
         checks = [f"{c.asset}: {c.check}" + (f": {c.finding}" if c.finding else "") for c in self.failed_checks]
         lines = [self.sentence, "", *checks, "", f"Run: {self.link}"]
         return f"{self.dataset}: run {self.run_id[:8]} failed", "\n".join(lines)
+
+
+def concerns(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
+    """Whether a failed run is to be reported of a dataset: of a run of several, whether a step of this one failed."""
+    if not belongs(run, dataset) or run.tags.get(DATASET) == dataset:
+        return belongs(run, dataset)
+    keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+    own = tuple("__".join(key.path) for key in keys if key.path[0] == dataset)
+    failed = [
+        event.step_key for event in _events(instance, run) if event.event_type == dg.DagsterEventType.STEP_FAILURE
+    ]
+    steps = [step for step in failed if step is not None]
+    return not steps or any(step.startswith(own) for step in steps)
 
 
 def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: DatasetDeclaration) -> Failure:

@@ -1,16 +1,18 @@
 """The asset `datasets`: all datasets of the code location on one page of the UI, and the sensor that keeps it current.
 
-Dagster shows the metadata of a materialization on the asset's own page, so no other server is needed for it: a table of
-all datasets, and for each a few lines with links to its last run and to the checks to read. Materialize updates the
-page. The sensor updates it when a run has ended, at most once in `SECONDS_BETWEEN_PAGES`, in the code server that is
-running anyway: a run would start a process and load the code location for a second of work.
+Dagster shows the metadata of a materialization on the asset's own page, so no other server is needed for it: what
+cannot be loaded, a few lines with links on each dataset that somebody has to look at, a table of all. Materialize
+updates the page. The sensor updates it when a run has ended, at most once in `SECONDS_BETWEEN_PAGES`, in the code
+server that is running anyway: a run would start a process and load the code location for a second of work.
 
 Entry point: `overview_definitions`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from urllib.parse import quote
 
 import dagster as dg
@@ -18,13 +20,17 @@ import dagster as dg
 from dataprep_assets.graph.shown import Markdown, Shown, Table
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.metadata import rendered
-from dataprep_assets.orchestration.overview import CheckResult, DatasetOverview, freshness_states, overview
+from dataprep_assets.orchestration.overview import CheckResult, DatasetOverview, broken, freshness_states, overview
 
 DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60
 _INLINE = 990
 """Longest Markdown, in characters, that the UI shows in place; longer text is behind a click."""
+_ROOM = 60
+"""Of these, for the line that says how many more there are."""
 _SENTENCE = 240
+_NAMED = 5
+"""Partitions that are named in a line."""
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
 
@@ -36,16 +42,23 @@ def overview_definitions(located: Callable[[], dg.Definitions]) -> dg.Definition
         located: Returns the definitions of the code location; called when the page is made.
     """
 
+    def now(instance: dg.DagsterInstance) -> dict[str, dg.MetadataValue]:
+        definitions = located()
+        return page(overview(definitions, instance), broken(definitions))
+
     @dg.asset(
         key=DATASETS,
         group_name="overview",
         kinds={"markdown"},
-        description="All datasets at a glance: last run, checks to read, freshness, counts and cost, from Dagster's "
-        "event log; times in UTC. A sensor makes it again when runs end, Materialize makes it now. `build_seconds` is "
-        "what building the present artifacts took: CPU seconds of tokenizing, seconds of all other steps.",
+        description="All datasets at a glance, from Dagster's event log; times in UTC. A sensor makes it again when "
+        "runs end and once a day, Materialize makes it now.\n\nOf its artifacts and their partitions are `made`, "
+        "`failed` (and not made since), `stale` (an input or the step is another since). `checks`: passed, of all. "
+        "`proof`: days since the oldest verdict on what is there. Behind `more of each` are counts, bytes, freshness, "
+        "and `build s`, what building the present artifacts took: CPU seconds of tokenizing, seconds of all other "
+        "steps.",
     )
     def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        return dg.MaterializeResult(metadata=page(overview(located(), context.instance)))
+        return dg.MaterializeResult(metadata=now(context.instance))
 
     @dg.sensor(
         minimum_interval_seconds=SECONDS_BETWEEN_PAGES,
@@ -56,14 +69,14 @@ def overview_definitions(located: Callable[[], dg.Definitions]) -> dg.Definition
         cursor = _last_change(located(), context.instance)
         if cursor == context.cursor:
             return dg.SkipReason("No run has ended since the page was made.")
-        made = dg.AssetMaterialization(DATASETS, metadata=page(overview(located(), context.instance)))
+        made = dg.AssetMaterialization(DATASETS, metadata=now(context.instance))
         return dg.SensorResult(asset_events=[made], cursor=cursor)
 
     return dg.Definitions(assets=[datasets], sensors=[datasets_sensor])
 
 
 def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> str:
-    """A text that changes when a run ends, when the declared assets change, or when one becomes stale."""
+    """A text that changes when a run ends, when what is declared changes, when a product is not fresh, and daily."""
     ended = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=1, order_by="update_timestamp")
     specs = sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key)
     return digest_value(
@@ -71,28 +84,48 @@ def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> s
             [spec.key.to_user_string() for spec in specs],
             [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in ended],
             [[key.to_user_string(), state] for key, state in sorted(freshness_states(specs, instance).items())],
+            [[key.to_user_string(), why] for key, why in sorted(broken(definitions).items())],
+            f"{datetime.now(UTC):%Y-%m-%d}",
         ]
     )
 
 
-def page(found: Iterable[DatasetOverview]) -> dict[str, dg.MetadataValue]:
-    """The metadata of `datasets`: datasets that need attention, the table of all datasets, the other datasets.
+def page(
+    found: Iterable[DatasetOverview],
+    broken: Mapping[dg.AssetKey, str] = MappingProxyType({}),
+    now: float | None = None,
+) -> dict[str, dg.MetadataValue]:
+    """The metadata of `datasets`: what cannot be loaded, what is to be looked at, a table; a wider one behind a link.
 
-    The page's own entries have a space in their names; entries of datasets have the dataset's name, which has none.
+    At 1,280 pixels the UI leaves some 45 characters for the table, and less where a name to the left of it is long.
+
+    Args:
+        found: The datasets.
+        broken: The assets that stand for declarations that cannot be loaded, and why.
+        now: The time of the page, in seconds since 1970; the present by default.
     """
-    every = sorted(found, key=lambda d: (not d.failed, not _run_failed(d), not d.warned, d.dataset))
+    now = time.time() if now is None else now
+    every = sorted(found, key=lambda d: (not _is_broken(d), not d.failed, not d.warned, d.dataset))
     there = [dataset for dataset in every if not _untouched(dataset)]
-    bad = [dataset for dataset in there if dataset.failed or dataset.warned or _run_failed(dataset)]
-    shown: dict[str, Shown] = {
+    bad = [dataset for dataset in there if _is_broken(dataset) or dataset.failed or dataset.warned]
+    shown: dict[str, Shown] = {}
+    if broken:
+        shown["cannot be loaded"] = Markdown(_unloadable(broken))
+    shown |= {
+        "artifacts failed": sum(dataset.slots.failures for dataset in every),
         "checks failed": sum(len(dataset.failed) for dataset in every),
         "checks warned": sum(len(dataset.warned) for dataset in every),
-        "last runs failed": sum(_run_failed(dataset) for dataset in every),
-        **{dataset.dataset: Markdown(_text(dataset)) for dataset in bad},
-        "all datasets": Table([_row(dataset) for dataset in there]),
-        **{dataset.dataset: Markdown(_text(dataset)) for dataset in there if dataset not in bad},
+        **{f"look at {at}": Markdown(_text(dataset)) for at, dataset in enumerate(bad, 1)},
+        "all datasets": Table(_aligned([_row(dataset, now) for dataset in there])),
+        "more of each": Markdown(_wide(there)),
         "never run": ", ".join(dataset.dataset for dataset in every if _untouched(dataset)) or "none",
     }
     return {name: rendered(value) for name, value in shown.items()}
+
+
+def _is_broken(dataset: DatasetOverview) -> bool:
+    """Whether something of it failed that has not been made since, or its last run failed for another reason."""
+    return dataset.slots.failures > 0 or _run_failed(dataset)
 
 
 def _run_failed(dataset: DatasetOverview) -> bool:
@@ -103,28 +136,61 @@ def _untouched(dataset: DatasetOverview) -> bool:
     return dataset.last_run is None and dataset.unknown == dataset.checks
 
 
-def _row(dataset: DatasetOverview) -> dict[str, str | int]:
-    """A row of the table; empty cells for what is not known."""
-    run = dataset.last_run
-    row: dict[str, str | int] = {
+def _unloadable(broken: Mapping[dg.AssetKey, str]) -> str:
+    lines: list[str] = []
+    for number, (key, why) in enumerate(sorted(broken.items())):
+        line = f"- [{_escaped(key.path[0])}](/assets/{_path(key)}): {_sentence(why)}"
+        if len("\n".join([*lines, line])) > _INLINE - _ROOM:
+            return "\n".join([*lines, f"- and {len(broken) - number} more; `dataprep check` names all"])
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _row(dataset: DatasetOverview, now: float) -> dict[str, str]:
+    """A row of the table."""
+    slots = dataset.slots
+    return {
         "dataset": dataset.dataset,
-        "last run (UTC)": "" if run is None else f"{run.status.lower()} {_time(run.at)}",
-        "passed": f"{dataset.passed}/{dataset.checks}",
-        "failed": len(dataset.failed),
-        "warned": len(dataset.warned),
-        "accepted": len(dataset.accepted),
-        "made (UTC)": _time(dataset.made),
-        "oldest proof (UTC)": _time(dataset.proven),
-        "partitions": f"{dataset.partitions_made:,}/{dataset.partitions:,}" if dataset.partitions else "",
-        "documents": _short(dataset.documents),
-        "tokens": _short(dataset.tokens),
-        "bytes": _short(dataset.bytes),
-        "build_seconds": _short(dataset.build_seconds),
+        "made": f"{slots.made:,}/{slots.wanted:,}",
+        "failed": f"{slots.failures:,}",
+        "stale": f"{slots.stale:,}",
+        "checks": f"{dataset.passed}/{dataset.checks}",
+        "proof": "" if dataset.proven is None else f"{max(now - dataset.proven, 0) // 86_400:,.0f}\u00a0d",
     }
-    if dataset.freshness_policy is not None:
-        row["freshness"] = _freshness(dataset)
-    # one cell that wraps makes the row five lines high
-    return {name: value.replace(" ", "\u00a0") if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _aligned(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The rows, their numbers to the right: the UI has all cells to the left, in letters of one width."""
+    widths = {name: max(len(row[name]) for row in rows) for name in rows[0]} if rows else {}
+    return [
+        {
+            # a long name breaks at its underscores
+            name: value.replace("_", "_\u200b") if name == "dataset" else value.rjust(widths[name], "\u00a0")
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+
+
+def _wide(datasets: Sequence[DatasetOverview]) -> str:
+    """All that is known of each, as a table of Markdown."""
+    names = ("dataset", "last run (UTC)", "made", "missing", "failed", "stale", "checks passed", "failed", "warned")
+    names += ("accepted", "made (UTC)", "oldest proof (UTC)", "documents", "tokens", "bytes", "build s", "freshness")
+    lines = [" | ".join(names), " | ".join("---" if name in ("dataset", "freshness") else "---:" for name in names)]
+    for one in datasets:
+        run, slots = one.last_run, one.slots
+        cells = [
+            f"[{_escaped(one.dataset)}](/assets/{quote(one.dataset)})",
+            "" if run is None else f"[{run.status.lower()} {_time(run.at)}](/runs/{run.run_id})",
+            *(f"{count:,}" for count in (slots.made, slots.wanted - slots.made, slots.failures, slots.stale)),
+            f"{one.passed}/{one.checks}",
+            *(f"{len(results)}" for results in (one.failed, one.warned, one.accepted)),
+            *(_time(at) for at in (one.made, one.proven)),
+            *(_short(count) for count in (one.documents, one.tokens, one.bytes, one.build_seconds)),
+            _escaped(_freshness(one)),
+        ]
+        lines.append(" | ".join(cell.replace(" ", "\u00a0") if "](" not in cell else cell for cell in cells))
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def _text(dataset: DatasetOverview) -> str:
@@ -139,27 +205,38 @@ def _text(dataset: DatasetOverview) -> str:
         first.insert(0, f"last run: [{run.status.lower()} {_time(run.at)} UTC](/runs/{run.run_id})")
     if dataset.freshness_policy is not None:
         first.append(f"freshness {_escaped(_freshness(dataset))}")
-    lines = ["; ".join(first)]
+    everything = f"/assets/{quote(dataset.dataset)}"
+    lines = [f"**[{_escaped(dataset.dataset)}]({everything})**: {'; '.join(first)}"]
     results = list(_lines(dataset))
     for number, line in enumerate(results):
-        rest = f"- and {len(results) - number} more: [all assets](/assets/{quote(dataset.dataset)})"
-        if len("\n".join([*lines, line, rest])) > _INLINE:
-            return "\n".join([*lines, rest])
+        if len("\n".join([*lines, line])) > _INLINE - _ROOM:
+            return "\n".join([*lines, f"- and {len(results) - number} more: [all assets]({everything})"])
         lines.append(line)
     return "\n".join(lines)
 
 
 def _lines(dataset: DatasetOverview) -> Iterator[str]:
+    for one in dataset.slots.failed:
+        name = "/".join(one.key.path[1:])
+        which = f" {_escaped(', '.join(one.partitions[:_NAMED]))}" if one.partitions else ""
+        if len(one.partitions) > _NAMED:
+            which += f" and {len(one.partitions) - _NAMED:,} more"
+        by = "" if one.run_id is None else f", see [its run](/runs/{one.run_id})"
+        yield f"- not made: [{_escaped(name)}](/assets/{_path(one.key)}){which}{by}"
     for word, results in (("failed", dataset.failed), ("warned", dataset.warned), ("accepted", dataset.accepted)):
         for result in results:
             yield f"- {word}: {_linked(result)}: {_sentence(result.sentence)}"
 
 
+def _path(key: dg.AssetKey) -> str:
+    return "/".join(quote(part, safe="") for part in key.path)
+
+
 def _linked(result: CheckResult) -> str:
     """The check's name, linked to its page: the link is relative to the host, so that it works behind any proxy."""
-    path = "/".join(quote(part, safe="") for part in result.key.asset_key.path)
     where = "/".join([*result.key.asset_key.path[1:], result.key.name])
-    return f"[{_escaped(where)}](/assets/{path}?view=checks&checkDetail={quote(result.key.name, safe='')})"
+    detail = quote(result.key.name, safe="")
+    return f"[{_escaped(where)}](/assets/{_path(result.key.asset_key)}?view=checks&checkDetail={detail})"
 
 
 def _sentence(text: str) -> str:

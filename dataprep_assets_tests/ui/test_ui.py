@@ -43,7 +43,7 @@ TRAIN = SAMPLE / "data" / "train"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProject]:
     folder = tmp_path_factory.mktemp("ui")
-    with served(folder / "site", scratch_project(folder / "project")) as made:
+    with served(folder / "site", scratch_project(folder)) as made:
         yield made
 
 
@@ -311,7 +311,7 @@ def test_the_graph_shows_every_artifact_materialized_and_checked(
     site: ServedProject, browser: Browser, sample: str
 ) -> None:
     names = ("manifest", "engine_certificate", "snapshot", "token_bins", "combined_bins", "nanogpt_bins")
-    url = f"{site.url}/locations/dataprep_assets/asset-groups/sample_corpus/lineage"
+    url = f"{site.url}/locations/{LOCATION}/asset-groups/sample_corpus/lineage"
     browser.open(url, *names, "9 / 9 Passed", "11 / 11 Passed", "100% filled")
     browser.picture(site.pictures / "graph.png")
 
