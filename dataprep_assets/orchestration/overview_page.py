@@ -20,7 +20,14 @@ import dagster as dg
 from dataprep_assets.graph.shown import Markdown, Shown, Table
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.metadata import rendered
-from dataprep_assets.orchestration.overview import CheckResult, DatasetOverview, broken, freshness_states, overview
+from dataprep_assets.orchestration.overview import (
+    CheckResult,
+    DatasetOverview,
+    LastRun,
+    broken,
+    freshness_states,
+    overview,
+)
 
 DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60
@@ -29,9 +36,11 @@ _INLINE = 990
 _ROOM = 60
 """Of these, for the line that says how many more there are."""
 _SENTENCE = 240
+_LONG_WORD = 36
 _NAMED = 5
 """Partitions that are named in a line."""
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_BREAKS = re.compile(r"[^_]{0,17}_+(?!$)|[^_]{18}(?!$)")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
 
 
@@ -51,11 +60,10 @@ def overview_definitions(located: Callable[[], dg.Definitions]) -> dg.Definition
         group_name="overview",
         kinds={"markdown"},
         description="All datasets at a glance, from Dagster's event log; times in UTC. A sensor makes it again when "
-        "runs end and once a day, Materialize makes it now.\n\nOf its artifacts and their partitions are `made`, "
-        "`failed` (and not made since), `stale` (an input or the step is another since). `checks`: passed, of all. "
-        "`proof`: days since the oldest verdict on what is there. Behind `more of each` are counts, bytes, freshness, "
-        "and `build s`, what building the present artifacts took: CPU seconds of tokenizing, seconds of all other "
-        "steps.",
+        "runs end and once a day, Materialize makes it now.\n\nOf its artifacts and their partitions are `missing`, "
+        "`failed` (and not made since), `stale` (an input or the step is another since). `proof`: days since the "
+        "oldest verdict on what is there. Behind `state of each` and `size of each` are all numbers. `build s` is what "
+        "building the present artifacts took: CPU seconds of tokenizing, seconds of all other steps.",
     )
     def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         return dg.MaterializeResult(metadata=now(context.instance))
@@ -95,9 +103,10 @@ def page(
     broken: Mapping[dg.AssetKey, str] = MappingProxyType({}),
     now: float | None = None,
 ) -> dict[str, dg.MetadataValue]:
-    """The metadata of `datasets`: what cannot be loaded, what is to be looked at, a table; a wider one behind a link.
+    """The metadata of `datasets`: what cannot be loaded, what is to be looked at, a table; wider ones behind links.
 
-    At 1,280 pixels the UI leaves some 45 characters for the table, and less where a name to the left of it is long.
+    At 1,280 pixels the UI leaves 400 of them for the value of an entry, less where the entry has a long name; what is
+    wider, and all that stands above and below it, is cut.
 
     Args:
         found: The datasets.
@@ -117,7 +126,8 @@ def page(
         "checks warned": sum(len(dataset.warned) for dataset in every),
         **{f"look at {at}": Markdown(_text(dataset)) for at, dataset in enumerate(bad, 1)},
         "all datasets": Table(_aligned([_row(dataset, now) for dataset in there])),
-        "more of each": Markdown(_wide(there)),
+        "state of each": Markdown(_states(there)),
+        "size of each": Markdown(_sizes(there)),
         "never run": ", ".join(dataset.dataset for dataset in every if _untouched(dataset)) or "none",
     }
     return {name: rendered(value) for name, value in shown.items()}
@@ -147,50 +157,86 @@ def _unloadable(broken: Mapping[dg.AssetKey, str]) -> str:
 
 
 def _row(dataset: DatasetOverview, now: float) -> dict[str, str]:
-    """A row of the table."""
+    """A row of the table: what a person has to know first, in the few letters that there is room for."""
     slots = dataset.slots
     return {
-        "dataset": dataset.dataset,
-        "made": f"{slots.made:,}/{slots.wanted:,}",
+        # a long name breaks at its underscores, or where there are none
+        "dataset": _BREAKS.sub(lambda found: f"{found[0]}\u200b", dataset.dataset),
+        "missing": f"{slots.wanted - slots.made:,}",
         "failed": f"{slots.failures:,}",
         "stale": f"{slots.stale:,}",
-        "checks": f"{dataset.passed}/{dataset.checks}",
         "proof": "" if dataset.proven is None else f"{max(now - dataset.proven, 0) // 86_400:,.0f}\u00a0d",
     }
 
 
 def _aligned(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """The rows, their numbers to the right: the UI has all cells to the left, in letters of one width."""
-    widths = {name: max(len(row[name]) for row in rows) for name in rows[0]} if rows else {}
+    if not rows:
+        return []
+    # the letters of a column's name are of 6/7 of the size
+    widths = {name: max([len(row[name]) for row in rows] + [len(name) * 6 // 7]) for name in rows[0]}
     return [
-        {
-            # a long name breaks at its underscores
-            name: value.replace("_", "_\u200b") if name == "dataset" else value.rjust(widths[name], "\u00a0")
-            for name, value in row.items()
-        }
+        {name: value if name == "dataset" else value.rjust(widths[name], "\u00a0") for name, value in row.items()}
         for row in rows
     ]
 
 
-def _wide(datasets: Sequence[DatasetOverview]) -> str:
-    """All that is known of each, as a table of Markdown."""
-    names = ("dataset", "last run (UTC)", "made", "missing", "failed", "stale", "checks passed", "failed", "warned")
-    names += ("accepted", "made (UTC)", "oldest proof (UTC)", "documents", "tokens", "bytes", "build s", "freshness")
-    lines = [" | ".join(names), " | ".join("---" if name in ("dataset", "freshness") else "---:" for name in names)]
-    for one in datasets:
-        run, slots = one.last_run, one.slots
-        cells = [
-            f"[{_escaped(one.dataset)}](/assets/{quote(one.dataset)})",
-            "" if run is None else f"[{run.status.lower()} {_time(run.at)}](/runs/{run.run_id})",
-            *(f"{count:,}" for count in (slots.made, slots.wanted - slots.made, slots.failures, slots.stale)),
-            f"{one.passed}/{one.checks}",
-            *(f"{len(results)}" for results in (one.failed, one.warned, one.accepted)),
-            *(_time(at) for at in (one.made, one.proven)),
-            *(_short(count) for count in (one.documents, one.tokens, one.bytes, one.build_seconds)),
-            _escaped(_freshness(one)),
-        ]
-        lines.append(" | ".join(cell.replace(" ", "\u00a0") if "](" not in cell else cell for cell in cells))
-    return "\n".join(f"| {line} |" for line in lines)
+def _states(datasets: Sequence[DatasetOverview]) -> str:
+    """What is made and proven of each."""
+    names = ("dataset", "last run", "made", "missing", "failed", "stale")
+    names += ("checks passed", "failed", "warned", "accepted", "oldest proof")
+    return _markdown(
+        names,
+        [
+            [
+                _named(one),
+                "" if one.last_run is None else _run(one.last_run),
+                *(f"{count:,}" for count in (one.slots.made, one.slots.wanted - one.slots.made)),
+                *(f"{count:,}" for count in (one.slots.failures, one.slots.stale)),
+                f"{one.passed}/{one.checks}",
+                *(f"{len(results)}" for results in (one.failed, one.warned, one.accepted)),
+                _day(one.proven),
+            ]
+            for one in datasets
+        ],
+    )
+
+
+def _sizes(datasets: Sequence[DatasetOverview]) -> str:
+    """How much each is, and how old."""
+    return _markdown(
+        ("dataset", "documents", "tokens", "bytes", "build s", "oldest product", "freshness"),
+        [
+            [
+                _named(one),
+                *(_short(count) for count in (one.documents, one.tokens, one.bytes, one.build_seconds)),
+                _day(one.made),
+                _escaped(_freshness(one)),
+            ]
+            for one in datasets
+        ],
+    )
+
+
+def _markdown(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is to the left, and the others to the right."""
+    lines = [names, ["---", *["---:"] * (len(names) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _named(dataset: DatasetOverview) -> str:
+    return f"[{_escaped(dataset.dataset)}](/assets/{quote(dataset.dataset)})"
+
+
+def _run(run: LastRun) -> str:
+    """The day of a run, with a word where it did not succeed."""
+    word = "" if run.status == dg.DagsterRunStatus.SUCCESS.value else f"{run.status.lower()}\u00a0"
+    return f"[{word}{_day(run.at)}](/runs/{run.run_id})"
+
+
+def _day(at: float | None) -> str:
+    """A day that does not break."""
+    return _time(at)[:10].replace("-", "\u2011")
 
 
 def _text(dataset: DatasetOverview) -> str:
@@ -240,8 +286,8 @@ def _linked(result: CheckResult) -> str:
 
 
 def _sentence(text: str) -> str:
-    """The text on one line, cut to a length that suits a list."""
-    line = " ".join(text.split())
+    """The text on one line, cut to a length that suits a list; a word that would widen the page breaks at slashes."""
+    line = " ".join(w if len(w) < _LONG_WORD else w.replace("/", "/\u200b") for w in text.split())
     return _escaped(line if len(line) <= _SENTENCE else f"{line[: _SENTENCE - 1]}…")
 
 

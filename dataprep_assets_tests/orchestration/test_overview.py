@@ -21,6 +21,7 @@ from dataprep_assets_tests.graph.notices import KEYS, notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 NUMBERS = ["artifacts failed", "checks failed", "checks warned"]
+WIDE = ["state of each", "size of each"]
 NONE = Slots(wanted=3, made=3, stale=0, failed=[])
 POLITE = dg.AssetCheckKey(dg.AssetKey(["notices", "notices"]), "is_polite")
 
@@ -114,7 +115,7 @@ def test_an_accepted_failure_shows_the_reason(board: NoticeBoard) -> None:
     dataset = seen(board)
     assert ([r.key for r in dataset.accepted], dataset.failed, dataset.warned) == ([POLITE], [], [])
     assert dataset.passed == dataset.checks
-    assert list(page([dataset])) == [*NUMBERS, "all datasets", "more of each", "never run"], "nobody has to look at it"
+    assert list(page([dataset])) == [*NUMBERS, "all datasets", *WIDE, "never run"], "nobody has to look at it"
 
 
 def test_a_freshness_policy_is_told_in_words(board: NoticeBoard) -> None:
@@ -161,7 +162,7 @@ def test_what_needs_a_person_comes_first_and_every_entry_is_shown_in_place() -> 
     datasets.append(_quiet("d", slots=Slots(wanted=12, made=3, stale=0, failed=[shards])))
     shown = page(datasets, {dg.AssetKey(["e", "cannot_be_loaded"]): "defs.yaml:3: splits: <wrong>"})
     looks = [f"look at {at}" for at in (1, 2, 3)]
-    assert list(shown) == ["cannot be loaded", *NUMBERS, *looks, "all datasets", "more of each", "never run"]
+    assert list(shown) == ["cannot be loaded", *NUMBERS, *looks, "all datasets", *WIDE, "never run"]
     assert [shown[name].value for name in NUMBERS] == [9, 30, 1]
     assert str(shown["cannot be loaded"].value) == (
         "- [e](/assets/e/cannot_be_loaded): defs.yaml:3: splits: \\<wrong\\>"
@@ -176,16 +177,19 @@ def test_what_needs_a_person_comes_first_and_every_entry_is_shown_in_place() -> 
 
 
 def test_the_table_is_narrow_and_its_numbers_stand_to_the_right() -> None:
-    datasets = [_quiet("a_corpus_with_a_long_name", proven=0.0), _quiet("b", checks=7, passed=7, proven=86_400.0 * 8)]
-    table = page(datasets, now=86_400.0 * 10)["all datasets"].value
-    rows = [record.data for record in table.records]  # type: ignore[union-attr]
-    assert [row["checks"] for row in rows] == ["30/30", "\u00a0\u00a07/7"]
+    many = Slots(wanted=4_021, made=21, stale=3, failed=[])
+    datasets = [_quiet("a_corpus_of_unspeakablylongwordsindeed", proven=0.0, slots=many), _quiet("b")]
+    shown = page([datasets[0], replace(datasets[1], proven=86_400.0 * 8)], now=86_400.0 * 10)
+    rows = [record.data for record in shown["all datasets"].value.records]  # type: ignore[union-attr]
+    assert [row["missing"] for row in rows] == ["\u00a04,000", "\u00a0" * 5 + "0"]
     assert [row["proof"] for row in rows] == ["10\u00a0d", "\u00a02\u00a0d"]
-    assert rows[0]["dataset"].replace("\u200b", "") == "a_corpus_with_a_long_name"
-    assert max(map(len, rows[0]["dataset"].split("\u200b"))) < 10
-    wide = str(page(datasets)["more of each"].value).splitlines()
-    assert len({line.count(" | ") for line in wide}) == 1
-    assert wide[2].startswith("| [b](/assets/b)") or wide[3].startswith("| [b](/assets/b)")
+    assert str(rows[0]["dataset"]).replace("\u200b", "") == "a_corpus_of_unspeakablylongwordsindeed"
+    assert max(map(len, str(rows[0]["dataset"]).split("\u200b"))) <= 18
+    for name in WIDE:
+        lines = str(shown[name].value).splitlines()
+        assert len({line.count(" | ") for line in lines}) == 1
+        assert lines[3].startswith("| [b](/assets/b) |")
+    assert "| [1970\u201101\u201101](/runs/1) | 21 | 4,000 | 0 | 3 |" in str(shown["state of each"].value)
 
 
 def test_a_later_success_of_something_else_does_not_hide_a_failed_partition(board: NoticeBoard) -> None:
@@ -276,7 +280,7 @@ def test_the_sensor_makes_the_page_when_a_run_has_ended_and_only_then(board: Not
     (event,) = second.asset_events
     assert isinstance(event, dg.AssetMaterialization)
     assert event.asset_key == DATASETS
-    assert "[notices](/assets/notices) | [success" in str(event.metadata["more of each"].value)
+    assert "| [notices](/assets/notices) | [20" in str(event.metadata["state of each"].value)
     assert isinstance(tick(second.cursor), dg.SkipReason)
 
 
