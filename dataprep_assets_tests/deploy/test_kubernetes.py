@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from dataprep_assets.integrity.storage import KINDS
+from dataprep_assets.orchestration.failure import UI
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.resources import environment
 from dataprep_assets.stores.connect import GcsPlace, S3Place
@@ -410,7 +411,7 @@ def test_the_environment_names_a_storage_that_the_project_knows(name: str) -> No
     assert data["DATAPREP_STORAGE"] in KINDS
     for variable in data:
         # boto3's own, for the compute log manager
-        known = (environment.__doc__ or "") + "DATAPREP_STORAGE"
+        known = f"{environment.__doc__} DATAPREP_STORAGE {UI}"
         of_boto3 = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION", "AWS_REGION")
         assert variable in known or variable in of_boto3
 
