@@ -33,7 +33,8 @@ def command(
 
 
 _FIRST = {
-    Place.COMPOSE: "cd deploy/compose && cp env.example .env, then fill it in: docs deploy/README.md, One machine",
-    Place.KUBERNETES: "docker build -f deploy/Dockerfile -t YOUR-REGISTRY/NAME:1 . : docs deploy/README.md, Kubernetes",
-    Place.SLURM: "edit deploy/slurm/environment.sh, then sbatch deploy/slurm/run.sbatch sample_corpus",
+    Place.COMPOSE: "deploy/compose/docker-compose.yaml begins with the commands that start it",
+    Place.KUBERNETES: "docker build -f deploy/Dockerfile -t REGISTRY/NAME:1 . ; deploy/kubernetes/values.yaml begins with "
+    "what to do then",
+    Place.SLURM: "edit deploy/slurm/environment.sh, then: sbatch deploy/slurm/run.sbatch DATASET",
 }
