@@ -34,7 +34,6 @@ def command(
 
 _FIRST = {
     Place.COMPOSE: "deploy/compose/docker-compose.yaml begins with the commands that start it",
-    Place.KUBERNETES: "docker build -f deploy/Dockerfile -t REGISTRY/NAME:1 . ; deploy/kubernetes/values.yaml begins with "
-    "what to do then",
+    Place.KUBERNETES: "docker build -f deploy/Dockerfile -t REGISTRY/NAME:1 . ; then deploy/kubernetes/values.yaml",
     Place.SLURM: "edit deploy/slurm/environment.sh, then: sbatch deploy/slurm/run.sbatch DATASET",
 }

@@ -267,8 +267,7 @@ def _lines(dataset: DatasetOverview) -> Iterator[str]:
         which = f" {_escaped(', '.join(one.partitions[:_NAMED]))}" if one.partitions else ""
         if len(one.partitions) > _NAMED:
             which += f" and {len(one.partitions) - _NAMED:,} more"
-        by = "" if one.run_id is None else f", see [its run](/runs/{one.run_id})"
-        yield f"- not made: [{_escaped(name)}](/assets/{_path(one.key)}){which}{by}"
+        yield f"- not made: [{_escaped(name)}](/assets/{_path(one.key)}){which}, see [its run](/runs/{one.run_id})"
     for word, results in (("failed", dataset.failed), ("warned", dataset.warned), ("accepted", dataset.accepted)):
         for result in results:
             yield f"- {word}: {_linked(result)}: {_sentence(result.sentence)}"

@@ -10,7 +10,7 @@ what it left as it was is current, whatever the records of a plan say that has g
 Entry point: `slots_of`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +26,11 @@ _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRu
 
 @dataclass(frozen=True, kw_only=True)
 class FailedSlots:
-    """Slots of an asset that failed: those partitions, or the whole; `run_id` is the run if one says so."""
+    """Slots of an asset that failed: those partitions, or the whole; `run_id` is the run that says why."""
 
     key: dg.AssetKey
     partitions: Sequence[str]
-    run_id: str | None
+    run_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,46 +51,38 @@ class Slots:
 class _Asset:
     """What the records say of one asset. Partitions are those that it should have; None is an asset without any."""
 
-    def __init__(self, spec: dg.AssetSpec, record: Any, instance: dg.DagsterInstance) -> None:
+    def __init__(
+        self, spec: dg.AssetSpec, record: Any, partitions: Sequence[str], instance: dg.DagsterInstance
+    ) -> None:
         self.spec, self._instance = spec, instance
         self._entry = None if record is None else record.asset_entry
         self.last = (self._entry.last_materialization_storage_id if self._entry is not None else None) or 0
-        self.wanted: list[str | None] = [None]
-        self.failed: list[str | None] = []
+        self.wanted: Sequence[str | None] = [None] if spec.partitions_def is None else partitions
         self.made: dict[str | None, int] = {}
         """Each slot that is made, with the id of the event."""
         if spec.partitions_def is None:
-            self._whole()
-        else:
-            self._partitioned(spec.partitions_def)
+            self.made = {None: self.last} if self.last else {}
+        elif partitions and self._entry is not None:
+            there = instance.get_latest_storage_id_by_partition(spec.key, _MADE)
+            self.made = {key: there[key] for key in partitions if key in there}
 
-    def _whole(self) -> None:
+    def begun(self, after: int) -> dict[str | None, str]:
+        """Each slot that a run of assets was to make after an event and did not, with the run, which may be at work."""
         entry = self._entry
-        if entry is None:
-            return
-        if self.last:
-            self.made = {None: self.last}
-        if entry.last_run_id is not None and (self._made_by() != entry.last_run_id):
-            run = self._instance.get_run_by_id(entry.last_run_id)
-            # a run of assets that planned it, and did not come to make it
-            if run is not None and run.is_failure and run.asset_selection and self.spec.key in run.asset_selection:
-                self.failed = [None]
-
-    def _partitioned(self, definition: dg.PartitionsDefinition) -> None:
-        keys = list(definition.get_partition_keys(dynamic_partitions_store=self._instance))
-        self.wanted = [*keys]
-        if keys and self._entry is not None:
-            there = self._instance.get_latest_storage_id_by_partition(self.spec.key, _MADE)
-            self.made = {key: there[key] for key in keys if key in there}
-            states = self._instance.get_status_by_partition(self.spec.key, keys, definition) or {}
-            self.failed = [key for key, state in states.items() if state == dg.AssetPartitionStatus.FAILED]
+        if entry is None or not self.wanted:
+            return {}
+        if self.spec.partitions_def is None:
+            event = self._event()
+            last = entry.last_run_id
+            return {} if last is None or (event is not None and event.run_id == last) else {None: last}
+        storage, wanted = self._instance.event_log_storage, {*self.wanted}
+        found = storage.get_latest_asset_partition_materialization_attempts_without_materializations(
+            self.spec.key, after or None
+        )
+        return {slot: run for slot, (run, at) in found.items() if slot in wanted and at > self.made.get(slot, 0)}
 
     def _event(self) -> dg.EventLogEntry | None:
         return None if self._entry is None else self._entry.last_materialization
-
-    def _made_by(self) -> str | None:
-        event = self._event()
-        return None if event is None else event.run_id
 
     @property
     def of_other_code(self) -> bool:
@@ -127,17 +119,17 @@ def slots_of(
         records: The records of those that have one, as `get_asset_records` gives them.
         instance: The instance.
     """
-    assets = {spec.key: _Asset(spec, records.get(spec.key), instance) for spec in specs}
-    runs = instance.get_run_records(dg.RunsFilter(tags={DATASET: dataset}, statuses=_ENDED), limit=_RUNS_LOOKED_AT)
-    jobs = [run.dagster_run for run in runs if run.dagster_run.job_name == job_name(dataset)]
-    failed = list(_failed(assets, jobs, instance))
+    plans = {spec.partitions_def for spec in specs if spec.partitions_def is not None}
+    keys = {plan: list(plan.get_partition_keys(dynamic_partitions_store=instance)) for plan in plans}
+    assets = {
+        spec.key: _Asset(spec, records.get(spec.key), keys.get(spec.partitions_def, ()), instance) for spec in specs
+    }
+    runs = _ended_runs(dataset, instance)
+    failed = list(_failed(assets, runs, instance))
     known = {(one.key, part) for one in failed for part in (one.partitions or [None])}
-    for asset in assets.values():
-        others = [slot for slot in asset.failed if (asset.spec.key, slot) not in known]
-        if others:
-            failed.append(FailedSlots(key=asset.spec.key, partitions=[s for s in others if s is not None], run_id=None))
-    whole = next((run.run_id for run in jobs if run.is_success and _is_whole(run)), None)
-    settled = 0 if whole is None else _last_event(instance, whole)
+    whole = next((run for run in runs if run.run.is_success and run.is_whole), None)
+    settled = 0 if whole is None else whole.event
+    failed += _left_by_runs_of_assets(assets.values(), whole, known, instance)
     lost = {(one.key, part) for one in failed for part in (one.partitions or [None])}
     stale = {(key, slot) for key, asset in assets.items() for slot in _stale(asset, assets, settled)}
     return Slots(
@@ -148,53 +140,96 @@ def slots_of(
     )
 
 
-def _is_whole(run: dg.DagsterRun) -> bool:
-    return PART not in run.tags and run.parent_run_id is None
+@dataclass(frozen=True, kw_only=True)
+class _Ended:
+    """A run of the job that has ended: the id of the event that says so, among all events, and the time."""
+
+    run: dg.DagsterRun
+    event: int
+    at: float
+
+    @property
+    def is_part(self) -> bool:
+        return PART in self.run.tags
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.is_part and self.run.parent_run_id is None
 
 
-def _last_event(instance: dg.DagsterInstance, run_id: str) -> int:
-    """The id of the event with which a run succeeded."""
-    found = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.RUN_SUCCESS).records
-    return found[-1].storage_id if found else 0
+def _ended_runs(dataset: str, instance: dg.DagsterInstance) -> list[_Ended]:
+    """The latest runs of the job, newest first."""
+    job, limit = job_name(dataset), _RUNS_LOOKED_AT
+    events: dict[str, int] = {}
+    for kind in (dg.DagsterEventType.RUN_SUCCESS, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_CANCELED):
+        # on SQLite the events of a run have ids of their own; these have those of assets
+        wanted = dg.RunStatusChangeRecordsFilter(event_type=kind, job_names=[job])
+        changes = instance.fetch_run_status_changes(wanted, limit=limit).records
+        events |= {change.event_log_entry.run_id: change.storage_id for change in changes}
+    ended = dg.RunsFilter(job_name=job, tags={DATASET: dataset}, statuses=_ENDED)
+    return [
+        _Ended(run=one.dagster_run, event=events[one.dagster_run.run_id], at=one.end_time or 0.0)
+        for one in instance.get_run_records(ended, limit=limit)
+        if one.dagster_run.run_id in events
+    ]
+
+
+def _left_by_runs_of_assets(
+    assets: Iterable[_Asset],
+    whole: _Ended | None,
+    known: Set[tuple[dg.AssetKey, str | None]],
+    instance: dg.DagsterInstance,
+) -> Iterator[FailedSlots]:
+    """What runs of assets failed to make since the last `whole` success, beside what is `known` to have failed."""
+    begun = {asset.spec.key: asset.begun(0 if whole is None else whole.event) for asset in assets}
+    ids = list({run for slots in begun.values() for run in slots.values()})
+    for record in instance.get_run_records(dg.RunsFilter(run_ids=ids)) if ids else ():
+        run = record.dagster_run
+        if run.is_failure and (whole is None or (record.end_time or 0.0) > whole.at):
+            for key in run.asset_selection or ():  # a run of the job only touched the asset
+                left = [s for s, by in begun.get(key, {}).items() if by == run.run_id and (key, s) not in known]
+                if left:
+                    yield FailedSlots(key=key, partitions=[s for s in left if s is not None], run_id=run.run_id)
 
 
 def _failed(
-    assets: Mapping[dg.AssetKey, _Asset], jobs: Sequence[dg.DagsterRun], instance: dg.DagsterInstance
+    assets: Mapping[dg.AssetKey, _Asset], runs: Sequence[_Ended], instance: dg.DagsterInstance
 ) -> Iterator[FailedSlots]:
     """What runs of the job, newest first, say that failed, and no later one passed."""
     passed: set[str] = set()
-    for run in jobs:
+    for ended in runs:
+        run = ended.run
         if run.is_success:
-            if _is_whole(run):
+            if ended.is_whole:
                 return
-            passed |= set() if PART in run.tags else set(run.step_keys_to_execute or ())
+            passed |= set() if ended.is_part else set(run.step_keys_to_execute or ())
             continue
-        steps = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_SUCCESS}
-        ended: set[str] = set()
-        for record in instance.get_records_for_run(run.run_id, of_type=steps).records:
+        kinds = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_SUCCESS}
+        seen: set[str] = set()
+        for record in instance.get_records_for_run(run.run_id, of_type=kinds).records:
             event = record.event_log_entry.dagster_event
             if event is None or event.step_key is None:
                 continue
-            ended.add(event.step_key)
+            seen.add(event.step_key)
             if event.is_step_failure and event.step_key not in passed:
                 for name in event.step_key.split(TOGETHER):
-                    yield from _of_step(name, event, record.storage_id, run.run_id, assets)
-        passed |= set() if PART in run.tags else ended
+                    yield from _of_step(name, event, ended, assets)
+        passed |= set() if ended.is_part else seen
 
 
 def _of_step(
-    name: str, event: dg.DagsterEvent, at: int, run_id: str, assets: Mapping[dg.AssetKey, _Asset]
+    name: str, event: dg.DagsterEvent, ended: _Ended, assets: Mapping[dg.AssetKey, _Asset]
 ) -> Iterator[FailedSlots]:
-    """The slots of the failed step's asset of this name that were not made since."""
+    """The slots of the failed step's asset of this name that were not made since the run."""
     asset = next((one for key, one in assets.items() if "__".join(key.path[1:]) == name), None)
     if asset is None:
         return
     told = event.step_failure_data.user_failure_data
     listed = None if told is None else told.metadata.get(FAILED_PARTITIONS)
     named: Sequence[str] = [] if listed is None else listed.value  # type: ignore[assignment]
-    partitions = [one for one in named if one in asset.wanted and asset.made.get(one, 0) < at]
-    if partitions or (not named and asset.made.get(None, 0) < at):
-        yield FailedSlots(key=asset.spec.key, partitions=partitions, run_id=run_id)
+    partitions = [one for one in named if one in asset.wanted and asset.made.get(one, 0) < ended.event]
+    if partitions or (not named and asset.made.get(None, 0) < ended.event):
+        yield FailedSlots(key=asset.spec.key, partitions=partitions, run_id=ended.run.run_id)
 
 
 def _stale(asset: _Asset, assets: Mapping[dg.AssetKey, _Asset], settled: int) -> set[str | None]:

@@ -23,12 +23,14 @@ from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice
 NUMBERS = ["artifacts failed", "checks failed", "checks warned"]
 WIDE = ["state of each", "size of each"]
 NONE = Slots(wanted=3, made=3, stale=0, failed=[])
+NOTICES = dg.AssetKey(["notices", "notices"])
 POLITE = dg.AssetCheckKey(dg.AssetKey(["notices", "notices"]), "is_polite")
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    with notice_board(tmp_path) as made:
+    # on disk, where the events of a run have ids of their own
+    with notice_board(tmp_path, home=tmp_path / "home") as made:
         yield carded(made)
 
 
@@ -214,8 +216,16 @@ def test_a_partition_that_a_run_of_assets_did_not_make_failed(board: NoticeBoard
     (board.declaration.folder / "n-2.txt").unlink()
     assert not board.run(board.specs[0], partitions=KEYS).success
     (failed,) = seen(board).slots.failed
-    assert failed.partitions == ["n-2"]
+    (run,) = board.instance.get_runs()
+    assert failed == FailedSlots(key=NOTICES, partitions=["n-2"], run_id=run.run_id)
     assert seen(board).slots.made == 2
+    board.say("n-2", "it is there again")
+    assert board.materialize()
+    assert seen(board).slots.failed == []
+    (board.declaration.folder / "n-1.txt").unlink()
+    assert not board.run(board.specs[0], partitions=["n-1"]).success
+    (failed,) = seen(board).slots.failed
+    assert failed.partitions == ["n-1"], "it was made before, and is not what it should be"
 
 
 def test_what_is_made_of_what_changed_is_stale_until_the_job_has_looked(board: NoticeBoard) -> None:
@@ -229,6 +239,17 @@ def test_what_is_made_of_what_changed_is_stale_until_the_job_has_looked(board: N
     assert board.materialize()
     assert seen(board).slots.stale == 0
     assert newer is not None
+
+
+def test_an_artifact_without_partitions_that_a_run_of_assets_did_not_make_failed(board: NoticeBoard) -> None:
+    assert board.materialize()
+    (board.store.root / "notices" / "notices" / "n-1" / "receipt.json").unlink()
+    (whole,) = (spec for spec in board.specs if spec.name == "board")
+    assert not board.run(whole).success
+    (failed,) = seen(board).slots.failed
+    assert (failed.key, failed.partitions) == (dg.AssetKey(["notices", "board"]), [])
+    assert board.materialize()
+    assert seen(board).slots.failed == []
 
 
 def test_a_declaration_that_cannot_be_loaded_is_known(tmp_path: Path) -> None:
