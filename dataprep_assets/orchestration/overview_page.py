@@ -183,8 +183,8 @@ def _aligned(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 
 def _states(datasets: Sequence[DatasetOverview]) -> str:
     """What is made and proven of each."""
-    names = ("dataset", "last run", "made", "missing", "failed", "stale")
-    names += ("checks passed", "failed", "warned", "accepted", "oldest proof")
+    names = ["dataset", "last run", "made", "missing", "failed", "stale"]
+    names += ["checks passed", "failed", "warned", "accepted", "oldest proof"]
     return _markdown(
         names,
         [
@@ -221,7 +221,9 @@ def _sizes(datasets: Sequence[DatasetOverview]) -> str:
 def _markdown(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose first column is to the left, and the others to the right."""
     lines = [names, ["---", *["---:"] * (len(names) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    # a short one, which the UI would show in place, would widen the page beyond what is seen
+    return text.ljust(_INLINE + _ROOM, "\n")
 
 
 def _named(dataset: DatasetOverview) -> str:

@@ -32,6 +32,11 @@ class FailedSlots:
     partitions: Sequence[str]
     run_id: str
 
+    @property
+    def slots(self) -> Sequence[str | None]:
+        """Its partitions; one None if it is the whole that failed."""
+        return self.partitions or [None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Slots:
@@ -45,7 +50,7 @@ class Slots:
     @property
     def failures(self) -> int:
         """How many failed."""
-        return sum(len(one.partitions) or 1 for one in self.failed)
+        return sum(len(one.slots) for one in self.failed)
 
 
 class _Asset:
@@ -120,17 +125,19 @@ def slots_of(
         instance: The instance.
     """
     plans = {spec.partitions_def for spec in specs if spec.partitions_def is not None}
-    keys = {plan: list(plan.get_partition_keys(dynamic_partitions_store=instance)) for plan in plans}
+    keys: dict[dg.PartitionsDefinition | None, list[str]] = {
+        plan: list(plan.get_partition_keys(dynamic_partitions_store=instance)) for plan in plans
+    }
     assets = {
         spec.key: _Asset(spec, records.get(spec.key), keys.get(spec.partitions_def, ()), instance) for spec in specs
     }
     runs = _ended_runs(dataset, instance)
     failed = list(_failed(assets, runs, instance))
-    known = {(one.key, part) for one in failed for part in (one.partitions or [None])}
+    known = {(one.key, part) for one in failed for part in one.slots}
     whole = next((run for run in runs if run.run.is_success and run.is_whole), None)
     settled = 0 if whole is None else whole.event
     failed += _left_by_runs_of_assets(assets.values(), whole, known, instance)
-    lost = {(one.key, part) for one in failed for part in (one.partitions or [None])}
+    lost = {(one.key, part) for one in failed for part in one.slots}
     stale = {(key, slot) for key, asset in assets.items() for slot in _stale(asset, assets, settled)}
     return Slots(
         wanted=sum(len(asset.wanted) for asset in assets.values()),
