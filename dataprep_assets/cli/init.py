@@ -1,20 +1,39 @@
-"""`dataprep init`: a new project with a sample that runs without a network."""
+"""`dataprep init`: a new project with a sample that runs without a network, or what deploys one."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dataprep_assets.project import at
 from dataprep_assets.project_template import write_project
+from dataprep_assets.project_template.deployment import Place, write_deployment
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is empty or not there.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder that is empty or not there; with --deploy also a project.")
+    ],
+    deploy: Annotated[
+        Place | None, typer.Option(help="Write deploy/PLACE as well: the image and the files of that place.")
+    ] = None,
 ) -> int:
     """Make a project: a small dataset that runs without a network, its settings, and room for your own."""
-    write_project(folder)
-    print(f"{folder}: a project with one dataset, sample_corpus. Next:")
-    print(f"  cd {folder}")
-    print("  dataprep run sample_corpus")
-    print("  dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus")
+    if deploy is None or at(folder) is None:
+        write_project(folder)
+        print(f"{folder}: a project with one dataset, sample_corpus. Next:")
+        print(f"  cd {folder}")
+        print("  dataprep run sample_corpus")
+        print("  dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus")
+    if deploy is not None:
+        written = write_deployment(folder, deploy)
+        print(f"{folder / 'deploy'}: {len(written)} files for {deploy.value}. Next:")
+        print(f"  {_FIRST[deploy]}")
     return 0
+
+
+_FIRST = {
+    Place.COMPOSE: "deploy/compose/docker-compose.yaml begins with the commands that start it",
+    Place.KUBERNETES: "docker build -f deploy/Dockerfile -t REGISTRY/NAME:1 . ; then deploy/kubernetes/values.yaml",
+    Place.SLURM: "edit deploy/slurm/environment.sh, then: sbatch deploy/slurm/run.sbatch DATASET",
+}

@@ -144,14 +144,17 @@ def _build(
 
     from dataprep_assets.code_location import bound
     from dataprep_assets.orchestration.build import job_of
+    from dataprep_assets.orchestration.keys import PART
     from dataprep_assets.orchestration.runs import execute
     from dataprep_assets.orchestration.terminal import watched
 
     job = job_of(component.specs, only=only, attendants=[_Shown(), *attendants])
-    definitions = bound(dg.Definitions(jobs=[job]), project.current().root)
+    here = project.current()
+    definitions = bound(dg.Definitions(jobs=[job]), here.root)
     with project.instance() as instance, watched(sys.stderr):
-        tags = {"dataprep/part": part} if part else {}
-        return execute(definitions.resolve_job_def(job.name), instance, tags=tags, verbose=Options.verbose)
+        tags = {PART: part} if part else {}
+        whole = definitions.resolve_job_def(job.name)
+        return execute(whole, instance, location=here.location, tags=tags, verbose=Options.verbose)
 
 
 def _run_part(name: str, part: Part) -> int:

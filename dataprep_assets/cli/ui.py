@@ -5,6 +5,7 @@ What `dagster dev` does, with that guard: a code server, a webserver and the dae
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from typing import Annotated
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.processes import die_with_parent
 
 _LOOK_SECONDS = 0.5
@@ -37,7 +38,11 @@ def command(
     """Serve Dagster's UI of the project, with its daemon, until Ctrl-C: as `dg dev` does, closed to pages of others."""
     import yaml  # type: ignore[import-untyped]
 
+    # SIGINT, too, which a shell has what a script starts in the background ignore
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     here = project.current()
+    _require_free(host, port)
     with project.instance():
         pass  # the pools are limited before the first run
     # because the project need not be installed
@@ -61,12 +66,24 @@ def command(
     return 0
 
 
+def _require_free(host: str, port: int) -> None:
+    """Raise ConfigError if nobody could be served there: said before anything starts, which takes half a minute."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as tried:
+            # as the webserver does: what an ended one left in the kernel is no hindrance
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        raise ConfigError(
+            f"ui: {host}:{port} cannot be listened on: {error.strerror}; end what is there, or choose another --port"
+        ) from None
+
+
 @contextmanager
 def _services(environment: Mapping[str, str]) -> "Iterator[_Services]":
     """Processes that end with the block; Ctrl-C and SIGTERM end the block without an error."""
     services = _Services({**os.environ, **environment})
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
     try:
         yield services
     except KeyboardInterrupt:

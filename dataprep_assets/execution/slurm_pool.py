@@ -39,8 +39,19 @@ _POLL_SECONDS = 5.0
 _SIGN_SECONDS = 2.0
 _LATE_SECONDS = 60.0
 """How long an answer may take from a node's disk cache to this machine, and an end to Slurm's accounting."""
+_LOGS_KEPT_SECONDS = 86_400.0
 _AWAY_SECONDS = 1_800.0
 _GONE_SECONDS = 90.0
+
+
+def _forget(folder: Path, *, whole: bool) -> None:
+    """Remove the pickled tasks and answers of a run, or the `whole` of its folder."""
+    if whole:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for name in ("tasks", "answers"):
+        for found in folder.glob(f"*/{name}"):
+            shutil.rmtree(found, ignore_errors=True)
 
 
 @dataclass
@@ -82,6 +93,7 @@ class SlurmPool:
         self._folder.mkdir(parents=True, mode=0o700)
         self._sign = self._folder / "sign"
         write(self._sign, b"0")
+        self._forget_lost()
         threading.Thread(target=self._give_signs, daemon=True).start()
         return self
 
@@ -93,10 +105,23 @@ class SlurmPool:
             while jobs and self._go_on(jobs) and time.monotonic() < deadline:
                 time.sleep(0.5)
         self._over.set()
-        if not any(array.tries for array in self._arrays):  # otherwise keep its logs, which say why
-            shutil.rmtree(self._folder, ignore_errors=True)
+        # of what did not end well the logs stay, which say why
+        _forget(self._folder, whole=not any(array.tries for array in self._arrays))
         self._arrays.clear()
         self._queue.clear()
+
+    def _forget_lost(self) -> None:
+        """Remove the tasks that killed runs left: they hold the keys of sensitive datasets; after a day the logs, too.
+
+        A run is lost if its sign is old by the clock of the disk, which gave this run's sign its time as well. Its
+        arrays have ended themselves by then (`slurm_task`).
+        """
+        now = self._sign.stat().st_mtime
+        for folder in self._slurm.folder.iterdir():
+            with suppress(OSError):  # another run is removing it, or has just made it
+                age = now - (folder / "sign").stat().st_mtime
+                if age > self._slurm.orphan_seconds + _LATE_SECONDS:
+                    _forget(folder, whole=age > _LOGS_KEPT_SECONDS)
 
     @staticmethod
     def _go_on(jobs: Iterable[str]) -> bool:

@@ -1,5 +1,6 @@
 """Turns an artifact's spec into its Dagster asset: for what a person does by hand, one shard, a range, a backfill."""
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
 from dataprep_assets.orchestration.making import Making, refusals
 from dataprep_assets.orchestration.metadata import definition_metadata
 from dataprep_assets.orchestration.partitions import definition_of
@@ -29,12 +30,31 @@ def asset_of(
     @dg.asset(**_arguments(spec, tags), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         store = spec.declaration.store(storage)
+        _tag_run(context.instance, context.run)
         with private_files(spec.declaration.sensitive), refusals(spec, store):
             slots = context.partition_keys if spec.partitions is not None else [None]
             yield from Making(context, spec, store).build(slots)
         yield reported()
 
     return artifact
+
+
+def _tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Say which dataset a run is of: one that a person or a backfill launched has no tag of ours by itself."""
+    made = {key.path[0] for key in run.asset_selection or ()}
+    if DATASET not in run.tags and len(made) == 1:
+        instance.add_run_tags(run.run_id, {DATASET: made.pop()})
+
+
+def _description(spec: ArtifactSpec) -> str:
+    """What the asset's page says, and by its first line the catalog, which shows the marks of Markdown as they are."""
+    dataset = spec.declaration.dataset
+    first = re.sub(r"<([\w-]+)>", lambda found: found[1].upper(), spec.description.replace("`", ""))
+    job = (
+        f"The job [{job_name(dataset)}](/guess/{job_name(dataset)}) makes and checks all of {dataset} in one run. "
+        '"Materialize all" takes a run for each step of the graph, and half a minute between them.'
+    )
+    return "\n\n".join(filter(None, (first, spec.declaration.description, job)))
 
 
 def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
@@ -46,7 +66,7 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
         "group_name": declaration.dataset,
         "kinds": set(spec.kinds),
         "owners": list(declaration.owners),
-        "description": "\n\n".join(filter(None, (spec.description, declaration.description))),
+        "description": _description(spec),
         "tags": {**tags, **({"dataprep/sensitive": "true"} if declaration.sensitive else {})},
         "metadata": {
             **definition_metadata(spec),

@@ -77,7 +77,8 @@ def job_of(
             output = step(after=list(needs.values())) if needs else step()
             made.update(dict.fromkeys(members, output))
         if only is None:
-            _end(specs, attendants)(after=list({id(output): output for output in made.values()}.values()))
+            last = [made[spec] for spec in chosen if not any(spec in other.inputs for other in chosen)]
+            _end(specs, attendants).alias("end")(after=list({id(output): output for output in last}.values()))
 
     return job
 

@@ -2,14 +2,20 @@
 sentence. For a sensitive dataset the words of errors and checks are left out.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
 
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.orchestration.dataset_runs import belongs
+from dataprep_assets.orchestration.keys import DATASET
 
+UI = "DATAPREP_UI_URL"
+"""Variable that names the address at which people reach the UI, as https://dagster.example.org."""
 _LONGEST_ERROR = 500
 """Maximum length of an error in characters: that of a batch names each failed partition."""
 _FIRST, _LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -31,7 +37,8 @@ class FailedCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A failed run of a dataset. `link` is the path of its page, relative to the address of Dagster's UI.
+    """A failed run of a dataset. `link` is its page: below the address of Dagster's UI that DATAPREP_UI_URL names, else
+    the path alone.
 
     `partitions` is one partition key or `FIRST...LAST`; None for an unpartitioned run. `will_retry` says whether
     Dagster launches the run again by itself.
@@ -72,6 +79,19 @@ class Failure:
         return f"{self.dataset}: run {self.run_id[:8]} failed", "\n".join(lines)
 
 
+def concerns(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
+    """Whether a failed run is to be reported of a dataset: of a run of several, whether a step of this one failed."""
+    if not belongs(run, dataset) or run.tags.get(DATASET) == dataset:
+        return belongs(run, dataset)
+    keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+    own = tuple("__".join(key.path) for key in keys if key.path[0] == dataset)
+    failed = [
+        event.step_key for event in _events(instance, run) if event.event_type == dg.DagsterEventType.STEP_FAILURE
+    ]
+    steps = [step for step in failed if step is not None]
+    return not steps or any(step.startswith(own) for step in steps)
+
+
 def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: DatasetDeclaration) -> Failure:
     """Collect what is reported about a failed run.
 
@@ -92,8 +112,16 @@ def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: Da
         failed_checks=tuple(_failed_checks(events, declaration)),
         error=None if declaration.sensitive else _error(failures, events),
         will_retry=run.tags.get("dagster/will_retry") == "true",
-        link=f"/runs/{run.run_id}",
+        link=f"{_ui()}/runs/{run.run_id}",
     )
+
+
+def _ui() -> str:
+    """The address of the UI without a slash at its end; empty if none is set. Raises ConfigError for what is none."""
+    url = os.environ.get(UI, "").rstrip("/")
+    if url and not url.startswith(("http://", "https://")):
+        raise ConfigError(f"{UI}: {url!r} is no address of a page; it begins with https:// or http://")
+    return url
 
 
 def _events(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[dg.DagsterEvent]:

@@ -15,8 +15,7 @@ import dagster as dg
 from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.graph.automation import OnFailure
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.orchestration.dataset_runs import belongs
-from dataprep_assets.orchestration.failure import Failure, failure_of
+from dataprep_assets.orchestration.failure import Failure, concerns, failure_of
 from dataprep_assets.orchestration.telling import LONGEST_TRY_SECONDS, mail, post
 
 INTERVAL_SECONDS = 30
@@ -103,7 +102,7 @@ def _note_failures(
     for record in instance.fetch_run_status_changes(changes, ascending=True, limit=_RUNS_A_TICK).records:
         cursor.after = record.storage_id
         run = instance.get_run_by_id(record.event_log_entry.run_id)
-        if run is not None and belongs(run, declaration.dataset):
+        if run is not None and concerns(instance, run, declaration.dataset):
             cursor.waiting |= {f"{run.run_id} {channel}": time.time() for channel in channels}
 
 

@@ -8,10 +8,14 @@ Context = dg.OpExecutionContext | dg.AssetExecutionContext
 """The context of a step: of the job of a dataset, or of an asset."""
 DATASET = "dataprep/dataset"
 """Tag of runs, backfills and jobs: the dataset that they make."""
+PART = "dataprep/part"
+"""Tag of runs that make a part of a dataset: which."""
 TOGETHER = "__and__"
 """Joins the names of artifacts in the name of a step that makes them together."""
 FAILED_CHECKS = "failed_checks"
 """Metadata entry of a step that failed by its blocking checks alone: how many."""
+FAILED_PARTITIONS = "failed_partitions"
+"""Metadata entry of a step that failed in some partitions: their keys."""
 
 
 def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:

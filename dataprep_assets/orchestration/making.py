@@ -22,7 +22,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.anew import built
 from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
-from dataprep_assets.orchestration.keys import FAILED_CHECKS, Context, asset_key, job_name
+from dataprep_assets.orchestration.keys import FAILED_CHECKS, FAILED_PARTITIONS, Context, asset_key, job_name
 from dataprep_assets.orchestration.metadata import metadata_of, rendered_entries
 from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.orchestration.plans import made_of
@@ -175,6 +175,7 @@ def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> 
         "the others are finished and kept. "
         + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
         metadata={
+            FAILED_PARTITIONS: dg.MetadataValue.json(sorted(failed)),
             f"failed_{noun}s": dg.MetadataValue.table(
                 [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]
             ),

@@ -1,6 +1,6 @@
 """What the instance knows about every dataset: its last run, its checks, its age and its counts.
 
-Everything comes from Dagster's event log, in a few queries for all datasets together, and nothing from a store: an
+Everything comes from Dagster's event log, in a few queries a dataset, and nothing from a store: an
 overview of fifty datasets of two thousand partitions takes seconds, works when the stores are out of reach, and shows
 what was recorded, not what happened to the files since. `dataprep status` reads the stores.
 
@@ -17,6 +17,7 @@ import dagster as dg
 from dataprep_assets.graph.card import BUILD_SECONDS, DATA_CARD, PRODUCT_BYTES
 from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.orchestration.checks import OLDEST
+from dataprep_assets.orchestration.slots import Slots, slots_of
 
 _COMPLETED = {"SUCCEEDED", "FAILED"}
 
@@ -66,8 +67,7 @@ class DatasetOverview:
         made: When the oldest of its products was last materialized. Seconds since 1970.
         freshness_policy: The freshness policy of one of its artifacts, in words.
         freshness: What Dagster says of that policy now: PASS, WARN, FAIL, UNKNOWN.
-        partitions: How many partitions its artifacts should have, all together.
-        partitions_made: How many of these partitions were materialized.
+        slots: How many of its artifacts and partitions are made, failed and stale.
         proven: When the oldest verdict on one of its artifacts was given. Seconds since 1970.
         documents: Number of documents, from its data card.
         tokens: Number of tokens, from its data card.
@@ -85,8 +85,7 @@ class DatasetOverview:
     made: float | None
     freshness_policy: str | None
     freshness: str | None
-    partitions: int
-    partitions_made: int
+    slots: Slots
     proven: float | None
     documents: int | str | None
     tokens: int | str | None
@@ -107,8 +106,14 @@ def overview(definitions: dg.Definitions, instance: dg.DagsterInstance) -> list[
         instance: Where its runs and checks were recorded.
     """
     assets = _assets(definitions)
-    recorded = _recorded([asset for members in assets.values() for asset in members], instance)
+    recorded = _recorded(assets, instance)
     return [_dataset(name, assets[name], recorded) for name in sorted(assets)]
+
+
+def broken(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
+    """The assets that stand for declarations that cannot be loaded (`code_location`), each with the reason."""
+    specs = [spec for spec in definitions.resolve_all_asset_specs() if spec.key.path[1:] == ["cannot_be_loaded"]]
+    return {spec.key: (spec.description or "").partition("```")[2].rpartition("```")[0].strip() for spec in specs}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +165,7 @@ class _Recorded:
         checks: The checks that were ever evaluated, with their latest evaluation.
         runs: The latest run of each asset and check, by run id.
         freshness: The state of each asset whose freshness policy Dagster has judged.
-        made: How many partitions of each partitioned asset were materialized, and how many it should have.
+        slots: What is made, failed and stale of each dataset.
     """
 
     touched: Mapping[dg.AssetKey, str | None]
@@ -168,11 +173,13 @@ class _Recorded:
     checks: Mapping[dg.AssetCheckKey, _Evaluated]
     runs: Mapping[str, LastRun]
     freshness: Mapping[dg.AssetKey, str]
-    made: Mapping[dg.AssetKey, tuple[int, int]]
+    slots: Mapping[str, Slots]
 
 
-def _recorded(assets: Sequence[_Asset], instance: dg.DagsterInstance) -> _Recorded:
-    entries = [record.asset_entry for record in instance.get_asset_records([asset.key for asset in assets])]
+def _recorded(datasets: Mapping[str, Sequence[_Asset]], instance: dg.DagsterInstance) -> _Recorded:
+    assets = [asset for members in datasets.values() for asset in members]
+    records = {record.asset_entry.asset_key: record for record in instance.get_asset_records([a.key for a in assets])}
+    entries = [record.asset_entry for record in records.values()]
     checks = _evaluated([check for asset in assets for check in asset.checks], instance)
     touched = {entry.asset_key: entry.last_run_id for entry in entries}
     runs = {*touched.values(), *(check.run_id for check in checks.values())} - {None}
@@ -182,7 +189,10 @@ def _recorded(assets: Sequence[_Asset], instance: dg.DagsterInstance) -> _Record
         checks=checks,
         runs=_runs([run for run in runs if run is not None], instance),
         freshness=freshness_states([asset.spec for asset in assets], instance),
-        made=_made([asset.spec for asset in assets], instance),
+        slots={
+            name: slots_of(name, [asset.spec for asset in members], records, instance)
+            for name, members in datasets.items()
+        },
     )
 
 
@@ -206,7 +216,8 @@ def _evaluated(keys: Sequence[dg.AssetCheckKey], instance: dg.DagsterInstance) -
         if record.status.value not in _COMPLETED:
             completed = {status for status in type(record.status) if status.value in _COMPLETED}
             latest = next(iter(storage.get_asset_check_execution_history(key, limit=1, status=completed)), record)
-        if latest.evaluation is not None:
+        # of a check that was planned alone the record has no result
+        if latest.status.value in _COMPLETED and latest.evaluation is not None:
             # the record itself is created when its run is planned
             at = latest.create_timestamp if latest.event is None else latest.event.timestamp
             found[key] = _Evaluated(run_id=latest.run_id, at=at, evaluation=latest.evaluation)
@@ -222,21 +233,6 @@ def _runs(ids: Sequence[str], instance: dg.DagsterInstance) -> dict[str, LastRun
     return found
 
 
-def _made(specs: Iterable[dg.AssetSpec], instance: dg.DagsterInstance) -> dict[dg.AssetKey, tuple[int, int]]:
-    """Partitioned asset → how many of its partitions were materialized, and how many it should have."""
-    wanted: dict[Any, set[str]] = {}
-    found = {}
-    for spec in specs:
-        definition = spec.partitions_def
-        if definition is not None:
-            if definition not in wanted:
-                wanted[definition] = set(definition.get_partition_keys(dynamic_partitions_store=instance))
-            every = wanted[definition]
-            # partitions that are no longer in the plan were materialized too
-            found[spec.key] = (len(every & instance.get_materialized_partitions(spec.key)) if every else 0, len(every))
-    return found
-
-
 def _dataset(name: str, assets: Sequence[_Asset], recorded: _Recorded) -> DatasetOverview:
     """See `overview`; `assets` are those of this dataset."""
     members = {asset.key: asset for asset in assets}
@@ -248,7 +244,6 @@ def _dataset(name: str, assets: Sequence[_Asset], recorded: _Recorded) -> Datase
     products = {dep.asset_key for dep in card.spec.deps} & set(members)
     made = [recorded.materializations[key].timestamp for key in products if key in recorded.materializations]
     judged = next((asset for asset in assets if asset.spec.freshness_policy is not None), None)
-    partitions = [recorded.made[key] for key in members if key in recorded.made]
     counts = _counts(recorded.materializations.get(card.key))
     return DatasetOverview(
         dataset=name,
@@ -261,8 +256,7 @@ def _dataset(name: str, assets: Sequence[_Asset], recorded: _Recorded) -> Datase
         made=min(made, default=None) if len(made) == len(products) else None,
         freshness_policy=None if judged is None else _in_words(judged.spec.freshness_policy),
         freshness=None if judged is None else recorded.freshness.get(judged.key, "UNKNOWN"),
-        partitions=sum(wanted for _, wanted in partitions),
-        partitions_made=sum(made for made, _ in partitions),
+        slots=recorded.slots[name],
         proven=min((_proven(check) for check in evaluated), default=None),
         documents=counts.get("documents"),
         tokens=counts.get("tokens"),

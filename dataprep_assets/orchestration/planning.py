@@ -2,21 +2,22 @@
 
 The partitions of a dataset exist once the artifact that plans them (a manifest, a blend's plan) has been made: only
 then does "Materialize all" know its shards. A light sensor makes these artifacts once for each declaration that has
-never been planned; one that fails is left to its owner. A second sensor ends runs whose process was killed
+never been planned, in one run for all that are new: a run costs its start, and those behind it in the queue wait. One
+that fails is left to its owner, and holds up no other. A second sensor ends runs whose process was killed
 (`lost_runs`). Entry point: `with_planning`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import dagster as dg
 
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.lost_runs import end_lost_runs
 from dataprep_assets.orchestration.plans import DECLARATION, PLANS
 from dataprep_assets.orchestration.shipped import TAG
 
 INTERVAL_SECONDS = 30
-MOST_A_TICK = 5
 _SENSOR = "plan_new_datasets"
 
 
@@ -42,30 +43,32 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
         asset_selection=dg.AssetSelection.assets(*plans),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Plans each new dataset once: afterwards its partitions are there, and nothing is built. Where "
-        "planning fails, its job plans it, or materializing the plan does.",
+        description="Plans new datasets, once and all in one run: afterwards their partitions are there, and nothing "
+        "is built. Where planning fails, the job of the dataset plans it, or materializing the plan does.",
     )
-    def sensor(context: dg.SensorEvaluationContext) -> Sequence[dg.RunRequest] | dg.SkipReason:
+    def sensor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         asked = set((context.cursor or "").split())
         records = {record.asset_entry.asset_key: record for record in context.instance.get_asset_records([*plans])}
-        current: set[str] = set()
-        requests: list[dg.RunRequest] = []
+        due: dict[str, dg.AssetKey] = {}
         for key, (dataset, digest) in plans.items():
             entry = records[key].asset_entry if key in records else None
             event = entry.last_materialization if entry is not None else None
             made = event.asset_materialization if event is not None else None
             if made is not None and (of := made.metadata.get(DECLARATION)) is not None and of.value == digest:
                 continue
-            # part of the run key is the latest event: a declaration that comes back is planned again, one that failed
-            # is not
+            # with the latest event: a declaration that comes back is planned again, one that failed is not
             since = entry.last_materialization_storage_id if entry is not None else None
-            run_key = f"{dataset}:{digest}:{since or 0}"
-            current.add(run_key)
-            if run_key not in asked and len(requests) < MOST_A_TICK:
-                asked.add(run_key)
-                requests.append(dg.RunRequest(run_key=run_key, asset_selection=[key], tags={DATASET: dataset}))
-        context.update_cursor(" ".join(sorted(asked & current)))
-        return requests or dg.SkipReason("every declared dataset was planned, or asked to be")
+            due[f"{dataset}:{digest}:{since or 0}"] = key
+        new = sorted(due.keys() - asked)
+        context.update_cursor(" ".join(sorted(due)))
+        if not new:
+            return dg.SkipReason("every declared dataset was planned, or asked to be")
+        datasets = {plans[due[one]][0] for one in new}
+        return dg.RunRequest(
+            run_key=digest_value(new),
+            asset_selection=[due[one] for one in new],
+            tags={DATASET: datasets.pop()} if len(datasets) == 1 else {},
+        )
 
     return sensor
 

@@ -1,5 +1,6 @@
 """Executes the job of a dataset in this process, recorded like the runs that the webserver launches."""
 
+import json
 import signal
 import socket
 import sys
@@ -8,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
+from typing import Any
 
 import dagster as dg
 
@@ -30,6 +32,7 @@ def execute(
     job: dg.JobDefinition,
     instance: dg.DagsterInstance,
     *,
+    location: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
     say: Callable[[str], None] = _say,
     complain: Callable[[str], None] = _complain,
@@ -42,6 +45,8 @@ def execute(
     Args:
         job: The job of a dataset (`build.job_of`), bound to its resources.
         instance: Where the run is recorded.
+        location: The code location that has this job in the UI: its Timeline shows the run, and whoever sees it there
+            can execute it again.
         tags: Tags of the run, in addition to those of the job.
         say: Called with a line for each failed check.
         complain: Called with the reason when a step failed.
@@ -49,7 +54,7 @@ def execute(
     """
     end_lost_runs(instance)
     run_id = str(uuid.uuid4())
-    with at_work(instance, run_id), _interruptions():
+    with at_work(instance, run_id), _booked(instance, location), _interruptions():
         outcome = job.execute_in_process(
             instance=instance,
             run_id=run_id,
@@ -69,6 +74,40 @@ def execute(
         if not evaluation.passed:
             say(f"    check {evaluation.check_name}: {evaluation.description}")
     return bool(outcome.success)
+
+
+@contextmanager
+def _booked(instance: dg.DagsterInstance, location: str | None) -> Iterator[None]:
+    """Inside, runs that the instance creates name the code location of their job, as those that the UI launches do.
+
+    `execute_in_process` has no parameter for it. The UI fails with a stack when it is to execute a run without one
+    again.
+    """
+    if location is None:
+        yield
+        return
+    create = instance.create_run_for_job
+
+    def created(job_def: dg.JobDefinition, **given: Any) -> dg.DagsterRun:
+        return create(job_def, **given, remote_job_origin=_origin(location, job_def.name))
+
+    setattr(instance, "create_run_for_job", created)  # noqa: B010 (a method of this one instance)
+    try:
+        yield
+    finally:
+        delattr(instance, "create_run_for_job")
+
+
+def _origin(location: str, job: str) -> Any:
+    """Where a job is, as Dagster keeps it with a run; by its stored form, because its class has no public name."""
+    located = {"__class__": "RegisteredRepositoryLocationOrigin", "location_name": location}
+    repository = {
+        "__class__": "ExternalRepositoryOrigin",
+        "repository_location_origin": located,
+        "repository_name": "__repository__",
+    }
+    origin = {"__class__": "ExternalPipelineOrigin", "external_repository_origin": repository, "pipeline_name": job}
+    return dg.deserialize_value(json.dumps(origin))
 
 
 @contextmanager

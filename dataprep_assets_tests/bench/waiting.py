@@ -104,7 +104,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         started = time.monotonic()
-        with site(folder / "site", scratch_project(folder / "project")) as made:
+        with site(folder / "site", scratch_project(folder)) as made:
             tell("ready", time.monotonic() - started)
             browser = Browser(folder / "browser")
             try:

@@ -2,37 +2,38 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from dataprep_assets.project_template import write_project
-from dataprep_assets_tests.cli.commands import environment
+from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.servers import end, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def ui(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """`dataprep ui` of a new project, ready; its output is in `log`."""
-    write_project(project := tmp_path / "seen")
+@contextmanager
+def served(folder: Path, *shell: str) -> Iterator[int]:
+    """`dataprep ui` of a new project, ready: its process. Its output is in `log`; `shell` is what starts it, if any."""
+    write_project(project := folder / "seen")
     port = free_port()
-    with open(tmp_path / "log", "wb") as log:
+    words = [sys.executable, "-m", "dataprep_assets.cli", "ui", "--port", str(port)]
+    with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dataprep_assets.cli", "ui", "--port", str(port)],
-            env=environment(tmp_path),
-            cwd=project,
-            stdout=log,
-            stderr=log,
+            [*shell, *words], env=environment(folder), cwd=project, stdout=subprocess.PIPE, stderr=log, text=True
         )
+    assert process.stdout is not None
+    pid = int(process.stdout.readline()) if shell else process.pid
 
     def serves() -> bool:
-        assert process.poll() is None, (tmp_path / "log").read_text()[-3000:]
+        assert process.poll() is None, (folder / "log").read_text()[-3000:]
         try:
             return bool(urlopen(f"http://127.0.0.1:{port}/server_info", timeout=10).status == 200)
         except OSError:
@@ -40,9 +41,11 @@ def ui(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
     try:
         wait_until(serves, 300)
-        yield process
+        yield pid
+        assert process.wait(60) is not None
     finally:
         end(process)
+        process.stdout.close()
 
 
 def below(pid: int) -> dict[int, str]:
@@ -61,20 +64,43 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_process_outlives_it(ui: "subprocess.Popen[bytes]", by: signal.Signals) -> None:
-    processes = below(ui.pid)
-    for name in ("dagster code-server", "dagster api", "dataprep_assets.webserver", "dagster-daemon"):
-        assert any(name in line for line in processes.values()), name
-    ui.send_signal(by)
-    assert ui.wait(60) == (-signal.SIGKILL if by == signal.SIGKILL else 0)
-    wait_until(lambda: all(map(gone, processes)), 60)
+BACKGROUND = ("sh", "-c", 'nohup "$@" & echo $!; wait $!; echo $? >&2', "sh")
+"""A script that starts a command in its background, where the shell has it ignore SIGINT."""
 
 
-def test_the_death_of_a_service_ends_it_with_a_sentence(ui: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
-    processes = below(ui.pid)
-    (daemon,) = (pid for pid, line in processes.items() if "dagster-daemon" in line)
-    os.kill(daemon, signal.SIGKILL)
-    assert ui.wait(60) == 1
+@pytest.mark.parametrize(
+    ("by", "shell"),
+    [(signal.SIGINT, ()), (signal.SIGKILL, ()), (signal.SIGINT, BACKGROUND), (signal.SIGTERM, BACKGROUND)],
+    ids=["Ctrl-C", "killed", "SIGINT in a script", "SIGTERM in a script"],
+)
+def test_no_process_outlives_it(by: signal.Signals, shell: tuple[str, ...], tmp_path: Path) -> None:
+    with served(tmp_path, *shell) as pid:
+        processes = below(pid)
+        for name in ("dagster code-server", "dagster api", "dataprep_assets.webserver", "dagster-daemon"):
+            assert any(name in line for line in processes.values()), name
+        os.kill(pid, by)
+        wait_until(lambda: all(map(gone, [pid, *processes])), 60)
+    if shell:
+        assert (tmp_path / "log").read_text().splitlines()[-1] == "0"
+
+
+def test_the_death_of_a_service_ends_it_with_a_sentence(tmp_path: Path) -> None:
+    with served(tmp_path) as pid:
+        processes = below(pid)
+        (daemon,) = (child for child, line in processes.items() if "dagster-daemon" in line)
+        os.kill(daemon, signal.SIGKILL)
+        wait_until(lambda: all(map(gone, [pid, *processes])), 60)
     assert "dataprep: ui: the daemon ended with exit code -9; its own words are above" in (tmp_path / "log").read_text()
-    wait_until(lambda: all(map(gone, processes)), 60)
+
+
+def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> None:
+    write_project(project := tmp_path / "seen")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = dataprep(tmp_path, "ui", "--port", str(port), project=project)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"dataprep: ui: 127.0.0.1:{port} cannot be listened on: Address already in use; end what is there, or choose "
+        "another --port\n"
+    )
+    assert not (tmp_path / "home").exists()

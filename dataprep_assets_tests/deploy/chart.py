@@ -20,7 +20,7 @@ import yaml
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 
 FOLDER = DEPLOY / "kubernetes"
-ENVIRONMENTS = {"gke-gcs": "environment-gcs", "r2": "environment-r2"}
+ENVIRONMENTS = {"gke-gcs": "environment-gcs", "eks-s3": "environment-eks", "r2": "environment-r2"}
 """The places, and the manifests that are applied beside the chart in each."""
 PLACES = tuple(ENVIRONMENTS)
 KUBERNETES = "1.33"
@@ -75,8 +75,14 @@ class Rendered:
     @property
     def code_location(self) -> dict[str, Any]:
         """The container that serves the definitions."""
-        (container,) = self.templates()["dagster-dagster-user-deployments-dataprep-assets"]["spec"]["containers"]
+        (container,) = self.code["spec"]["containers"]
         return dict(container)
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """The pod template of the code location."""
+        (found,) = (t for name, t in self.templates().items() if name.startswith("dagster-dagster-user-deployments-"))
+        return found
 
     @property
     def container_context(self) -> dict[str, Any] | None:
@@ -128,14 +134,14 @@ def literals(container: Mapping[str, Any]) -> dict[str, str]:
 
 
 @cache
-def render(place: str, *others: Path) -> Rendered:
-    """The deployment of a place, with further files of values over its own."""
-    files = [FOLDER / "values.yaml", FOLDER / f"{place}.yaml", *others]
+def render(place: str, *others: Path, folder: Path = FOLDER) -> Rendered:
+    """The deployment of a place, with further files of values over its own; of a project's own `folder`."""
+    files = [folder / "values.yaml", folder / f"{place}.yaml", *others]
     command = [helm(), "template", "dagster", str(chart()), "--namespace", NAMESPACE]
     ended = subprocess.run([*command, *(f"--values={file}" for file in files)], capture_output=True, text=True)
     if ended.returncode:
         raise RuntimeError(f"helm: {ended.stderr}")
-    beside = [(FOLDER / f"{name}.yaml").read_text() for name in (ENVIRONMENTS[place], "network")]
+    beside = [(folder / f"{name}.yaml").read_text() for name in (ENVIRONMENTS[place], "network")]
     documents = [m for text in (ended.stdout, *beside) for m in yaml.safe_load_all(text) if m]
     return Rendered(tuple(_without_nulls(m) for m in documents))
 
@@ -177,7 +183,7 @@ def run_job(rendered: Rendered, folder: Path, tags: Mapping[str, str] | None = N
     launcher = K8sRunLauncher(**config)
     repository = RepositoryPythonOrigin(
         executable_path="python",
-        code_pointer=ModuleCodePointer("dataprep_assets.definitions", "defs"),
+        code_pointer=ModuleCodePointer(rendered.code_location["args"][-1], "defs"),
         container_image=literals(rendered.code_location)["DAGSTER_CURRENT_IMAGE"],
         container_context=rendered.container_context,
     )

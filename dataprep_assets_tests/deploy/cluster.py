@@ -63,6 +63,7 @@ class Cluster:
     web_port: int
     corpus: Any = None
     project: Path = DEPLOY.parent
+    services: dict[str, dict[str, Any]] = field(default_factory=lambda: SERVICES)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -101,24 +102,26 @@ class Cluster:
         }
         return [here.get(word, word).replace(":3000/", f":{self.web_port}/") for word in command]
 
-    def start_code(self, module: str = "dataprep_assets.definitions") -> None:
-        """The code location, as compose has it, of another module."""
-        command = self.words(SERVICES["code_location"]["command"], **{"dataprep_assets.definitions": module})
+    def start_code(self, module: str | None = None) -> None:
+        """The code location, as compose has it, or of another module."""
+        command = self.words(self.services["code_location"]["command"])
+        if module is not None:
+            command[command.index("-m") + 1] = module
         self.start("code", *command)
         self.wait(lambda: _healthy(self.code_port), 180, "code location")
 
     def start_web(self) -> None:
         """The webserver, as compose has it."""
-        self.start("web", *self.words(SERVICES["webserver"]["command"]))
+        self.start("web", *self.words(self.services["webserver"]["command"]))
         self.wait(lambda: serves(self.web_port), 180, "webserver")
 
     def start_daemon(self) -> None:
         """The daemon, as compose has it."""
-        self.start("daemon", *self.words(SERVICES["daemon"]["command"]))
+        self.start("daemon", *self.words(self.services["daemon"]["command"]))
 
     def healthy(self, service: str) -> bool:
         """What compose's own health check of a service says."""
-        kind, *test = SERVICES[service]["healthcheck"]["test"]
+        kind, *test = self.services[service]["healthcheck"]["test"]
         assert kind == "CMD"
         environment = self.environment | {
             "PATH": f"{SCRIPTS}:{binaries()}:{os.environ['PATH']}",
@@ -240,17 +243,19 @@ def listens(port: int) -> bool:
 
 @contextmanager
 def deployment(folder: Path, project: Path = DEPLOY.parent, **variables: str) -> Iterator[Cluster]:
-    """Postgres, and compose's instance on it, for the code of a project; services are yet to be started.
+    """Postgres, and on it the instance of a project's `deploy/compose`; services are yet to be started.
 
     Ended and gone afterwards.
     """
+    compose = project / "deploy" / "compose"
     with postgres() as database:
         home = folder / "home"
         home.mkdir(parents=True)
-        shutil.copy(DEPLOY / "compose" / "dagster.yaml", home)
+        shutil.copy(compose / "dagster.yaml", home)
         code_port, web_port = free_ports(2)
-        location = {"host": "127.0.0.1", "port": code_port, "location_name": "dataprep_assets"}
-        (home / "workspace.yaml").write_text(json.dumps({"load_from": [{"grpc_server": location}]}))
+        (location,) = yaml.safe_load((compose / "workspace.yaml").read_text())["load_from"]
+        location["grpc_server"] |= {"host": "127.0.0.1", "port": code_port}
+        (home / "workspace.yaml").write_text(json.dumps({"load_from": [location]}))
         environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "DATAPREP_", "RAY_"))},
             **database,
@@ -262,7 +267,8 @@ def deployment(folder: Path, project: Path = DEPLOY.parent, **variables: str) ->
             "DATAPREP_CACHE": str(folder / "cache"),
             **variables,
         }
-        running = Cluster(folder, environment, code_port, web_port, project=project)
+        services = yaml.safe_load((compose / "docker-compose.yaml").read_text())["services"]
+        running = Cluster(folder, environment, code_port, web_port, project=project, services=services)
         try:
             yield running
         finally:

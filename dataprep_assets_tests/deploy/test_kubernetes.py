@@ -4,6 +4,7 @@ import copy
 import json
 import os
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from dataprep_assets.integrity.storage import KINDS
+from dataprep_assets.orchestration.failure import UI
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.resources import environment
 from dataprep_assets.stores.connect import GcsPlace, S3Place
@@ -96,7 +98,7 @@ def misdeeds(pod: Mapping[str, Any]) -> list[str]:
     if above.get("runAsNonRoot") is not True or not above.get("runAsUser"):
         found.append("root")
     for volume in pod.get("volumes") or ():
-        if not set(volume) & {"configMap", "emptyDir", "secret", "projected", "persistentVolumeClaim"}:
+        if not set(volume) & {"configMap", "emptyDir", "secret", "projected", "persistentVolumeClaim", "ephemeral"}:
             found.append(f"volume {volume['name']}")
     for container in [*(pod.get("initContainers") or ()), *pod["containers"]]:
         own, name = container.get("securityContext") or {}, container["name"]
@@ -134,8 +136,16 @@ def test_every_manifest_is_valid(deployment: Rendered, job: dict[str, Any]) -> N
 
 def test_a_run_has_the_cores_and_memory_of_a_batch(deployment: Rendered, job: dict[str, Any]) -> None:
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["resources"]["requests"] == {"cpu": "8", "memory": "8Gi", "ephemeral-storage": "100Gi"}
-    assert container["resources"]["limits"] == {"memory": "12Gi", "ephemeral-storage": "200Gi"}
+    requests, limits = container["resources"]["requests"], container["resources"]["limits"]
+    (scratch,) = (v for v in job["spec"]["template"]["spec"]["volumes"] if v["name"] == "scratch")
+    if "ephemeral" in scratch:
+        claim = scratch["ephemeral"]["volumeClaimTemplate"]["spec"]
+        assert claim["resources"]["requests"] == {"storage": "200Gi"}
+        assert deployment.get("StorageClass", claim["storageClassName"])["volumeBindingMode"] == "WaitForFirstConsumer"
+    else:
+        assert (requests.pop("ephemeral-storage"), limits.pop("ephemeral-storage")) == ("100Gi", "200Gi")
+    assert (requests["cpu"], requests["memory"]) == ("8", "8Gi")
+    assert limits["memory"] == "12Gi"
     assert literals(container)["DATAPREP_WORKERS"] == container["resources"]["requests"]["cpu"]
     assert deployment.code_location["resources"]["requests"]["cpu"] == "250m"
     assert job["spec"]["template"]["spec"]["nodeSelector"]
@@ -145,7 +155,7 @@ def test_a_run_has_the_cores_and_memory_of_a_batch(deployment: Rendered, job: di
 def test_a_run_has_what_the_code_location_has_beside_its_size(deployment: Rendered, job: dict[str, Any]) -> None:
     (container,), location = job["spec"]["template"]["spec"]["containers"], deployment.code_location
     assert container["image"] == location["image"]
-    code = deployment.templates()["dagster-dagster-user-deployments-dataprep-assets"]["spec"]
+    code = deployment.code["spec"]
     pod = job["spec"]["template"]["spec"]
     assert {"configMapRef": {"name": "dataprep-environment"}} in container["envFrom"]
     for source in container["envFrom"]:
@@ -156,7 +166,9 @@ def test_a_run_has_what_the_code_location_has_beside_its_size(deployment: Render
     }
     mounts = {m["mountPath"] for m in container["volumeMounts"]}
     assert mounts == {m["mountPath"] for m in location["volumeMounts"]}
-    assert [v for v in pod["volumes"] if "emptyDir" in v] == code["volumes"]
+    assert [v["name"] for v in pod["volumes"] if {"emptyDir", "ephemeral"} & set(v)] == [
+        v["name"] for v in code["volumes"]
+    ]
     assert {v["name"] for v in pod["volumes"]} == {m["name"] for m in container["volumeMounts"]}
 
 
@@ -178,17 +190,17 @@ def test_every_pod_that_touches_the_bucket_may(deployment: Rendered, job: dict[s
     templates = deployment.templates()
     pods = [
         job["spec"]["template"]["spec"],
-        templates["dagster-dagster-user-deployments-dataprep-assets"]["spec"],
+        deployment.code["spec"],
         templates["dagster-webserver"]["spec"],
     ]
-    on_gke = "gke-gcs" in request.node.name
+    identities = {"gke-gcs": "iam.gke.io/gcp-service-account", "eks-s3": "eks.amazonaws.com/role-arn"}
+    (place,) = (name for name in PLACES if name in request.node.name)
     for pod in (*pods, ray_templates()["shards"]["spec"]):
         account = deployment.get("ServiceAccount", pod["serviceAccountName"])
-        if on_gke:
-            identity = account["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
-            assert identity == "dataprep@PROJECT.iam.gserviceaccount.com" or pod is pods[2]
-            assert identity.startswith(("dataprep@", "dagster-logs@"))
-    if not on_gke:
+        if place in identities:
+            identity = account["metadata"]["annotations"][identities[place]].removeprefix("arn:aws:iam::ACCOUNT:role/")
+            assert identity.partition("@")[0] == ("dagster-logs" if pod is pods[2] else "dataprep")
+    if place not in identities:
         for pod in pods[:2]:
             assert CREDENTIALS in pod["containers"][0]["envFrom"]
         assert {"secretRef": {"name": "dagster-logs"}} in pods[2]["containers"][0]["envFrom"]
@@ -199,7 +211,7 @@ def test_the_daemon_alone_may_make_pods(deployment: Rendered, job: dict[str, Any
     assert bound == {"dagster"}
     assert deployment.templates()["dagster-daemon"]["spec"]["serviceAccountName"] == "dagster"
     assert job["spec"]["template"]["spec"]["serviceAccountName"] not in bound
-    code = deployment.templates()["dagster-dagster-user-deployments-dataprep-assets"]["spec"]
+    code = deployment.code["spec"]
     assert code["serviceAccountName"] not in bound
     verbs = {
         r: set(rule["verbs"]) for role in deployment.of("Role") for rule in role["rules"] for r in rule["resources"]
@@ -308,11 +320,28 @@ def test_the_pools_are_limited_and_the_queue_too(deployment: Rendered) -> None:
     assert all(pool in text for pool in POOLS.values())
 
 
+def test_a_private_registry_is_asked_with_its_password_by_every_pod_of_our_image(tmp_path: Path) -> None:
+    rendered = render("r2", FOLDER / "private-registry.yaml")
+    pods = {name: template["spec"] for name, template in rendered.templates().items() if name != "dagster-proxy"}
+    pods["run"] = run_job(rendered, tmp_path)["spec"]["template"]["spec"]
+    assert len(pods) == 4
+    assert all(pod.get("imagePullSecrets") == [{"name": "registry"}] for pod in pods.values())
+    for manifest in rendered.manifests:
+        if manifest["apiVersion"] not in OPERATORS:
+            validator.validate(manifest, KUBERNETES, strict=True)
+
+
+def test_ticks_do_not_fill_the_database(deployment: Rendered) -> None:
+    kept = yaml.safe_load(deployment.instance)["retention"]
+    assert kept["sensor"]["purge_after_days"] == {"skipped": 7, "success": 30, "failure": 90, "started": 90}
+    assert kept["schedule"]["purge_after_days"] == 30
+
+
 def test_the_network_lets_the_launcher_and_ray_work_and_nobody_else(deployment: Rendered, job: dict[str, Any]) -> None:
     templates = deployment.templates()
     policies = [*deployment.of("NetworkPolicy"), ray()[1]]
     daemon, web = (Pod(templates[f"dagster-{name}"]["metadata"]["labels"]) for name in ("daemon", "webserver"))
-    code = Pod(templates["dagster-dagster-user-deployments-dataprep-assets"]["metadata"]["labels"])
+    code = Pod(deployment.code["metadata"]["labels"])
     run = Pod(job["spec"]["template"]["metadata"]["labels"])
     cluster = {"ray.io/cluster": ray()[0]["metadata"]["name"]}
     head, worker = (Pod(cluster | {"ray.io/node-type": kind}) for kind in ("head", "worker"))
@@ -322,7 +351,8 @@ def test_the_network_lets_the_launcher_and_ray_work_and_nobody_else(deployment: 
     spoken += [(worker, worker, 30_001), (operator, head, 8265)]
     front = deployment.get("NetworkPolicy", "dagster-webserver")
     if "ipBlock" in front["spec"]["ingress"][0]["from"][0]:
-        balancer, elsewhere = Pod({}, address="35.191.7.9"), Pod({}, address="198.51.100.7")
+        block = ip_network(front["spec"]["ingress"][0]["from"][0]["ipBlock"]["cidr"])
+        balancer, elsewhere = Pod({}, address=str(block[7])), Pod({}, address="198.51.100.7")
         assert not arrives(policies, elsewhere, web, 3000)
     else:
         balancer = Pod(templates["dagster-proxy"]["metadata"]["labels"])
@@ -381,8 +411,9 @@ def test_the_environment_names_a_storage_that_the_project_knows(name: str) -> No
     assert data["DATAPREP_STORAGE"] in KINDS
     for variable in data:
         # boto3's own, for the compute log manager
-        known = (environment.__doc__ or "") + "DATAPREP_STORAGE"
-        assert variable in known or variable in ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
+        known = f"{environment.__doc__} DATAPREP_STORAGE {UI}"
+        of_boto3 = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION", "AWS_REGION")
+        assert variable in known or variable in of_boto3
 
 
 def test_the_webserver_is_behind_a_login(deployment: Rendered) -> None:
@@ -392,6 +423,12 @@ def test_the_webserver_is_behind_a_login(deployment: Rendered) -> None:
     backend = ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
     if backend["name"] == "dagster-proxy":
         assert "auth_basic_user_file" in deployment.get("ConfigMap", "dagster-proxy")["data"]["default.conf"]
+    elif ingress["spec"].get("ingressClassName") == "alb":
+        said = {name.rpartition("/")[2]: value for name, value in ingress["metadata"]["annotations"].items()}
+        assert json.loads(said["listen-ports"]) == [{"HTTPS": 443}], "no door without TLS"
+        assert (said["auth-type"], said["auth-on-unauthenticated-request"]) == ("cognito", "authenticate")
+        assert set(json.loads(said["auth-idp-cognito"])) == {"userPoolARN", "userPoolClientID", "userPoolDomain"}
+        assert (said["target-type"], said["healthcheck-path"]) == ("ip", "/server_info")
     else:
         (front,) = deployment.of("BackendConfig")
         assert backend == {"name": "dagster-webserver", "port": {"number": 3000}}
@@ -418,7 +455,8 @@ def test_what_a_run_printed_is_kept_in_the_bucket_and_read_by_the_webserver(
     config["bucket"] = found.bucket
     variables = {name: value for name, value in of_runs.items() if name.startswith("AWS_")}
     if isinstance(found, S3Place):
-        assert config["endpoint_url"] == of_runs["DATAPREP_ENDPOINT_URL"]
+        assert config.get("endpoint_url") == of_runs.get("DATAPREP_ENDPOINT_URL")
+        assert config["region"] in ("auto", of_runs.get("AWS_REGION"))
         config |= {"endpoint_url": found.endpoint_url, "region": found.region}
         variables |= {"AWS_ACCESS_KEY_ID": found.access_key_id, "AWS_SECRET_ACCESS_KEY": found.secret_access_key}
     key = ["0" * 32, "compute_logs", "abc"]

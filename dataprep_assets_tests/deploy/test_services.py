@@ -1,4 +1,7 @@
-"""The services of compose, by its own commands: a new dataset by Reload, health checks, the Launchpad, a run's logs."""
+"""The services of a person's own project in compose, as `dataprep init --deploy compose` writes them.
+
+They are started by compose's own commands: a new dataset by Reload, health checks, the Launchpad, a run's logs.
+"""
 
 import json
 import os
@@ -16,8 +19,10 @@ from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets_tests.deploy.cluster import SCRIPTS, SERVICES, Cluster, deployment
-from dataprep_assets_tests.project import cloned_project, sample_attributes
+from dataprep_assets.project_template import write_project
+from dataprep_assets.project_template.deployment import Place, write_deployment
+from dataprep_assets_tests.deploy.cluster import SCRIPTS, Cluster, deployment
+from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
 
 pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
@@ -47,8 +52,10 @@ def trained(manifest: ArtifactHandle) -> dg.MaterializeResult:
 
 defs = dg.Definitions(assets=[upstream, trained], resources=build_resources(Path(__file__).parent))
 """
+JOB = "build_sample_corpus"
+LOCATION = "night_corpora"
 _ASSETS = "{assetsOrError {... on AssetConnection {nodes {key {path}}}}}"
-_RELOAD = """mutation {reloadRepositoryLocation(repositoryLocationName: "dataprep_assets") {
+_RELOAD = """mutation {reloadRepositoryLocation(repositoryLocationName: "night_corpora") {
   __typename ... on WorkspaceLocationEntry {locationOrLoadError {__typename ... on PythonError {message}}}}}"""
 _VALID = """query($selector: PipelineSelector!, $config: RunConfigData!) {
   isPipelineConfigValid(pipeline: $selector, mode: "default", runConfigData: $config) {
@@ -63,14 +70,11 @@ _CAPTURED = """query($run: ID!) {runOrError(runId: $run) {... on Run {status eve
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """All services over a copy of the project that has one dataset, and a second code location beside it."""
+    """All services over a new project, which has one dataset, and a second code location beside it."""
     folder = tmp_path_factory.mktemp("services")
-    project = cloned_project(folder / "project")
-    defs = project / "dataprep_assets" / "defs"
-    shutil.rmtree(defs / "examples")
-    for other in (defs / "samples").iterdir():
-        if other.name != SAMPLE.name:
-            shutil.rmtree(other)
+    project = folder / "night-corpora"
+    write_project(project)
+    write_deployment(project, Place.COMPOSE)
     (project / "downstream.py").write_text(DOWNSTREAM)
     with deployment(folder / "cluster", project, PYTHONPATH=str(project)) as running:
         _set_pools(running)
@@ -88,7 +92,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def _set_pools(running: Cluster) -> None:
     """What the service `pools` does, by its own words."""
     environment = running.environment | {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
-    subprocess.run(SERVICES["pools"]["command"], env=environment, check=True, capture_output=True)
+    subprocess.run(running.services["pools"]["command"], env=environment, check=True, capture_output=True)
 
 
 def _launch(running: Cluster, key: dg.AssetKey, location: str, config: dict[str, Any]) -> str:
@@ -146,7 +150,9 @@ def test_a_new_folder_in_defs_is_there_after_a_reload(services: Cluster) -> None
         return {node["key"]["path"][0] for node in nodes} - {"trained", "datasets"}
 
     assert datasets() == {"sample_corpus"}
-    defs = services.project / "dataprep_assets" / "defs"
+    code = services.services["code_location"]
+    (mounted,) = (volume for volume in code["volumes"] if "/defs:" in volume)
+    defs = services.project / "deploy" / "compose" / mounted.partition(":")[0]
     shutil.copytree(SAMPLE.parent / "sample_tasks", defs / "sample_tasks")
     assert datasets() == {"sample_corpus"}, "not by itself"
     reloaded = services.graphql(_RELOAD)["reloadRepositoryLocation"]
@@ -157,15 +163,26 @@ def test_a_new_folder_in_defs_is_there_after_a_reload(services: Cluster) -> None
 
 
 def test_the_launchpad_launches_without_and_with_config_and_what_a_run_printed_opens(services: Cluster) -> None:
-    run = _launch(services, MANIFEST, "dataprep_assets", {})
+    run = _launch(services, MANIFEST, LOCATION, {})
     assert _end_of(services, run) == dg.DagsterRunStatus.SUCCESS
     config = {"loggers": {"console": {"config": {"log_level": "DEBUG"}}}}
-    told = _launch(services, MANIFEST, "dataprep_assets", config)
+    told = _launch(services, MANIFEST, LOCATION, config)
     assert _end_of(services, told) == dg.DagsterRunStatus.SUCCESS
     events = services.graphql(_CAPTURED, {"run": told})["runOrError"]["eventConnection"]["events"]
     (captured,) = {event["fileKey"] for event in events if event and "fileKey" in event}
     logs = services.graphql(_LOGS, {"key": [told, "compute_logs", captured]})["capturedLogs"]
     assert "STEP_SUCCESS" in logs["stderr"], "as the run's page shows it, by the level that the config asked for"
+
+
+def test_the_job_of_a_dataset_makes_all_of_it_and_its_run_says_of_which_location_it_is(services: Cluster) -> None:
+    selector = {"repositoryName": "__repository__", "repositoryLocationName": LOCATION, "pipelineName": JOB}
+    params = {"selector": selector, "runConfigData": {}, "mode": "default"}
+    launched = services.graphql(_LAUNCH, {"params": params})["launchPipelineExecution"]
+    assert launched["__typename"] == "LaunchRunSuccess", launched
+    assert _end_of(services, launched["run"]["runId"]) == dg.DagsterRunStatus.SUCCESS, services.last_words()
+    assert (services.root / "sample_corpus" / "data_card" / "receipt.json").exists()
+    with services.instance() as instance:
+        assert {run.tags["dagster/code_location"] for run in instance.get_runs()} <= {LOCATION, "training"}
 
 
 def test_an_asset_of_another_code_location_reads_the_handle(services: Cluster) -> None:

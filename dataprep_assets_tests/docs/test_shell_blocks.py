@@ -70,7 +70,13 @@ LINES = (
         "docs/drill.md",
         not_run="minutes; dataprep_assets_tests/drill/test_drill.py runs a seeded part of it",
     ),
-    Lines(r"(cd|cp|htpasswd|docker compose|kubectl|helm) .*", "deploy/README.md", not_run=CLUSTER),
+    Lines(
+        r"dataprep init . --deploy compose",
+        file=f"{TESTS}/deploy/test_own_project.py",
+        proof='"init", ".", "--deploy", "compose"',
+    ),
+    Lines(r"sbatch .*", "deploy/README.md", f"{TESTS}/execution/test_slurm.py", '"run.sbatch"'),
+    Lines(r"(cd|cp|htpasswd|docker|kubectl|helm) .*", "deploy/README.md", not_run=CLUSTER),
 )
 
 

@@ -186,6 +186,19 @@ def test_shards_are_those_of_processes_though_task_controller_and_node_go(
 
 
 @pytest.mark.slow
+def test_tasks_that_killed_runs_left_are_removed_because_they_hold_keys(tmp_path: Path) -> None:
+    for name, age in {"at_work": 5.0, "killed": 300.0, "killed_long_ago": 100_000.0}.items():
+        for kind in ("tasks", "answers", "logs"):
+            (tmp_path / name / "0" / kind).mkdir(parents=True)
+            (tmp_path / name / "0" / kind / "0").write_bytes(b"the key of a sensitive dataset")
+        (tmp_path / name / "sign").write_bytes(b"7")
+        os.utime(tmp_path / name / "sign", (time.time() - age,) * 2)
+    with SlurmPool(1, {}, SlurmSettings.of({"DATAPREP_SLURM_FOLDER": str(tmp_path)})):
+        left = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/0/*/0")}
+        assert left == {"at_work/0/tasks/0", "at_work/0/answers/0", "at_work/0/logs/0", "killed/0/logs/0"}
+    assert {path.name for path in tmp_path.iterdir()} == {"at_work", "killed"}
+
+
 def test_a_killed_run_leaves_no_task_and_the_next_goes_on(
     cluster: SlurmCluster, texts: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

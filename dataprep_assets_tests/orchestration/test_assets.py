@@ -51,7 +51,10 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     made = asset_of(replace(notices, declaration=declaration, name="snapshot", split="hall"))
     (spec,) = made.specs
     assert spec.key == dg.AssetKey(["notices", "snapshot_hall"])
-    assert spec.description == "What is to be said.\n\nOf a school."
+    assert spec.description is not None
+    assert spec.description.startswith(
+        "What is to be said.\n\nOf a school.\n\nThe job [build_notices](/guess/build_notices) makes and checks all"
+    )
     assert (spec.group_name, spec.kinds, list(spec.owners)) == ("notices", {"file"}, ["team:signs"])
     assert spec.tags["dataprep/sensitive"] == "true"
     assert spec.metadata[io_manager.STORAGE] == "s3://b/p"
@@ -66,6 +69,12 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     }
     assert other.partitions_def is None
     assert other.op.pool is None
+
+
+def test_the_catalog_which_shows_marks_as_they_are_has_none_of_markdown(board: NoticeBoard) -> None:
+    made = asset_of(replace(board.specs[0], description="`<split>.bin` and `meta.pkl` of a folder."))
+    (spec,) = made.specs
+    assert (spec.description or "").partition("\n")[0] == "SPLIT.bin and meta.pkl of a folder."
 
 
 def test_an_asset_says_where_it_is_built_and_what_its_rows_are_before_it_is_made(board: NoticeBoard) -> None:

@@ -58,7 +58,8 @@ def from_now_on(board: NoticeBoard) -> str:
     return str(first.cursor)
 
 
-def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook) -> None:
+def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATAPREP_UI_URL", "https://dagster.example.org/team/")
     # on disk, where each run has an event log of its own
     with board_of(tmp_path, {"webhook": hook.url}, home=tmp_path / "home") as board:
         cursor = from_now_on(board)
@@ -79,7 +80,7 @@ def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook) -> None:
             "failed_checks": [],
             "error": words,
             "will_retry": False,
-            "link": f"/runs/{failed.run_id}",
+            "link": f"https://dagster.example.org/team/runs/{failed.run_id}",
         }
         assert board.tick(SENSOR, tick.cursor).skip_message == "no run failed since"
         assert len(hook.got) == 1
@@ -113,6 +114,21 @@ def test_of_a_sensitive_dataset_nothing_is_quoted(
         assert message["error"] is None
         assert message["text"].endswith("failed in notices")
         assert canary not in json.dumps([message, tick.skip_message, tick.cursor])
+
+
+def test_the_link_is_a_path_without_an_address_and_a_wrong_address_is_told(
+    tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with board_of(tmp_path, {"webhook": hook.url}) as board:
+        cursor = from_now_on(board)
+        run = build_run(board)
+        monkeypatch.setenv("DATAPREP_UI_URL", "dagster.example.org")
+        told = board.tick(SENSOR, cursor)
+        assert "DATAPREP_UI_URL: 'dagster.example.org' is no address of a page" in told.skip_message
+        monkeypatch.delenv("DATAPREP_UI_URL")
+        board.tick(SENSOR, told.cursor)
+        (message,) = hook.got
+        assert message["link"] == f"/runs/{run.run_id}"
 
 
 def test_a_run_of_another_dataset_is_not_told(tmp_path: Path, hook: Webhook) -> None:

@@ -1,5 +1,6 @@
 """All datasets at a glance: what the page says is what runs and checks left in the instance."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -8,21 +9,28 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets.code_location import definitions_of
 from dataprep_assets.graph.card import data_card_spec
 from dataprep_assets.graph.card_contents import CardSubject
-from dataprep_assets.orchestration.overview import CheckResult, DatasetOverview, LastRun, overview
+from dataprep_assets.orchestration.overview import CheckResult, DatasetOverview, LastRun, broken, overview
 from dataprep_assets.orchestration.overview_page import DATASETS, overview_definitions, page
+from dataprep_assets.orchestration.slots import FailedSlots, Slots
+from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.bench.overview import report
 from dataprep_assets_tests.graph.notices import KEYS, notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
-NUMBERS = ["checks failed", "checks warned", "last runs failed"]
+NUMBERS = ["artifacts failed", "checks failed", "checks warned"]
+WIDE = ["state of each", "size of each"]
+NONE = Slots(wanted=3, made=3, stale=0, failed=[])
+NOTICES = dg.AssetKey(["notices", "notices"])
 POLITE = dg.AssetCheckKey(dg.AssetKey(["notices", "notices"]), "is_polite")
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    with notice_board(tmp_path) as made:
+    # on disk, where the events of a run have ids of their own
+    with notice_board(tmp_path, home=tmp_path / "home") as made:
         yield carded(made)
 
 
@@ -53,12 +61,8 @@ def seen(board: NoticeBoard) -> DatasetOverview:
 def test_a_dataset_that_never_ran_is_on_the_page(board: NoticeBoard) -> None:
     dataset = seen(board)
     assert (dataset.dataset, dataset.last_run, dataset.made, dataset.documents) == ("notices", None, None, None)
-    assert (dataset.unknown, dataset.passed, dataset.partitions_made, dataset.partitions) == (
-        dataset.checks,
-        0,
-        0,
-        len(KEYS),
-    )
+    assert (dataset.unknown, dataset.passed) == (dataset.checks, 0)
+    assert dataset.slots == Slots(wanted=len(KEYS) + 3, made=0, stale=0, failed=[])
     shown = page([dataset])
     assert "notices" not in shown
     assert shown["never run"].value == "notices"
@@ -72,7 +76,7 @@ def test_counts_age_and_cost_are_those_of_the_run(board: NoticeBoard) -> None:
     assert (dataset.last_run.run_id, dataset.last_run.status) == (runs[0].dagster_run.run_id, "SUCCESS")
     assert (dataset.passed, dataset.unknown) == (dataset.checks, 0)
     assert dataset.checks >= 4
-    assert (dataset.partitions_made, dataset.partitions) == (len(KEYS), len(KEYS))
+    assert dataset.slots == Slots(wanted=len(KEYS) + 3, made=len(KEYS) + 3, stale=0, failed=[])
     product = board.store.require(board.declaration.artifact("board"))
     assert dataset.bytes == product.total_bytes > 0
     assert dataset.build_seconds is not None
@@ -96,7 +100,10 @@ def test_a_failed_check_is_told_with_its_sentence_and_stays_while_later_runs_do_
     assert after.last_run is not None
     assert after.last_run.status == "FAILURE"
     assert list(after.failed) == [failed], "the check was planned again and never ran: what it found still stands"
-    text = page([after])["notices"].value
+    text = page([after])["look at 1"].value
+    assert isinstance(text, str)
+    assert text.startswith("**[notices](/assets/notices)**: last run: [failure ")
+    assert f"not made: [notices](/assets/notices/notices) n-2, see [its run](/runs/{after.last_run.run_id})" in text
     assert "[failure " in text
     assert f"(/runs/{after.last_run.run_id})" in text
     assert "[notices/is\\_polite](/assets/notices/notices?view=checks&checkDetail=is_polite)" in text
@@ -110,8 +117,7 @@ def test_an_accepted_failure_shows_the_reason(board: NoticeBoard) -> None:
     dataset = seen(board)
     assert ([r.key for r in dataset.accepted], dataset.failed, dataset.warned) == ([POLITE], [], [])
     assert dataset.passed == dataset.checks
-    assert "accepted: [notices/is\\_polite]" in page([dataset])["notices"].value
-    assert "the guard shouts" in page([dataset])["notices"].value
+    assert list(page([dataset])) == [*NUMBERS, "all datasets", *WIDE, "never run"], "nobody has to look at it"
 
 
 def test_a_freshness_policy_is_told_in_words(board: NoticeBoard) -> None:
@@ -136,8 +142,7 @@ def _quiet(name: str, **changes: object) -> DatasetOverview:
         made=0.0,
         freshness_policy=None,
         freshness=None,
-        partitions=0,
-        partitions_made=0,
+        slots=NONE,
         proven=0.0,
         documents=1,
         tokens=2,
@@ -154,15 +159,116 @@ def test_what_needs_a_person_comes_first_and_every_entry_is_shown_in_place() -> 
         )
         for at in range(30)
     ]
-    shown = page([_quiet("a"), _quiet("b", failed=results, passed=0), _quiet("c", warned=results[:1], passed=29)])
-    assert list(shown) == [*NUMBERS, "b", "c", "all datasets", "a", "never run"]
-    assert (shown["checks failed"].value, shown["checks warned"].value) == (30, 1)
-    texts = [str(shown[name].value) for name in "abc"]
+    shards = FailedSlots(key=dg.AssetKey(["d", "bins"]), partitions=[f"s-{at}" for at in range(9)], run_id="r")
+    datasets = [_quiet("a"), _quiet("b", failed=results, passed=0), _quiet("c", warned=results[:1], passed=29)]
+    datasets.append(_quiet("d", slots=Slots(wanted=12, made=3, stale=0, failed=[shards])))
+    shown = page(datasets, {dg.AssetKey(["e", "cannot_be_loaded"]): "defs.yaml:3: splits: <wrong>"})
+    looks = [f"look at {at}" for at in (1, 2, 3)]
+    assert list(shown) == ["cannot be loaded", *NUMBERS, *looks, "all datasets", *WIDE, "never run"]
+    assert [shown[name].value for name in NUMBERS] == [9, 30, 1]
+    assert str(shown["cannot be loaded"].value) == (
+        "- [e](/assets/e/cannot_be_loaded): defs.yaml:3: splits: \\<wrong\\>"
+    )
+    first, second, _ = texts = [str(shown[name].value) for name in looks]
     assert all(len(text) < 1_000 for text in texts), "the UI keeps longer Markdown behind a click"
-    assert r"a \| \<b\> \*c\*" in texts[1]
-    listed = texts[1].count("- failed")
+    assert "not made: [bins](/assets/d/bins) s-0, s-1, s-2, s-3, s-4 and 4 more, see [its run](/runs/r)" in first
+    assert r"a \| \<b\> \*c\*" in second
+    listed = second.count("- failed")
     assert 0 < listed < 30
-    assert f"and {30 - listed} more" in texts[1]
+    assert f"and {30 - listed} more" in second
+
+
+def test_the_table_is_narrow_and_its_numbers_stand_to_the_right() -> None:
+    many = Slots(wanted=4_021, made=21, stale=3, failed=[])
+    datasets = [_quiet("a_corpus_of_unspeakablylongwordsindeed", proven=0.0, slots=many), _quiet("b")]
+    shown = page([datasets[0], replace(datasets[1], proven=86_400.0 * 8)], now=86_400.0 * 10)
+    rows = [record.data for record in shown["all datasets"].value.records]  # type: ignore[union-attr]
+    assert [row["missing"] for row in rows] == ["\u00a04,000", "\u00a0" * 5 + "0"]
+    assert [row["proof"] for row in rows] == ["10\u00a0d", "\u00a02\u00a0d"]
+    assert str(rows[0]["dataset"]).replace("\u200b", "") == "a_corpus_of_unspeakablylongwordsindeed"
+    assert max(map(len, str(rows[0]["dataset"]).split("\u200b"))) <= 18
+    for name in WIDE:
+        assert len(str(shown[name].value)) > 1_000, "the UI shows it behind a click, not in the page"
+        lines = str(shown[name].value).strip().splitlines()
+        assert len({line.count(" | ") for line in lines}) == 1
+        assert lines[3].startswith("| [b](/assets/b) |")
+    assert "| [1970\u201101\u201101](/runs/1) | 21 | 4,000 | 0 | 3 |" in str(shown["state of each"].value)
+
+
+def test_a_later_success_of_something_else_does_not_hide_a_failed_partition(board: NoticeBoard) -> None:
+    assert board.materialize()
+    board.say("n-1", "another")
+    (board.declaration.folder / "n-2.txt").unlink()
+    assert not board.materialize()
+    (failed,) = seen(board).slots.failed
+    assert (failed.key, failed.partitions) == (dg.AssetKey(["notices", "notices"]), ["n-2"]), "it was made before"
+    assert board.run(board.specs[0], partitions=["n-0"]).success
+    dataset = seen(board)
+    assert dataset.last_run is not None
+    assert dataset.last_run.status == "SUCCESS"
+    assert dataset.slots.failed == [failed]
+    assert page([dataset])["artifacts failed"].value == 1
+    board.say("n-2", "it is there again")
+    assert board.materialize()
+    assert seen(board).slots == Slots(wanted=len(KEYS) + 3, made=len(KEYS) + 3, stale=0, failed=[])
+
+
+def test_a_partition_that_a_run_of_assets_did_not_make_failed(board: NoticeBoard) -> None:
+    (board.declaration.folder / "n-2.txt").unlink()
+    assert not board.run(board.specs[0], partitions=KEYS).success
+    (failed,) = seen(board).slots.failed
+    (run,) = board.instance.get_runs()
+    assert failed == FailedSlots(key=NOTICES, partitions=["n-2"], run_id=run.run_id)
+    assert seen(board).slots.made == 2
+    board.say("n-2", "it is there again")
+    assert board.materialize()
+    assert seen(board).slots.failed == []
+    (board.declaration.folder / "n-1.txt").unlink()
+    assert not board.run(board.specs[0], partitions=["n-1"]).success
+    (failed,) = seen(board).slots.failed
+    assert failed.partitions == ["n-1"], "it was made before, and is not what it should be"
+
+
+def test_what_is_made_of_what_changed_is_stale_until_the_job_has_looked(board: NoticeBoard) -> None:
+    assert board.materialize()
+    assert board.run(board.specs[0], partitions=KEYS).success
+    assert seen(board).slots.stale == 0, "reported again, and the same"
+    board.say("n-1", "another")
+    assert board.run(board.specs[0], partitions=["n-1"]).success
+    assert seen(board).slots.stale == 1
+    (newer,) = [spec for spec in board.specs if spec.name == "report"]
+    assert board.materialize()
+    assert seen(board).slots.stale == 0
+    assert newer is not None
+
+
+def test_an_artifact_without_partitions_that_a_run_of_assets_did_not_make_failed(board: NoticeBoard) -> None:
+    assert board.materialize()
+    (board.store.root / "notices" / "notices" / "n-1" / "receipt.json").unlink()
+    (whole,) = (spec for spec in board.specs if spec.name == "board")
+    assert not board.run(whole).success
+    (failed,) = seen(board).slots.failed
+    assert (failed.key, failed.partitions) == (dg.AssetKey(["notices", "board"]), [])
+    assert board.materialize()
+    assert seen(board).slots.failed == []
+
+
+def test_a_declaration_that_cannot_be_loaded_is_known(tmp_path: Path) -> None:
+    write_project(root := tmp_path / "night_shift")
+    folder = root / "night_shift" / "defs"
+    (folder / "bad").mkdir()
+    (folder / "bad" / "defs.yaml").write_text(
+        "type: dataprep_assets.components.TokenizedCorpus\nattributes: {spilts: 1}\n"
+    )
+    sys.path.insert(0, str(root))
+    try:
+        found = broken(definitions_of(root))
+    finally:
+        sys.path.remove(str(root))
+    ((key, why),) = found.items()
+    assert key == dg.AssetKey(["bad", "cannot_be_loaded"])
+    assert "spilts" in why
+    assert "defs.yaml" in why
 
 
 def test_materialize_makes_the_page(board: NoticeBoard) -> None:
@@ -172,7 +278,7 @@ def test_materialize_makes_the_page(board: NoticeBoard) -> None:
     event = board.instance.get_latest_materialization_event(DATASETS)
     assert event is not None
     assert event.asset_materialization is not None
-    assert "notices" in event.asset_materialization.metadata
+    assert "all datasets" in event.asset_materialization.metadata
     (dataset,) = overview(definitions(board), board.instance)
     assert dataset.dataset == "notices", "the page is no dataset"
 
@@ -196,7 +302,7 @@ def test_the_sensor_makes_the_page_when_a_run_has_ended_and_only_then(board: Not
     (event,) = second.asset_events
     assert isinstance(event, dg.AssetMaterialization)
     assert event.asset_key == DATASETS
-    assert "last run: [success" in str(event.metadata["notices"].value)
+    assert "| [notices](/assets/notices) | [20" in str(event.metadata["state of each"].value)
     assert isinstance(tick(second.cursor), dg.SkipReason)
 
 

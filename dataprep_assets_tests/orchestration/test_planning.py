@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dataprep_assets.orchestration.failure import concerns
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.planning import with_planning
 from dataprep_assets.orchestration.shipped import TAG
@@ -46,7 +47,28 @@ def test_a_new_declaration_is_planned_once_and_its_partitions_are_there(made: Pr
     )
     assert made.run([made.key("manifest")]).success
     assert made.instance.get_dynamic_partitions("corpus_train_shards") == made.shards("train")
-    assert tick(definitions, made.instance) == ([], "")
+    assert tick(definitions, made.instance)[0] == []
+
+
+def test_many_new_declarations_are_planned_by_one_run_in_which_a_bad_one_holds_up_no_other(made: Project) -> None:
+    corpora = [made.corpus.model_copy(update={"dataset": name}) for name in ("first", "second", "third")]
+    corpora[1] = corpora[1].model_copy(update={"splits": {"train": ["nothing/**"]}})
+    built = [TokenizedCorpus(corpus).build_defs(None) for corpus in corpora]  # type: ignore[arg-type]
+    definitions = with_planning(dg.Definitions.merge(*built, dg.Definitions(resources=resources_of(made.storage))))
+    (request,), cursor = tick(definitions, made.instance)
+    assert request.asset_selection == [dg.AssetKey([corpus.dataset, "manifest"]) for corpus in corpora]
+    assert DATASET not in request.tags
+    assert tick(definitions, made.instance, cursor)[0] == []
+    job = definitions.resolve_implicit_global_asset_job_def()
+    outcome = job.execute_in_process(
+        asset_selection=request.asset_selection, instance=made.instance, raise_on_error=False
+    )
+    assert not outcome.success
+    planned = [made.instance.get_dynamic_partitions(f"{corpus.dataset}_train_shards") for corpus in corpora]
+    assert [bool(shards) for shards in planned] == [True, False, True]
+    (run,) = made.instance.get_runs()
+    assert [concerns(made.instance, run, corpus.dataset) for corpus in corpora] == [False, True, False]
+    assert tick(definitions, made.instance, cursor)[0] == [], "the one that failed is left to its owner"
 
 
 def test_a_declaration_that_changed_is_planned_again_and_words_alone_are_no_change(made: Project) -> None:

@@ -1,4 +1,4 @@
-"""A running `dataprep ui` over a project: the checkout itself, or a scratch copy whose `defs/` a test fills.
+"""A running `dataprep ui` over a project as `dataprep init` makes one, by another name than ours, that a test fills.
 
 with site(folder, scratch_project(folder / "project")) as made:
     made.declare("mine", "TokenizedCorpus", sample_attributes(dataset="mine"))
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,19 @@ from unittest import mock
 
 import dagster as dg
 
+from dataprep_assets.project_template import write_project
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.servers import end, free_port, wait_until
 
-LOCATION = "dataprep_assets"
+LOCATION = "night_corpora"
+"""The name of the project, of its package and of its code location."""
+_THEIRS = """import dagster as dg
+
+
+@dg.asset(group_name="theirs")
+def model() -> int:
+    return 1
+"""
 _BIN = Path(sys.executable).parent
 _RELOAD = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename
   ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename ... on PythonError { message } } } } }"""
@@ -79,7 +87,7 @@ class ServedProject:
     @property
     def defs(self) -> Path:
         """Where datasets are declared; of a scratch project a test may add to it."""
-        return self.project / "dataprep_assets" / "defs"
+        return self.project / LOCATION / "defs"
 
     def declare(self, name: str, component: str, attributes: Mapping[str, Any]) -> Path:
         """Write `defs/<name>/defs.yaml`; its folder. The UI shows it after `reload`, or after a click on "Reload"."""
@@ -180,23 +188,18 @@ class ServedProject:
             yield instance
 
 
-def scratch_project(target: Path, datasets: Sequence[str] = ()) -> Path:
-    """A copy of this project that declares these of its datasets, or none.
-
-    Args:
-        target: The copy; must not be there.
-        datasets: Names of folders of `defs/` that are kept.
-    """
-    project = cloned_project(target)
-    for folder in (project / "dataprep_assets" / "defs").iterdir():
-        if folder.is_dir() and folder.name not in datasets:
-            shutil.rmtree(folder)
+def scratch_project(parent: Path) -> Path:
+    """A new project below a folder, without a dataset; beside the datasets to come is an asset of somebody else's."""
+    project = parent / LOCATION
+    write_project(project)
+    shutil.rmtree(project / LOCATION / "defs" / "sample_corpus")
+    (project / LOCATION / "defs" / "theirs.py").write_text(_THEIRS)
     return project
 
 
 @contextmanager
 def site(folder: Path, project: Path) -> Iterator[ServedProject]:
-    """`dataprep ui` over a project, with the instance of `deploy/local`; ended afterwards.
+    """`dataprep ui` over a project, with a home of its own; ended afterwards.
 
     Args:
         folder: Gets `home`, `artifacts` and `server.log`.
@@ -204,15 +207,13 @@ def site(folder: Path, project: Path) -> Iterator[ServedProject]:
     """
     home, root = folder / "home", folder / "artifacts"
     home.mkdir(parents=True)
-    shutil.copy(project / "deploy" / "local" / "dagster.yaml", home)
+    shutil.copy(project / ".dagster" / "dagster.yaml", home)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "DATAPREP_"))},
         "DAGSTER_HOME": str(home),
         "DATAPREP_ROOT": str(root),
         "DATAPREP_CACHE": str(folder / "cache"),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
-        # the copy's modules go before those of the environment
-        "PYTHONPATH": str(project),
     }
     port = free_port()
     with open(folder / "server.log", "wb") as log:

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ TRAIN = SAMPLE / "data" / "train"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProject]:
     folder = tmp_path_factory.mktemp("ui")
-    with served(folder / "site", scratch_project(folder / "project")) as made:
+    with served(folder / "site", scratch_project(folder)) as made:
         yield made
 
 
@@ -111,7 +112,7 @@ def ship(site: ServedProject, *names: str) -> None:
 def test_one_button_makes_and_checks_a_new_corpus(site: ServedProject, browser: Browser, corpus: str) -> None:
     run = launch_job(site, browser, corpus)
     assert site.wait_for_run(run, 500) == "SUCCESS"
-    browser.open(f"{site.url}/runs/{run}", "mine: made and checked")
+    browser.open(f"{site.url}/runs/{run}", "manifest", "token_bins_train", "nanogpt_bins", "RUN_SUCCESS")
     browser.picture(site.pictures / "build_job.png")
     assert green(site, corpus)
     browser.open(f"{site.url}/locations/{LOCATION}/asset-groups/mine/lineage", "nanogpt_bins", "100% filled")
@@ -132,6 +133,21 @@ def test_a_broken_file_is_told_in_a_sentence_and_one_re_execution_is_green(
     again = re_execute(site, browser, corpus, failed)
     assert site.wait_for_run(again) == "SUCCESS"
     assert green(site, corpus)
+
+
+def test_a_failed_run_of_the_command_is_executed_again_from_its_page(
+    site: ServedProject, browser: Browser, corpus: str, source: Path
+) -> None:
+    broken = sorted(source.iterdir())[0]
+    content = broken.read_bytes()
+    damage(broken)
+    with pytest.raises(subprocess.CalledProcessError):
+        site.command("run", corpus)
+    failed = site.runs_with(DATASET, corpus)[0]
+    broken.write_bytes(content)
+    again = re_execute(site, browser, corpus, failed)
+    assert site.wait_for_run(again) == "SUCCESS"
+    assert {run["tags"]["dagster/code_location"] for run in site.runs()} == {LOCATION}, "none that does not exist"
 
 
 _BACKFILL = """mutation($keys: [AssetKeyInput!]!, $shards: [String!]!) {
@@ -311,7 +327,7 @@ def test_the_graph_shows_every_artifact_materialized_and_checked(
     site: ServedProject, browser: Browser, sample: str
 ) -> None:
     names = ("manifest", "engine_certificate", "snapshot", "token_bins", "combined_bins", "nanogpt_bins")
-    url = f"{site.url}/locations/dataprep_assets/asset-groups/sample_corpus/lineage"
+    url = f"{site.url}/locations/{LOCATION}/asset-groups/sample_corpus/lineage"
     browser.open(url, *names, "9 / 9 Passed", "11 / 11 Passed", "100% filled")
     browser.picture(site.pictures / "graph.png")
 
@@ -349,7 +365,16 @@ def test_the_run_of_the_command_has_a_page_with_a_step_for_each_artifact(
     browser.picture(site.pictures / "run.png")
 
 
+_UNCUT = """(() => {
+  const table = [...document.querySelectorAll('table')].find(t => t.innerText.trim().startsWith('Key'));
+  return table !== undefined && table.getBoundingClientRect().right <= innerWidth - 312;
+})()"""
+"""Whether nothing of the table of an asset's metadata is cut off: the column to its right is 312 pixels wide."""
+
+
 def test_the_page_of_all_datasets_leads_to_a_failed_check(site: ServedProject, browser: Browser, sample: str) -> None:
+    site.declare("broken", "TokenizedCorpus", {"spilts": {}})
+    site.reload()
     card = site.root / "sample_corpus" / "data_card" / "dataset_card.md"
     card.write_text(card.read_text() + "\nNobody's word.\n")
     browser.open(f"{site.url}/assets/sample_corpus/data_card?view=checks", "card_matches_receipts", "Execute all")
@@ -360,7 +385,12 @@ def test_the_page_of_all_datasets_leads_to_a_failed_check(site: ServedProject, b
     browser.click("datasets")
     browser.wait_for("checks failed", "Materialize")
     browser.click("Materialize")
-    browser.wait_for("data_card/card_matches_receipts", "dataset_card.md line", "all datasets", "92")
+    browser.wait_for("data_card/card_matches_receipts", "dataset_card.md line", "all datasets", "cannot be loaded")
+    for width in (1280, 1600):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=2400, deviceScaleFactor=1, mobile=False)
+        browser.picture(site.pictures / f"datasets_{width}.png")
+        wait_until(lambda: bool(browser.evaluate(_UNCUT)), 60)
+    browser.call("Emulation.clearDeviceMetricsOverride")
     browser.picture(site.pictures / "datasets.png")
     browser.click("data_card/card_matches_receipts")
     browser.wait_for("Evaluation result", "card_matches_receipts", "dataset_card.md line")

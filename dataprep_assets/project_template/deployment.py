@@ -1,0 +1,124 @@
+"""What `dataprep init --deploy` writes into a project: its image, and the files of one place to run it.
+
+Those files are the ones of `deploy/` in this repository, which describe its own project; here they get the names of the
+person's. The image is another one: it installs this package, where ours is built from its source.
+"""
+
+import re
+import shutil
+from collections.abc import Mapping
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.project import Project, at
+
+_TEMPLATE = Path(__file__).parent
+_DEPLOY = _TEMPLATE / "deploy"
+_IGNORED = """# passwords, and what is secret of stores and hubs
+compose/.env
+compose/proxy/htpasswd
+compose/credentials/*
+wheels/*.whl
+"""
+
+
+class Place(StrEnum):
+    """Where a project can be deployed."""
+
+    COMPOSE = "compose"
+    KUBERNETES = "kubernetes"
+    SLURM = "slurm"
+
+
+def write_deployment(root: Path, place: Place) -> list[Path]:
+    """Write `deploy/<place>` into a project, and the image that it needs; returns what was written.
+
+    Raises ConfigError if the folder is not a project, or has such a folder already.
+    """
+    project = at(root)
+    if project is None:
+        raise ConfigError(f"{root}: not a project: no pyproject.toml with [tool.dg.project] is there")
+    target = root / "deploy" / place
+    if target.exists():
+        raise ConfigError(f"{target}: is there already; delete it to have it written anew, or edit it")
+    names = _names(project)
+    written = [] if place == Place.SLURM else _write_image(root, project, names)
+    for source in sorted(path for path in (_DEPLOY / place).rglob("*") if path.is_file()):
+        relative = source.relative_to(_DEPLOY / place)
+        # the image is written above, and what git ignores below
+        if relative.name.startswith((".", "Dockerfile")) or relative.name == "dagster-webserver":
+            continue
+        (target / relative).parent.mkdir(parents=True, exist_ok=True)
+        text = source.read_text(encoding="utf-8")
+        for ours, theirs in names.items():
+            text = text.replace(ours, theirs)
+        (target / relative).write_text(text, encoding="utf-8")
+        shutil.copymode(source, target / relative)
+        written.append(target / relative)
+    if place == Place.COMPOSE:
+        (target / "credentials").mkdir()
+        written.append(target / "credentials")
+    (root / "deploy" / ".gitignore").write_text(_IGNORED, encoding="utf-8")
+    return written
+
+
+def _names(project: Project) -> Mapping[str, str]:
+    """Words of our own files → those of the project's."""
+    image = re.sub(r"[^a-z0-9]+", "-", project.location.lower()).strip("-")
+    defs = project.defs.relative_to(project.root).as_posix()
+    return {
+        "-m, dataprep_assets.definitions": f"-m, {project.target_module}",
+        "--location-name, dataprep_assets": f"--location-name, {project.location}",
+        "location_name: dataprep_assets": f"location_name: {project.location}",
+        "dataprep_assets/defs": defs,
+        "dockerfile: deploy/compose/Dockerfile": "dockerfile: deploy/Dockerfile",
+        "image: dataprep-assets:": f"image: {image}:",
+        "registry.example/dataprep-assets": f"registry.example/{image}",
+        f'tag: "{_of_our_image()}"': 'tag: "1"',
+        "host: dataprep-assets, port: 4000, name: dataprep_assets": (
+            f"host: {image}, port: 4000, name: {project.location}"
+        ),
+        "- name: dataprep-assets": f"- name: {image}",
+        # of the template of the image
+        "PACKAGE": defs.partition("/")[0],
+        "IMAGE": image,
+        "MODULE": project.target_module,
+        "LOCATION": project.location,
+    }
+
+
+def _of_our_image() -> str:
+    (tag,) = re.findall(r'tag: "([^"]+)"', (_DEPLOY / "kubernetes" / "values.yaml").read_text(encoding="utf-8"))
+    return str(tag)
+
+
+def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list[Path]:
+    """The Dockerfile and what it copies, unless another place has brought them."""
+    folder = root / "deploy"
+    if (folder / "Dockerfile").exists():
+        return []
+    (folder / "wheels").mkdir(parents=True, exist_ok=True)
+    (folder / "wheels" / ".gitkeep").touch()
+    written = []
+    for name in ("Dockerfile", "Dockerfile.dockerignore"):
+        text = (_TEMPLATE / name).read_text(encoding="utf-8")
+        for word in ("PACKAGE", "IMAGE", "MODULE", "LOCATION"):
+            text = re.sub(rf"\b{word}\b", names[word], text)
+        (folder / name).write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    shutil.copy(_DEPLOY / "compose" / "dagster-webserver", folder)
+    requirements = folder / "requirements.txt"
+    requirements.write_text(_requirements(), encoding="utf-8")
+    return [*written, folder / "dagster-webserver", requirements]
+
+
+def _requirements() -> str:
+    lines = [
+        "# What the image has, in the versions of the environment that wrote this file. Take extras out, or add `ray`;",
+        "# what your own components import belongs here, too.",
+        f"dataprep-assets[k8s,gcs,r2]=={version('dataprep-assets')}",
+        *(f"{name}=={version(name)}" for name in ("dagster", "dagster-webserver")),
+    ]
+    return "\n".join(lines) + "\n"

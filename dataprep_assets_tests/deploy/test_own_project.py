@@ -1,0 +1,213 @@
+"""What `dataprep init --deploy` writes into a project of another name and another layout than ours, place by place."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dataprep_assets.project import at
+from dataprep_assets.project_template import write_project
+from dataprep_assets.project_template.deployment import Place, write_deployment
+from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.deploy.chart import KUBERNETES, OPERATORS, PLACES, literals, render, run_job
+
+OURS = re.compile(
+    r"dataprep_assets\.definitions|dataprep_assets/defs|location_name: dataprep_assets|name: dataprep[_-]assets|"
+    r"image: dataprep-assets|registry.example/dataprep-assets|host: dataprep-assets"
+)
+"""What names this checkout's own project."""
+
+
+def in_src(root: Path) -> None:
+    """Move the package below `src/`, where `create-dagster` puts it."""
+    (root / "src").mkdir()
+    (root / "night_corpora").rename(root / "src" / "night_corpora")
+    pyproject = root / "pyproject.toml"
+    pyproject.write_text(pyproject.read_text().replace("find]", 'find]\nwhere = ["src"]'))
+
+
+@pytest.fixture(scope="module", params=["flat", "src"])
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that has the files of every place."""
+    root: Path = tmp_path_factory.mktemp(request.param) / "Night-Corpora"
+    write_project(root)
+    if request.param == "src":
+        in_src(root)
+    for place in Place:
+        write_deployment(root, place)
+    return root
+
+
+def written(root: Path) -> Iterator[Path]:
+    return (path for path in sorted((root / "deploy").rglob("*")) if path.is_file())
+
+
+def test_no_file_names_our_own_project(project: Path) -> None:
+    texts = {path: path.read_text() for path in written(project)}
+    assert len(texts) > 20
+    assert {str(path): found[0] for path, text in texts.items() if (found := OURS.search(text))} == {}
+    assert not any(re.search(r"\b(PACKAGE|IMAGE|MODULE|LOCATION)\b", text) for text in texts.values())
+    assert (project / "deploy" / "compose" / "credentials").is_dir()
+    ignored = (project / "deploy" / ".gitignore").read_text().splitlines()
+    assert {"compose/.env", "compose/proxy/htpasswd"} <= set(ignored)
+
+
+def test_docker_compose_takes_it_and_mounts_the_declarations_of_the_project(project: Path) -> None:
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("no docker-compose on PATH (Debian's 1.29 needs no engine for `config`)")
+    folder = project / "deploy" / "compose"
+    (folder / ".env").write_text("DAGSTER_PG_PASSWORD=x\n")
+    done = subprocess.run(
+        [program, "config"], cwd=folder, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    services: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
+    declared = at(project)
+    assert declared is not None
+    code = services["code_location"]
+    (mounted,) = (volume for volume in code["volumes"] if str(volume).count("/defs:"))
+    here, there, _ = mounted.split(":")
+    assert Path(here).resolve() == declared.defs.resolve()
+    assert there == f"/opt/dataprep/{declared.defs.relative_to(declared.root)}"
+    assert code["image"] == "night-corpora:local"
+    for other in ("dagster.yaml", "workspace.yaml"):
+        (mounted,) = (volume for volume in code["volumes"] if f"/{other}:" in volume)
+        assert Path(mounted.partition(":")[0]).is_file()
+    words = code["command"]
+    assert words[words.index("-m") + 1 :] == ["night_corpora.definitions", "--location-name", "night_corpora"]
+    (location,) = yaml.safe_load((folder / "workspace.yaml").read_text())["load_from"]
+    assert location["grpc_server"]["location_name"] == "night_corpora"
+    build = code["build"]
+    assert (Path(build["context"]).resolve(), (Path(build["context"]) / build["dockerfile"]).is_file()) == (
+        project,
+        True,
+    )
+
+
+def test_the_image_copies_what_is_there_and_serves_what_compose_serves(project: Path) -> None:
+    text = (project / "deploy" / "Dockerfile").read_text()
+    allowed = {
+        line[1:]
+        for line in (project / "deploy" / "Dockerfile.dockerignore").read_text().splitlines()
+        if line[:1] == "!"
+    }
+    copied = re.findall(r"^COPY (?!--from)(?:--\S+ )?(.+) \S+$", text, re.M)
+    sources = [source for line in copied for source in line.split()]
+    assert len(sources) == 5
+    for source in sources:
+        assert (project / source).exists(), source
+        assert source in allowed, source
+    (command,) = re.findall(r"^CMD (.*)$", text, re.M)
+    compose = yaml.safe_load((project / "deploy" / "compose" / "docker-compose.yaml").read_text())
+    assert json.loads(command) == compose["services"]["code_location"]["command"]
+    assert re.search(r"^USER 10001:10001$", text, re.M)
+    (base,) = re.findall(r"^ARG BASE=(.+)$", text, re.M)
+    assert re.fullmatch(r"python:[\w.-]+@sha256:[0-9a-f]{64}", base)
+    requirements = (project / "deploy" / "requirements.txt").read_text()
+    assert f"dataprep-assets[k8s,gcs,r2]=={version('dataprep-assets')}\n" in requirements
+    assert f"dagster=={version('dagster')}\n" in requirements
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_cluster_runs_the_project_under_its_own_name(place: str, project: Path, tmp_path: Path) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    folder = project / "deploy" / "kubernetes"
+    rendered = render(place, folder / "private-registry.yaml", folder=folder)
+    job = run_job(rendered, tmp_path)
+    for manifest in (*rendered.manifests, job):
+        if manifest["apiVersion"] not in OPERATORS:
+            validator.validate(manifest, KUBERNETES, strict=True)
+    code = rendered.code_location
+    assert code["args"][code["args"].index("-m") + 1] == "night_corpora.definitions"
+    workspace = yaml.safe_load(rendered.get("ConfigMap", "dagster-workspace-yaml")["data"]["workspace.yaml"])
+    (server,) = (entry["grpc_server"] for entry in workspace["load_from"])
+    assert (server["host"], server["location_name"]) == ("night-corpora", "night_corpora")
+    assert rendered.get("Service", "night-corpora")["spec"]["ports"][0]["port"] == server["port"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    images = {
+        c["image"] for t in rendered.templates().values() for c in t["spec"]["containers"] if "nginx" not in c["image"]
+    }
+    assert images == {"registry.example/night-corpora:1"} == {container["image"]}
+    assert literals(code)["DAGSTER_CURRENT_IMAGE"] == container["image"]
+
+
+MODULES = """module() { [ "$1" = purge ] || PATH="$MODULE_BIN:$PATH"; }
+export -f module
+"""
+ENVIRONMENTS = {
+    "venv": "DATAPREP=$PWD/.venv/bin/dataprep\n",
+    "modules": 'module purge && module load python/3.11 && . "$PWD/.venv/bin/activate"\n',
+    "container": 'DATAPREP="apptainer exec --bind $PWD dataprep.sif dataprep"\n',
+}
+"""The lines of environment.sh from which a person takes the `#`."""
+_PROGRAM = """#!/bin/sh
+exec "{python}" -m dataprep_assets.cli "$@"
+"""
+_APPTAINER = """#!/bin/sh
+# what it does of `exec --bind DIR IMAGE COMMAND…`: the command of the image
+[ "$1 $2 $4" = "exec --bind dataprep.sif" ] || exit 3
+shift 5
+exec "{python}" -m dataprep_assets.cli "$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_a_node_of_slurm_runs_the_project_by_a_venv_by_modules_and_in_a_container(kind: str, tmp_path: Path) -> None:
+    """The script that sbatch runs, with the variables that Slurm gives it; `test_slurm.py` has a real one."""
+    root = tmp_path / "night-corpora"
+    write_project(root)
+    write_deployment(root, Place.SLURM)
+    environment = root / "deploy" / "slurm" / "environment.sh"
+    assert f"#{ENVIRONMENTS[kind]}" in environment.read_text()
+    text = environment.read_text().replace(f"#{ENVIRONMENTS[kind]}", ENVIRONMENTS[kind])
+    environment.write_text(text.replace("#export DATAPREP_ROOT", "export DATAPREP_ROOT"))
+    for name, content in {
+        ".venv/bin/dataprep": _PROGRAM,
+        "bin/apptainer": _APPTAINER,
+        "bin/dataprep": _PROGRAM,
+    }.items():
+        if kind != "container" or name == "bin/apptainer":
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(content.format(python=sys.executable))
+            (root / name).chmod(0o755)
+    if kind != "container":
+        (root / ".venv" / "bin" / "activate").write_text(f'PATH="{root}/.venv/bin:$PATH"\n')
+    path = os.pathsep.join([*([str(root / "bin")] if kind == "container" else []), "/usr/bin", "/bin"])
+    variables = {"PATH": path, "HOME": str(tmp_path), "SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "7"}
+    script = root / "deploy" / "slurm" / "run.sbatch"
+    (tmp_path / "modules").write_text(MODULES)
+    words = ["bash", str(script), "sample_corpus"]
+    if kind == "modules":
+        variables |= {"BASH_ENV": str(tmp_path / "modules"), "MODULE_BIN": "/usr/bin"}
+    done = subprocess.run(words, cwd=root, env=variables, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (root / ".dataprep" / "artifacts" / "sample_corpus" / "data_card" / "receipt.json").exists()
+
+
+def test_the_command_adds_a_place_to_a_project_and_overwrites_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "night-corpora"
+    done = dataprep(tmp_path, "init", str(root), "--deploy", "compose", project=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "files for compose. Next:" in done.stdout
+    name = tomllib.loads((root / "pyproject.toml").read_text())["project"]["name"]
+    assert name == "night_corpora"
+    dockerfile = root / "deploy" / "Dockerfile"
+    dockerfile.write_text("mine\n")
+    assert dataprep(tmp_path, "init", ".", "--deploy", "kubernetes", project=root).returncode == 0
+    assert dockerfile.read_text() == "mine\n"
+    assert (root / "deploy" / "kubernetes" / "values.yaml").exists()
+    again = dataprep(tmp_path, "init", ".", "--deploy", "compose", project=root)
+    assert again.returncode == 2
+    assert "deploy/compose: is there already; delete it to have it written anew, or edit it" in again.stderr
