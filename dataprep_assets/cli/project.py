@@ -136,15 +136,28 @@ def declaration_of(name: str) -> Path:
 
 
 def component(name: str) -> "Dataset":
-    """The declared dataset of this name; raises ConfigError when there is none, or its component is not one of ours."""
+    """The declared dataset of this name, which the command works on from now on (`take`).
+
+    Raises ConfigError when there is none, or its component is not one of ours.
+    """
+    return take(loaded(name))
+
+
+def loaded(name: str) -> "Dataset":
+    """As `component`, of a dataset that is only looked at."""
     from dataprep_assets.graph.dataset import Dataset
 
     found = declarations().load(declaration_of(name))
     if not isinstance(found, Dataset):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
-    if _running:
-        _running[-1].take(found.declaration)
     return found
+
+
+def take(component: "Dataset") -> "Dataset":
+    """Work on a dataset: from now on this command keeps what a sensitive one asks for."""
+    if _running:
+        _running[-1].take(component.declaration)
+    return component
 
 
 class _Command:
