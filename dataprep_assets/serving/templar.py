@@ -3,8 +3,8 @@
 `ShardedDatasetManager` takes the arguments of the original and has its methods (tplr-ai/templar at c2397ac,
 `src/tplr/sharded_dataset.py`); the active dataset has the samples and ids of `SharedShardedDataset`. The differences
 are corrections of the faults listed in docs/formats/shard-window.md: a start at any shard continues with the one after
-it, numbers are taken modulo the release's shards, files are verified, ranks share a download through the cache and need
-no barrier.
+it, at a step where shards change, too; numbers are taken modulo the release's shards, files are verified, ranks share a
+download through the cache and need no barrier.
 
 The release is where the original expects it: in the folder DATASET_BINS_PATH of the bucket R2_DATASET_BUCKET_NAME, read
 with the keys of R2_DATASET_…; and as in the original the shards are in the folder DATASET_BINS_PATH on disk.
@@ -91,9 +91,14 @@ class ShardedDatasetManager:
         await self._activate()
 
     async def swap_datasets(self) -> int:
-        """Make the next shard the active one, and return its number. Blocks only if it is not ready."""
-        self.shard_index = (self.shard_index + 1) % self.max_dataset_idx
-        await self._activate()
+        """Make the next shard the active one, and return its number. Blocks only if it is not ready.
+
+        A shard of which no sample was read stays: its turn has not begun. A miner or validator that starts at a step
+        where shards change initializes that step's shard and swaps at once, and one that skips a window swaps again.
+        """
+        if self.active_dataset is None or self.active_dataset.was_read:
+            self.shard_index = (self.shard_index + 1) % self.max_dataset_idx
+            await self._activate()
         return self.shard_index
 
     async def _activate(self) -> None:

@@ -124,6 +124,44 @@ def managed_turns(release: Path, cache: Path, length: int, start: int, swaps: in
 
 
 @in_process_of(PYTORCH)
+def restarted(
+    release: Path, cache: Path, length: int, start: int, per_shard: int, steps: int, workers: str
+) -> list[int]:
+    """The shard that each step reads of a miner that starts at a step, in templar's own loop (`neurons/miner.py`).
+
+    Args:
+        release: The folder of the release.
+        cache: The folder of the shards on this machine.
+        length: Tokens of a sample.
+        start: The first step; each shard has `per_shard` of them.
+        per_shard: Steps of a shard.
+        steps: The step to end before.
+        workers: How the workers of its loader start: `fork`, `spawn`, or "" for none.
+    """
+    import asyncio
+
+    import torch
+
+    from dataprep_assets.serving.templar import ShardedDatasetManager
+
+    async def miner() -> list[int]:
+        read = []
+        options = {"num_workers": 1, "multiprocessing_context": workers} if workers else {}
+        with ShardedDatasetManager(length, 0, 1, None, release=release, cache_dir=cache) as manager:
+            await manager.initialize_datasets(start // per_shard)
+            loader = torch.utils.data.DataLoader(manager.active_dataset, batch_size=2, **options)
+            for step in range(start, steps):
+                if step > 0 and step % per_shard == 0:
+                    await manager.swap_datasets()
+                    loader = torch.utils.data.DataLoader(manager.active_dataset, batch_size=2, **options)
+                next(iter(loader))
+                read.append(manager.active_dataset.shard.index)
+        return read
+
+    return asyncio.run(miner())
+
+
+@in_process_of(PYTORCH)
 def block_of_loader(text: str, folder: Path) -> dict[str, Any]:
     """What a page's block leaves that reads batches by `torch_dataset`: the shape of the last, the number of samples.
 
