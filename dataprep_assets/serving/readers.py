@@ -88,8 +88,8 @@ def torch_dataset(shard: Shard) -> Any:
     """A `torch.utils.data.Dataset` over a shard: item `k` is a uint32 tensor of shape `(sequence_length,)`.
 
     It has `sample_id(k)` as the original has, and keeps its shard from being evicted. It can be pickled, so workers of
-    a DataLoader may be forked or spawned; `was_read` says whether any process took a sample or its id. Raises ConfigError if
-    torch is not installed.
+    a DataLoader may be forked or spawned; `was_read` says whether any process took a sample or its id. Raises
+    ConfigError if torch is not installed.
     """
     return _dataset_class()(shard)
 
