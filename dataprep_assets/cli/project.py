@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.declaration_mistakes import nearest
 from dataprep_assets.graph.small_cells import SHOW_ALL, cells_of
-from dataprep_assets.project import Project, find
+from dataprep_assets.project import VARIABLE, Project, find
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.private import private_files
@@ -96,6 +96,19 @@ def storage() -> "Storage":
     from dataprep_assets.resources import open_storage
 
     return open_storage(current().root)
+
+
+def work_folder() -> Path:
+    """The folder of what commands keep meanwhile: DATAPREP_CACHE, else in the project, else in this user's cache."""
+    from dataprep_assets.integrity.storage import cache_of
+
+    try:
+        return cache_of(current().root)[0]
+    except ConfigError:
+        if os.environ.get(VARIABLE) or _chosen:
+            raise
+        user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dataprep-assets"
+        return Path(os.environ.get("DATAPREP_CACHE") or user).expanduser().absolute()
 
 
 def place(url: str | None, profile: str | None = None) -> "Place":
