@@ -11,7 +11,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import LockFile, Select
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, MissingArtifactError
 
 if TYPE_CHECKING:
     from dataprep_assets.integrity.receipt import Verification
@@ -73,7 +73,7 @@ def _verify(path: str | None, verification: "Verification") -> int:
         told = f"{len(defects)} damaged" if defects else "all match its release.json"
         print(f"{name}: {files} files, {size:,} bytes: {told}")
     if not count and not releases:
-        raise ConfigError(
+        raise MissingArtifactError(
             f"{path or project.place(None).url}: nothing there to verify: no artifact (receipt.json), no release "
             "(release.json)"
         )

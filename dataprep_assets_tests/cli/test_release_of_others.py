@@ -105,7 +105,7 @@ def test_shards_in_somebodys_bucket_are_adopted_into_a_folder_and_trained_on(
     for place in ("mine", "own", url, "."):
         verified = typed(tmp_path / "here", "verify", place, **environment)
         if place == url:
-            assert verified.returncode == 2
+            assert verified.returncode == 1
             assert "nothing there to verify: no artifact (receipt.json), no release (release.json)" in verified.stderr
         else:
             assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -244,7 +244,7 @@ def test_verify_tells_the_truth_of_a_release_its_copy_and_a_folder_of_neither(tm
     (tmp_path / "here" / "random").mkdir()
     (tmp_path / "here" / "random" / "a.txt").write_text("hello")
     done = typed(tmp_path / "here", "verify", "random")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "nothing there to verify" in done.stderr
 
 
