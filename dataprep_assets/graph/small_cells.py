@@ -5,8 +5,8 @@ results of checks (`orchestration.checks`), errors of steps, data cards, and wha
 true counts, which proofs compare, in files that only their owner can read.
 
 A number is hidden unless it is known not to count people: sentences come from all over the project, and hiding too
-much does no harm. Zero is shown. What would give a small count away is hidden, too: the other counts in a row of a table
-that has one (the tokens of a month of few notes), and, while a retraction list is so short that totals before and
+much does no harm. Zero is shown. What would give a small count away is hidden, too: the other counts in a row of a
+table that has one (the tokens of a month of few notes), and, while a retraction list is so short that totals before and
 after it tell what those on it had, all but the first digit of larger counts. Other sums and differences are not
 protected.
 """
@@ -133,7 +133,7 @@ class SmallCells:
 
 
 def _first_digit(number: int) -> int:
-    unit = 10 ** (len(str(abs(number))) - 1)
+    unit = int("1" + "0" * (len(str(abs(number))) - 1))
     return number // unit * unit
 
 
