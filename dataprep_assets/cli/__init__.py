@@ -28,6 +28,7 @@ from dataprep_assets.cli import (
     plan,
     preflight,
     prune,
+    release,
     retract,
     run,
     show,
@@ -60,6 +61,7 @@ _COMMANDS = (
     diff,
     preflight,
     sync,
+    release,
 )
 _app = typer.Typer(
     name="dataprep",

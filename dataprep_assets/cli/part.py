@@ -18,12 +18,14 @@ class Part:
     Attributes:
         split: Only partitions of this split.
         bounds: `FIRST...LAST`, or one name.
+        option: The option that gave the bounds.
         count: Number of even parts into which the remaining partitions are cut.
         index: Which of these parts, from 0.
     """
 
     split: str | None = None
     bounds: str | None = None
+    option: str = "--shards"
     count: int | None = None
     index: int | None = None
 
@@ -39,7 +41,7 @@ class Part:
         return any(value is not None for value in (self.split, self.bounds, self.count))
 
     def __str__(self) -> str:
-        said = {"--split": self.split, "--shards": self.bounds, "--process-count": self.count}
+        said = {"--split": self.split, self.option: self.bounds, "--process-count": self.count}
         return ", ".join(name for name, value in said.items() if value is not None)
 
     def chosen(self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> "dict[ArtifactSpec, Sequence[str]]":
@@ -60,8 +62,10 @@ class Part:
             some |= bool(within)
             if keys := self._of_process(within):
                 found[spec] = keys
-        if not some:
-            raise ConfigError(f"--shards {self.bounds}: give FIRST...LAST among {', '.join(dict.fromkeys(known))}")
+        if self.bounds is not None and not some:
+            raise ConfigError(
+                f"{self.option} {self.bounds}: give FIRST...LAST among {', '.join(dict.fromkeys(known)) or 'none'}"
+            )
         return found
 
     def partitioned(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":

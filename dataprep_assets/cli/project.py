@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.declaration_mistakes import nearest
 from dataprep_assets.graph.small_cells import SHOW_ALL, cells_of
-from dataprep_assets.project import Project, find
+from dataprep_assets.project import VARIABLE, Project, find
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.private import private_files
@@ -98,6 +98,19 @@ def storage() -> "Storage":
     return open_storage(current().root)
 
 
+def work_folder() -> Path:
+    """The folder of what commands keep meanwhile: DATAPREP_CACHE, else in the project, else in this user's cache."""
+    from dataprep_assets.integrity.storage import cache_of
+
+    try:
+        return cache_of(current().root)[0]
+    except ConfigError:
+        if os.environ.get(VARIABLE) or _chosen:
+            raise
+        user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dataprep-assets"
+        return Path(os.environ.get("DATAPREP_CACHE") or user).expanduser().absolute()
+
+
 def place(url: str | None, profile: str | None = None) -> "Place":
     """The store at a URL or in a folder, or the storage of the environment."""
     from dataprep_assets.stores.connect import place_of
@@ -136,15 +149,28 @@ def declaration_of(name: str) -> Path:
 
 
 def component(name: str) -> "Dataset":
-    """The declared dataset of this name; raises ConfigError when there is none, or its component is not one of ours."""
+    """The declared dataset of this name, which the command works on from now on (`take`).
+
+    Raises ConfigError when there is none, or its component is not one of ours.
+    """
+    return take(loaded(name))
+
+
+def loaded(name: str) -> "Dataset":
+    """As `component`, of a dataset that is only looked at."""
     from dataprep_assets.graph.dataset import Dataset
 
     found = declarations().load(declaration_of(name))
     if not isinstance(found, Dataset):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
-    if _running:
-        _running[-1].take(found.declaration)
     return found
+
+
+def take(component: "Dataset") -> "Dataset":
+    """Work on a dataset: from now on this command keeps what a sensitive one asks for."""
+    if _running:
+        _running[-1].take(component.declaration)
+    return component
 
 
 class _Command:

@@ -52,7 +52,13 @@ def command(
     lock: LockFile = None,
 ) -> int:
     """Make datasets, from their sources to their last views, with all checks."""
-    part = Part(split=split, bounds=months or shards, count=process_count, index=process_index)
+    part = Part(
+        split=split,
+        bounds=months or shards,
+        option="--months" if months else "--shards",
+        count=process_count,
+        index=process_index,
+    )
     locks = locked or lock is not None
     if json_ and not dry_run:
         raise ConfigError("--json: needs --dry-run")
@@ -66,10 +72,18 @@ def command(
         return max(tell(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
-    codes = [_run(name, lock_of(name, lock) if locks else None) for name in datasets]
+    # what is wrong with the last one is said before the first one is built
+    sound = [(name, _sound(name), lock_of(name, lock) if locks else None) for name in datasets]
+    codes = [_run(*one) for one in sound]
     if 0 in codes:
         print(project.in_the_browser())
     return max(codes)
+
+
+def _sound(name: str) -> "Dataset":
+    component = project.loaded(name)
+    require_sound(name, component)
+    return component
 
 
 class _Shown:
@@ -87,12 +101,11 @@ class _Shown:
         print(sentence, flush=True)
 
 
-def _run(name: str, lock: "Lock | None") -> int:
+def _run(name: str, component: "Dataset", lock: "Lock | None") -> int:
     from dataprep_assets.graph.status import sweep
     from dataprep_assets.graph.summary import summary
 
-    component = project.component(name)
-    require_sound(name, component)
+    project.take(component)
     specs, store = component.specs, component.store(project.storage())
     locked = None if lock is None else LockedBuild(lock, specs, store)
     if locked is not None:
@@ -161,8 +174,7 @@ def _run_part(name: str, part: Part) -> int:
     """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
     from dataprep_assets.graph.order import ancestors
 
-    component = project.component(name)
-    require_sound(name, component)
+    component = project.take(_sound(name))
     specs, store = component.specs, component.store(project.storage())
     partitioned = part.partitioned(specs)
     print(f"{name}:")

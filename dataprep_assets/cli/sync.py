@@ -49,13 +49,12 @@ def _is_closed(place: "Place") -> bool:
 
 
 def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], *, dry_run: bool) -> int:
-    from dataprep_assets.integrity.storage import cache_of
     from dataprep_assets.integrity.sync import MANIFEST, Item, Sync
     from dataprep_assets.serving.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
     identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
-    work = cache_of(project.current().root)[0] / "sync" / identity
+    work = project.work_folder() / "sync" / identity
     if not select and there().head(f"{prefix}{RELEASE}") is not None:
         return _sync_release(there, here, prefix, work, dry_run=dry_run)
     copying = Sync(

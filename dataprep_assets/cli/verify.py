@@ -1,5 +1,8 @@
-"""`dataprep verify`: check artifacts against their receipts, or somebody's copy against a lock, offline."""
+"""`dataprep verify`: check artifacts against their receipts, releases against their manifests, or somebody's copy
+against a lock, offline.
+"""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +11,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import LockFile, Select
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, MissingArtifactError
 
 if TYPE_CHECKING:
     from dataprep_assets.integrity.receipt import Verification
@@ -19,14 +22,15 @@ def command(
     path: Annotated[
         str | None,
         typer.Argument(
-            metavar="PLACE", help="Artifact, dataset or storage root: a folder or a URL; default: all of the storage."
+            metavar="PLACE",
+            help="Artifact, dataset, release or storage root: a folder or a URL; default: all of the storage.",
         ),
     ] = None,
     size_only: Annotated[bool, typer.Option("--size-only", help="Compare sizes, not digests.")] = False,
     lock: LockFile = None,
     select: Select = None,
 ) -> int:
-    """Check artifacts against their receipts, or with --lock a copy against a lock, offline."""
+    """Check artifacts against receipts and releases against manifests, or with --lock a copy against a lock."""
     verification: Verification = "size" if size_only else "full"
     if lock is not None:
         return _verify_copy(lock, path, verification, select or [])
@@ -52,14 +56,55 @@ def _verdicts(path: str | None, verification: "Verification", dataset: str | Non
 
 def _verify(path: str | None, verification: "Verification") -> int:
     count = total = bad = 0
-    for verdict in _verdicts(path, verification):
+    for verdict in () if _is_of_the_web(path) else _verdicts(path, verification):
         count += 1
         total += verdict.bytes
         bad += bool(verdict.defects)
         for defect in verdict.defects:
             print(f"DAMAGED {verdict.name}: {defect}")
-    print(f"{count} artifacts, {total:,} bytes: {'all match their receipts' if not bad else f'{bad} damaged'}")
-    return 1 if bad or not count else 0
+    if count:
+        print(f"{count} artifacts, {total:,} bytes: {'all match their receipts' if not bad else f'{bad} damaged'}")
+    releases = 0
+    for name, files, size, defects in _releases(path, verification):
+        releases += 1
+        bad += bool(defects)
+        for defect in defects:
+            print(f"DAMAGED {defect}")
+        told = f"{len(defects)} damaged" if defects else "all match its release.json"
+        print(f"{name}: {files} files, {size:,} bytes: {told}")
+    if not count and not releases:
+        raise MissingArtifactError(
+            f"{path or project.place(None).url}: nothing there to verify: no artifact (receipt.json), no release "
+            "(release.json)"
+        )
+    return 1 if bad else 0
+
+
+def _is_of_the_web(path: str | None) -> bool:
+    """Whether a place is read through a manifest alone: a web server does not list its files."""
+    from dataprep_assets.stores.endpoints import allows_http
+
+    schemes = ("https://", "hf://", "http://") if allows_http(os.environ) else ("https://", "hf://")
+    return path is not None and path.startswith(schemes)
+
+
+def _releases(path: str | None, verification: "Verification") -> "Iterator[tuple[str, int, int, list[str]]]":
+    """Each release at or below a place: its name, the number and the bytes of its files, and its defects."""
+    from dataprep_assets.errors import DataprepError
+    from dataprep_assets.pipelines.release.published import release_defects, releases_below
+    from dataprep_assets.serving.release import Place, files_of, locate, read_release
+
+    there = Place(project.place(None)()) if path is None else locate(path)
+    for place in [there] if _is_of_the_web(path) else releases_below(there):
+        try:
+            release = read_release(place)
+            where = files_of(place, release)
+        except DataprepError as error:
+            yield str(place), 0, 0, [str(error)]
+            continue
+        name = f"{place}: release {release.digest[:12]} of {release.dataset}"
+        size = sum(file.bytes for file in release.files)
+        yield name, len(release.files), size, list(release_defects(where, release, verification))
 
 
 def _verify_copy(file: Path, path: str | None, verification: "Verification", select: Sequence[str]) -> int:

@@ -4,8 +4,11 @@ All output passes through here once, where it leaves the project: metadata and t
 results of checks (`orchestration.checks`), errors of steps, data cards, and what the commands print. Receipts keep the
 true counts, which proofs compare, in files that only their owner can read.
 
-A number is hidden unless it is known not to count people: sentences come from all over the project, and hiding too much
-does no harm. Zero is shown. Counts that can be inferred from sums and differences are not protected.
+A number is hidden unless it is known not to count people: sentences come from all over the project, and hiding too
+much does no harm. Zero is shown. What would give a small count away is hidden, too: the other counts in a row of a
+table that has one (the tokens of a month of few notes), and, while a retraction list is so short that totals before and
+after it tell what those on it had, all but the first digit of larger counts. Other sums and differences are not
+protected.
 """
 
 import re
@@ -35,6 +38,8 @@ _POSITION = (
     r"row|line|record|note|patient|document|byte|chunk|number|id|version|step|column|position|part|shard|exit code"
 )
 _IS_POSITION = re.compile(rf"\b(?:{_POSITION}|rows|lines|bytes)\s$", re.IGNORECASE)
+_IS_SETTING = re.compile(r"\b(?:eval|grain|hf|max|train)_\w+=$")
+_WITHHELD = "withheld"
 _PEOPLE = "patient|note|document|record|row|conversation|sample|line"
 _THINGS = (
     "month|cohort|shard|file|folder|check|partition|worker|processe|split|artifact|dataset|core|CPU|column|setting|"
@@ -43,23 +48,31 @@ _THINGS = (
 _IS_OF_THINGS = re.compile(
     rf"\s(?:of [\d,]+ )?(?:(?!(?:{_PEOPLE})s?\b)[\w-]+ )?(?:(?:{_THINGS})s?|[kMGT]i?B|B|ms|s|min|h|GHz)\b(?!-)"
 )
+_ANY_NUMBER = re.compile(r"(?<![\w/#\-.,:])([1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)(?![\w/%\-]|[.,:]\d| %)")
 _NUMBER = re.compile(r"(?<![\w/#\-])(?<!\d[.,:])(?<!\w[.])([1-9]\d{0,5})(?![\w/%\-]|[.,:]\d| %)")
 
 
 @dataclass(frozen=True)
 class SmallCells:
-    """Shows counts from 1 to `below` - 1 as "< below"; with `below` 1 or less all counts are shown."""
+    """Shows counts from 1 to `below` - 1 as "< below"; with `below` 1 or less all counts are shown.
+
+    If they are `rounded`, the others are shown by their first digit.
+    """
 
     below: int
+    rounded: bool = False
 
     def count(self, number: int) -> str:
-        """A count of people or documents in words: `1,234`, or `< 11`."""
-        return self._hidden if self._is_small(number) else f"{number:,}"
+        """A count of people or documents in words: `1,234`, `about 1,000`, or `< 11`."""
+        if self._is_small(number):
+            return self._hidden
+        return f"about {_first_digit(number):,}" if self.rounded and number else f"{number:,}"
 
     def text(self, sentence: str) -> str:
         """A sentence without small counts. Positions (`row 3`), dates, versions, parts of a number and counts of things
         other than people (`4 shards`) stay."""
-        return _NUMBER.sub(lambda m: self._told(sentence, m), sentence) if self.below > 1 else sentence
+        numbers = _ANY_NUMBER if self.rounded else _NUMBER
+        return numbers.sub(lambda m: self._told(sentence, m), sentence) if self.below > 1 else sentence
 
     def entries(self, shown: Mapping[str, Shown]) -> dict[str, Shown]:
         """Metadata by name without small counts; Dagster's own, which must be numbers, are removed if small."""
@@ -75,6 +88,11 @@ class SmallCells:
         if self.below <= 1:
             return dict(row)
         safe = {name for name in row if name in _SAFE_NAMES or re.fullmatch(_POSITION, name)}
+        counts = {name for name, value in row.items() if name not in safe and type(value) is int and value}
+        if any(self._is_small(row[name]) for name in counts):
+            row = {
+                name: value if name not in counts or self._is_small(value) else _WITHHELD for name, value in row.items()
+            }
         return {name: value if name in safe else self._value(value) for name, value in row.items()}
 
     @property
@@ -85,10 +103,15 @@ class SmallCells:
         return 0 < number < self.below
 
     def _told(self, sentence: str, match: re.Match[str]) -> str:
-        if not self._is_small(int(match[1])):
+        number = int(match[1].replace(",", ""))
+        if not self._is_small(number) and not self.rounded:
             return match[1]
-        is_safe = _IS_POSITION.search(sentence[: match.start()]) or _IS_OF_THINGS.match(sentence[match.end() :])
-        return match[1] if is_safe else self._hidden
+        is_safe = (
+            _IS_SETTING.search(sentence[: match.start()])
+            or _IS_POSITION.search(sentence[: match.start()])
+            or _IS_OF_THINGS.match(sentence[match.end() :])
+        )
+        return match[1] if is_safe else self.count(number)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, bool) or value is None:
@@ -104,7 +127,14 @@ class SmallCells:
             return value if value.isdigit() else self.text(value)
         if isinstance(value, float):
             return value  # a share or a time, not a count
-        return self._hidden if self._is_small(int(value)) else value
+        if self._is_small(int(value)):
+            return self._hidden
+        return _first_digit(int(value)) if self.rounded else value
+
+
+def _first_digit(number: int) -> int:
+    unit = int("1" + "0" * (len(str(abs(number))) - 1))
+    return number // unit * unit
 
 
 SHOW_ALL = SmallCells(1)
@@ -112,4 +142,8 @@ SHOW_ALL = SmallCells(1)
 
 def cells_of(declaration: DatasetDeclaration) -> SmallCells:
     """How counts of a dataset are shown."""
-    return SmallCells(declaration.small_cell) if declaration.sensitive else SHOW_ALL
+    if not declaration.sensitive:
+        return SHOW_ALL
+    listing = getattr(declaration, "retractions", None)
+    listed = sum(map(bool, listing.read_bytes().splitlines())) if listing is not None and listing.is_file() else 0
+    return SmallCells(declaration.small_cell, rounded=0 < listed < declaration.small_cell)

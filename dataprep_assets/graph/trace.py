@@ -9,6 +9,7 @@ finished artifacts, by memory maps or byte ranges, so a question needs neither t
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
@@ -160,7 +161,7 @@ def _place_json(place: Place) -> dict[str, Any]:
 def _number(value: int | list[int]) -> str:
     if isinstance(value, int):
         return str(value)
-    if len(value) > 1 and value == list(range(value[0], value[-1] + 1)):
+    if len(value) > 1 and all(after - before == 1 for before, after in pairwise(value)):
         return f"{value[0]} to {value[-1]}"
     return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")
 

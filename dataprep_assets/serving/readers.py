@@ -5,6 +5,7 @@ Samples and ids are those of templar's `SharedShardedDataset` on the same files 
 `k` of the ids file. Where the original takes the smaller count and warns, this one refuses the files.
 """
 
+import mmap
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -87,7 +88,8 @@ def torch_dataset(shard: Shard) -> Any:
     """A `torch.utils.data.Dataset` over a shard: item `k` is a uint32 tensor of shape `(sequence_length,)`.
 
     It has `sample_id(k)` as the original has, and keeps its shard from being evicted. It can be pickled, so workers of
-    a DataLoader may be forked or spawned. Raises ConfigError if torch is not installed.
+    a DataLoader may be forked or spawned; `was_read` says whether any process took a sample or its id. Raises
+    ConfigError if torch is not installed.
     """
     return _dataset_class()(shard)
 
@@ -104,18 +106,26 @@ def _dataset_class() -> Any:
 
         def __init__(self, shard: Shard) -> None:
             self.shard = shard
+            self._read = mmap.mmap(-1, 1)  # memory that forked workers share
 
         def __reduce__(self) -> tuple[Any, ...]:
+            self._read[0] = 1  # a spawned worker gets it to read it
             return torch_dataset, (self.shard,)
 
         def __len__(self) -> int:
             return len(self.shard)
 
         def __getitem__(self, k: int) -> Any:
+            self._read[0] = 1
             # A copy: torch has no read-only tensors, and writing to the mapped file must not be possible.
             return torch.from_numpy(np.array(self.shard[k], dtype=np.uint32))
 
         def sample_id(self, k: int) -> int:
+            self._read[0] = 1
             return self.shard.sample_id(k)
+
+        @property
+        def was_read(self) -> bool:
+            return self._read[0] == 1
 
     return ShardDataset

@@ -2,9 +2,9 @@
 
 A window learns everything from it: how many shards there are, each file's size and SHA-256, the sequence length, the
 dtype, the tokenizer. It holds no time, host or path, so the same shards always give the same manifest; `digest` covers
-all of it.
+all of it. The manifest of shards that lie in somebody else's bucket is kept elsewhere, and names that place.
 
-Entry points: `Release`, `ReleaseShard`, `ReleaseFile`, `read_release`, `locate`.
+Entry points: `Release`, `ReleaseShard`, `ReleaseFile`, `read_release`, `locate`, `files_of`.
 """
 
 import json
@@ -66,27 +66,31 @@ class Release:
     """See the module. `shards` maps a prefix (`train`, `val`) to its shards, contiguous from 0.
 
     `separator_id` ends every document. `shuffle_seed` is None for the order of the source; `tail` says what was done
-    with the tokens after the last whole sequence of each prefix. If the data are `sensitive`, only the owner can read
-    the files that a trainer fetches.
+    with the tokens after the last whole sequence of each prefix. Of shards that were adopted (`dataprep release adopt`)
+    these, the tokenizer and its size are None unless somebody said them. If the data are `sensitive`, only the owner
+    can read the files that a trainer fetches. `location` is the URL of the files if they are not beside the manifest.
     """
 
     dataset: str
     sequence_length: int
     tokens_per_shard: int
     dtype: str
-    tokenizer: str
-    tokenizer_sha256: str
-    vocab_size: int
-    separator_id: int
+    tokenizer: str | None
+    tokenizer_sha256: str | None
+    vocab_size: int | None
+    separator_id: int | None
     shuffle_seed: int | None
-    tail: str
+    tail: str | None
     sensitive: bool = False
+    location: str | None = None
     shards: Mapping[str, Sequence[ReleaseShard]] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
         if not isinstance(self.sensitive, bool):
             raise FormatError(f"release of {self.dataset}: sensitive: {self.sensitive!r}: must be true or false")
+        if self.location is not None and not isinstance(self.location, str):
+            raise FormatError(f"release of {self.dataset}: location: {self.location!r}: must be a URL or a folder")
         for prefix, shards in self.shards.items():
             # The prefix is a folder of the place and of every cache, and the first part of a shard's name.
             why = why_not_a_name(prefix) or ("it has a '/'" if "/" in prefix else "")
@@ -119,8 +123,10 @@ class Release:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over everything that the manifest says; it identifies the release."""
-        return digest_value(self._plain())
+        """SHA-256 (hex) over all that the manifest says of the shards; it identifies the release, wherever it is."""
+        plain = self._plain()
+        plain.pop("location", None)
+        return digest_value(plain)
 
     def of(self, prefix: str) -> Sequence[ReleaseShard]:
         """The shards of a prefix; raises ConfigError naming those there are."""
@@ -131,8 +137,9 @@ class Release:
 
     def _plain(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
-        if not self.sensitive:
-            del plain["sensitive"]  # manifests from before this field existed keep their bytes and digests
+        for name in ("sensitive", "location"):
+            if not plain[name]:
+                del plain[name]  # manifests from before this field existed keep their bytes and digests
         return plain
 
     def to_bytes(self) -> bytes:
@@ -226,6 +233,22 @@ def locate(release: str | Path | Store | Place) -> Place:
     if parts.scheme in ("http", "https"):
         return Place(HttpStore(text, allow_http=allows_http(os.environ)))
     return Place(place_of(text, os.environ, reads=True)())
+
+
+def files_of(place: Place, release: Release) -> Place:
+    """Where the files are of the release whose manifest is at a place.
+
+    Raises ConfigError if a manifest names another place and is not on this machine: its author could send a trainer
+    anywhere.
+    """
+    if release.location is None:
+        return place
+    if not isinstance(place.store, LocalStore):
+        raise ConfigError(
+            f"{place}/{MANIFEST}: it says that its files are at another place, {release.location}; only a manifest "
+            "in a folder of this machine may say so. Copy it into a folder, or use that place"
+        )
+    return locate(release.location)
 
 
 def read_release(place: Place) -> Release:

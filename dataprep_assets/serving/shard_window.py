@@ -25,7 +25,7 @@ from dataprep_assets.serving.keep import Keep, check_keep
 from dataprep_assets.serving.kept_manifest import read_or_kept
 from dataprep_assets.serving.progress import Bar
 from dataprep_assets.serving.readers import Shard
-from dataprep_assets.serving.release import Place, locate
+from dataprep_assets.serving.release import Place, files_of, locate
 from dataprep_assets.serving.schedule import Schedule
 from dataprep_assets.serving.window_state import WindowState
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
@@ -74,7 +74,8 @@ class ShardWindow:
         room_seconds: float = 3600.0,
     ) -> None:
         directory = Path(cache_dir).expanduser().absolute()
-        self.release = read_or_kept(locate(release), directory)
+        place = locate(release)
+        self.release = read_or_kept(place, directory)
         shards = self.release.of(prefix)
         if sequence_length not in (None, self.release.sequence_length):
             raise ConfigError(
@@ -87,7 +88,7 @@ class ShardWindow:
         self._shards, self._prefix = shards, prefix
         self._retry = retry
         self._on_event = on_event
-        self._cache = Cache(directory, locate(release), self.release, prefix, keep, room_seconds)
+        self._cache = Cache(directory, files_of(place, self.release), self.release, prefix, keep, room_seconds)
         self._cache.attach()
         # One swap at a time; never taken by the window's thread.
         self._swapping = threading.RLock()

@@ -1,15 +1,19 @@
-"""Replaces templar's own manager of shared shards: a trainer changes one import, and uses a `ShardWindow`.
+"""Replaces templar's own manager of shared shards, and its dataset of one: a trainer changes one import.
 
 `ShardedDatasetManager` takes the arguments of the original and has its methods (tplr-ai/templar at c2397ac,
-`src/tplr/sharded_dataset.py`); the active dataset has the samples and ids of `SharedShardedDataset`. The differences
-are corrections of the faults listed in docs/formats/shard-window.md: a start at any shard continues with the one after
-it, numbers are taken modulo the release's shards, files are verified, ranks share a download through the cache and need
-no barrier.
+`src/tplr/sharded_dataset.py`) and uses a `ShardWindow`; the active dataset has the samples and ids of the original's
+`SharedShardedDataset`, whose counterpart here reads a shard that is on this machine, as the evaluator does. The
+differences are corrections of the faults listed in docs/formats/shard-window.md: a start at any shard continues with
+the one after it, at a step where shards change, too; numbers are taken modulo the release's shards, files are verified,
+ranks share a download through the cache and need no barrier.
 
 The release is where the original expects it: in the folder DATASET_BINS_PATH of the bucket R2_DATASET_BUCKET_NAME, read
-with the keys of R2_DATASET_…; and as in the original the shards are in the folder DATASET_BINS_PATH on disk.
+with the keys of R2_DATASET_…, or in the buckets of R2_DATASET_BUCKET_LIST in turn; and as in the original the shards
+are in the folder DATASET_BINS_PATH on disk. A `release.json` in that folder, which `dataprep release adopt` can keep
+there, is taken instead of the bucket's.
 """
 
+import json
 import os
 from pathlib import Path
 from types import TracebackType
@@ -18,14 +22,19 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, CorruptSourceError
+from dataprep_assets.formats import sample_ids
+from dataprep_assets.serving.cache import SAMPLED_IDS
 from dataprep_assets.serving.keep import Keep
-from dataprep_assets.serving.readers import torch_dataset
-from dataprep_assets.serving.release import Place
+from dataprep_assets.serving.mirrors import Mirrors
+from dataprep_assets.serving.readers import Shard, torch_dataset
+from dataprep_assets.serving.release import MANIFEST, Place
 from dataprep_assets.serving.shard_window import ShardWindow
+from dataprep_assets.stores.connect import S3Place, s3_endpoint
+from dataprep_assets.stores.endpoints import allows_http
 from dataprep_assets.stores.store import Store
 
-__all__ = ["ShardedDatasetManager"]
+__all__ = ["ShardedDatasetManager", "SharedShardedDataset"]
 
 
 class ShardedDatasetManager:
@@ -58,19 +67,16 @@ class ShardedDatasetManager:
         cache_dir: str | Path | None = None,
         keep: Keep = 2,
     ) -> None:
-        if np.dtype(token_dtype) != np.uint32:
-            raise ConfigError(f"token_dtype {np.dtype(token_dtype)}: samples are uint32, whatever the files hold")
-        if not 0 <= rank < world_size:
-            raise ConfigError(f"rank {rank} of {world_size}: ranks count from 0")
+        _require_samples(token_dtype, rank, world_size)
         self.sequence_length, self.rank, self.world_size = sequence_length, rank, world_size
         self.comms, self.token_dtype, self.file_prefix = comms, token_dtype, file_prefix
         self.shard_index = 0
         self.active_dataset: Any = None
-        where = _from_environment() if release is None or cache_dir is None else ("", "")
+        folder = cache_dir if cache_dir is not None else _folder()
         # A step of this window is a shard's whole turn: the trainer decides when it ends.
         self.window = ShardWindow(
-            where[0] if release is None else release,
-            where[1] if cache_dir is None else cache_dir,
+            _from_environment(Path(folder)) if release is None else release,
+            folder,
             1,
             keep=keep,
             prefix=file_prefix,
@@ -91,9 +97,14 @@ class ShardedDatasetManager:
         await self._activate()
 
     async def swap_datasets(self) -> int:
-        """Make the next shard the active one, and return its number. Blocks only if it is not ready."""
-        self.shard_index = (self.shard_index + 1) % self.max_dataset_idx
-        await self._activate()
+        """Make the next shard the active one, and return its number. Blocks only if it is not ready.
+
+        A shard of which no sample was read stays: its turn has not begun. A miner or validator that starts at a step
+        where shards change initializes that step's shard and swaps at once, and one that skips a window swaps again.
+        """
+        if self.active_dataset is None or self.active_dataset.was_read:
+            self.shard_index = (self.shard_index + 1) % self.max_dataset_idx
+            await self._activate()
         return self.shard_index
 
     async def _activate(self) -> None:
@@ -114,15 +125,125 @@ class ShardedDatasetManager:
         self.close()
 
 
-def _from_environment() -> tuple[str, str]:
-    """URL of the release and folder of the shards, as in the original.
+class SharedShardedDataset:
+    """One shard that is on this machine, as the original's evaluator opens it: a map-style dataset of torch.
+
+    Where the original takes the smaller count and warns, files that are cut, of another sequence length, or whose ids
+    are not those of their tokens are refused.
+
+    Args:
+        shard_index: Number of the shard.
+        sequence_length: Tokens of a sample.
+        rank: Accepted for compatibility: every rank has all samples, as in the original.
+        world_size: The same; no rank waits for another.
+        token_dtype: Refused unless it is uint32, the dtype of the samples.
+        file_prefix: Prefix of the shard. The folder is DATASET_BINS_PATH; our releases have those of another prefix
+            than `train` in a folder of its name.
+    """
+
+    def __init__(
+        self,
+        shard_index: int,
+        sequence_length: int,
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        token_dtype: npt.DTypeLike = np.uint32,
+        file_prefix: str = "train",
+    ) -> None:
+        _require_samples(token_dtype, rank, world_size)
+        self.seqlen, self.rank, self.world = sequence_length, rank, world_size
+        self.tokens_file, self.ids_file = self.locate_shards(shard_index, file_prefix=file_prefix)
+        for path in map(Path, (self.tokens_file, self.ids_file)):
+            if not path.is_file():
+                raise FileNotFoundError(f"{path}: no such file; DATASET_BINS_PATH names the folder of the shards")
+        shard = Shard(
+            index=shard_index,
+            token_path=Path(self.tokens_file),
+            ids_path=Path(self.ids_file),
+            sequence_length=sequence_length,
+        )
+        if wrong := sample_ids.differing(shard.tokens, shard.sample_ids, sequence_length, sample=SAMPLED_IDS):
+            raise CorruptSourceError(
+                f"{self.ids_file}: the ids of samples {wrong[:4]} are not those of the tokens in {self.tokens_file} "
+                "(another sequence length, or ids of another shard). Fetch both again"
+            )
+        self.total_samples = len(shard)
+        self._samples = torch_dataset(shard)
+
+    @staticmethod
+    def locate_shards(
+        shard_index: int, custom_path: str | os.PathLike[str] | None = None, file_prefix: str = "train"
+    ) -> tuple[str, str]:
+        """The paths of a shard's tokens and ids in a folder, by default DATASET_BINS_PATH."""
+        folder = Path(custom_path or _folder())
+        tokens, ids = f"{file_prefix}_{shard_index:06d}.npy", f"sample_ids_{shard_index:06d}.bin"
+        return str(folder / tokens), str(folder / ids)
+
+    def __len__(self) -> int:
+        return self.total_samples
+
+    def __getitem__(self, k: int) -> Any:
+        return self._samples[k]
+
+    def sample_id(self, k: int) -> int:
+        """The id of sample `k`."""
+        return int(self._samples.sample_id(k))
+
+
+def _require_samples(token_dtype: npt.DTypeLike, rank: int, world_size: int) -> None:
+    if np.dtype(token_dtype) != np.uint32:
+        raise ConfigError(f"token_dtype {np.dtype(token_dtype)}: samples are uint32, whatever the files hold")
+    if not 0 <= rank < world_size:
+        raise ConfigError(f"rank {rank} of {world_size}: ranks count from 0")
+
+
+def _folder() -> str:
+    """DATASET_BINS_PATH: the folder of the shards on disk, and in the bucket."""
+    if not (folder := os.environ.get("DATASET_BINS_PATH")):
+        raise ConfigError("DATASET_BINS_PATH: not set; it says where the shards are. Or give release and cache_dir")
+    return folder
+
+
+def _from_environment(on_disk: Path) -> Path | Place | str:
+    """The release: the manifest in the folder of the shards, else where the original expects it.
 
     Raises ConfigError, naming the variables that are not set.
     """
-    names = ("R2_DATASET_BUCKET_NAME", "DATASET_BINS_PATH")
-    if missing := [name for name in names if not os.environ.get(name)]:
+    if (kept := on_disk / MANIFEST).is_file():
+        return kept
+    prefix = _folder().strip("/")
+    if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
+        return Place(Mirrors([place() for place in _listed(prefix)]))
+    if not (bucket := os.environ.get("R2_DATASET_BUCKET_NAME")):
+        raise ConfigError("R2_DATASET_BUCKET_NAME: not set; it says where the shards are. Or give release, cache_dir")
+    return f"s3://{bucket}/{prefix}"
+
+
+def _listed(prefix: str) -> list[S3Place]:
+    """The buckets of R2_DATASET_BUCKET_LIST, as the original's configuration has them (`src/tplr/config.py`).
+
+    Raises ConfigError, without repeating a secret.
+    """
+    found = []
+    try:
+        buckets = json.loads(os.environ["R2_DATASET_BUCKET_LIST"])
+        for bucket in buckets:
+            keys = bucket["credentials"]["read"]
+            account = {"R2_DATASET_ACCOUNT_ID": str(bucket["account_id"])}
+            found.append(
+                S3Place(
+                    bucket=bucket["name"],
+                    prefix=prefix,
+                    endpoint_url=s3_endpoint({**os.environ, **account}),
+                    access_key_id=keys["access_key_id"],
+                    secret_access_key=keys["secret_access_key"],
+                    allow_http=allows_http(os.environ),
+                )
+            )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{' and '.join(missing)}: not set; they say where the shards are. Or give release, cache_dir"
-        )
-    bucket, folder = (os.environ[name] for name in names)
-    return f"s3://{bucket}/{folder.strip('/')}", folder
+            "R2_DATASET_BUCKET_LIST: must be a JSON list of buckets, each with account_id, name, and credentials with "
+            f"read: access_key_id and secret_access_key ({type(error).__name__} in number {len(found) + 1})"
+        ) from None
+    return found

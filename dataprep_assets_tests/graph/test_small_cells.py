@@ -1,5 +1,6 @@
 """Small counts of a sensitive dataset are hidden in sentences, metadata and tables; what counts no people stays."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,3 +64,41 @@ def test_the_threshold_is_declared_and_holds_for_sensitive_datasets_alone() -> N
     assert cells_of(DatasetDeclaration(dataset="d", sensitive=True, small_cell=5)).count(4) == "< 5"
     assert cells_of(DatasetDeclaration(dataset="d", sensitive=True, small_cell=5)).count(5) == "5"
     assert cells_of(DatasetDeclaration(dataset="d")).count(1) == "1"
+
+
+def test_a_row_with_a_small_count_has_no_other_count_that_gives_it_away() -> None:
+    shown = CELLS.row({"month": "2010-01", "notes": 3, "tokens": 4321, "shards": 40, "none": 0, "fill": 0.5})
+    assert shown == {"month": "2010-01", "notes": "< 11", "tokens": "withheld", "shards": 40, "none": 0, "fill": 0.5}
+    whole = {"month": "2010-02", "notes": 30, "tokens": 4321}
+    assert CELLS.row(whole) == whole
+
+
+def test_totals_are_rounded_as_long_as_a_retraction_list_is_short(tmp_path: Path) -> None:
+    listing, declared = tmp_path / "retracted.jsonl", Listing(dataset="d", sensitive=True)
+    declared = declared.model_copy(update={"retractions": listing})
+    told = "2,059 notes of 97 patients, 36 of 288 months, record 412, max_target_length=2048"
+    assert cells_of(declared) == CELLS
+    for lines, rounded in ((1, True), (10, True), (11, False)):
+        listing.write_text("{}\n" * lines)
+        cells = cells_of(declared)
+        assert cells.rounded is rounded
+        if rounded:
+            assert cells.text(told) == (
+                "about 2,000 notes of about 90 patients, 36 of 288 months, record 412, max_target_length=2048"
+            )
+            assert cells.entries({"notes": 2059, "bytes": 5, "notes left": 3}) == {
+                "notes": 2000,
+                "bytes": 5,
+                "notes left": "< 11",
+            }
+            # what one patient had cannot be told from the totals before and after
+            assert {cells.text(f"{2059 - of:,} notes") for of in range(1, 11)} == {"about 2,000 notes"}
+        else:
+            assert cells.text(told) == told
+    assert cells_of(declared.model_copy(update={"sensitive": False})) == SHOW_ALL
+
+
+class Listing(DatasetDeclaration):
+    """A dataset with a retraction list."""
+
+    retractions: Path | None = None

@@ -1,8 +1,9 @@
 """templar's manager of shared shards beside ours in its place: the same samples to every rank, turn by turn.
 
-Real process groups (`torch.distributed`, gloo, 2 and 4 ranks); the original's own sampler draws from both datasets. A
-record is a sample that a rank draws, with its number, its id and its tokens. A restart at a later shard is held against
-a run of the original that was never restarted: its own restart goes on with shard 1 (docs/formats/shard-window.md).
+Real process groups (`torch.distributed`, gloo, 2 and 4 ranks); the original's own sampler draws from both datasets, in
+the lines of its own miner. A record is a sample that a rank draws, with its number, its id and its tokens. A restart,
+at every step of three shards, is held against a run of the original that was never restarted: its own restart goes on
+with shard 1 (docs/formats/shard-window.md).
 """
 
 import json
@@ -18,14 +19,14 @@ from dataprep_assets_tests.parity.templar_rank import LENGTH, Plan
 from dataprep_assets_tests.serving.releases import published
 
 SHARDS = (12, 9, 12)
-TURNS = 7
-"""Twice around the three shards, and one more."""
-LATE = 4
+PER_SHARD = 3
+STEPS = 12
+"""Outer steps: each shard for three, and the first once more."""
 GUARD_SECONDS = 900
 
 
 def compare(folder: Path) -> list[Row]:
-    """A row for each number of ranks and each start; `folder` is a clone of templar."""
+    """A row for each number of ranks and each kind of start; `folder` is a clone of templar."""
     if not (folder / "src/tplr/sharded_dataset.py").is_file():
         raise ConfigError(f"--templar: {folder}: no src/tplr/sharded_dataset.py")
     rows = []
@@ -33,26 +34,41 @@ def compare(folder: Path) -> list[Row]:
         home = Path(name)
         release = Path(str(published(home, SHARDS, length=LENGTH).store.url).removeprefix("file://"))
         for world_size in (2, 4):
-            theirs = _run(home / f"theirs-{world_size}", folder, release, "original", world_size, 0, TURNS)
-            ours = _run(home / f"ours-{world_size}", folder, release, "ours", world_size, 0, TURNS)
-            late = _run(home / f"late-{world_size}", folder, release, "ours", world_size, LATE, TURNS - LATE)
-            rows.append(_row(f"{world_size} ranks, {TURNS} turns of {len(SHARDS)} shards", theirs, ours))
-            rows.append(_row(f"{world_size} ranks, started at turn {LATE}", [t[LATE:] for t in theirs], late))
+            theirs = [
+                run["0"] for run in _run(home / f"theirs-{world_size}", folder, release, "original", world_size, [0])
+            ]
+            starts = list(range(PER_SHARD * len(SHARDS) + 1))
+            ours = _run(home / f"ours-{world_size}", folder, release, "ours", world_size, starts)
+            for kind, chosen in _kinds(starts).items():
+                compared = [_compared(theirs, [run[str(start)] for run in ours], start) for start in chosen]
+                shape = f"{world_size} ranks, {STEPS} steps, {kind}"
+                records, equal = (sum(numbers) for numbers in zip(*compared, strict=True))
+                rows.append(Row("templar, gloo", shape, records, equal, 0, _NOTE))
     return rows
 
 
+_NOTE = "numbers, ids and tokens drawn by the original's MinerSampler in miner.py's own lines; whole shards equal"
+
+
+def _kinds(starts: list[int]) -> dict[str, list[int]]:
+    turns = [start for start in starts if start and start % PER_SHARD == 0]
+    within = [start for start in starts if start % PER_SHARD]
+    return {"from the first": [0], "restarted where shards change": turns, "restarted at every other step": within}
+
+
 def _run(
-    home: Path, folder: Path, release: Path, whose: str, world_size: int, start: int, turns: int
-) -> list[list[dict[str, Any]]]:
-    """Rank → turn → what it read."""
+    home: Path, folder: Path, release: Path, whose: str, world_size: int, starts: list[int]
+) -> list[dict[str, list[dict[str, Any]]]]:
+    """Rank → start → step → what it read."""
     home.mkdir()
     plan = Plan(
         original=str(folder),
         release=str(release),
         whose=whose,
         world_size=world_size,
-        start=start,
-        turns=turns,
+        starts=starts,
+        per_shard=PER_SHARD,
+        steps=STEPS,
         shards=len(SHARDS),
         out=str(home),
     ).write(home / "plan.json")
@@ -67,12 +83,12 @@ def _run(
     return [json.loads((home / f"rank-{rank}.json").read_text()) for rank in range(world_size)]
 
 
-def _row(shape: str, theirs: list[list[dict[str, Any]]], ours: list[list[dict[str, Any]]]) -> Row:
+def _compared(theirs: list[list[dict[str, Any]]], ours: list[list[dict[str, Any]]], start: int) -> tuple[int, int]:
+    """Records of a run of ours from `start` on, and how many of them are those of the original's whole run."""
     records = equal = 0
-    for their_turns, our_turns in zip(theirs, ours, strict=True):
-        for their, our in zip(their_turns, our_turns, strict=True):
+    for their_steps, our_steps in zip(theirs, ours, strict=True):
+        for their, our in zip(their_steps[start:], our_steps, strict=True):
             records += len(their["read"])
             same_shard = their["whole"] == our["whole"] and len(their["read"]) == len(our["read"])
             equal += sum(a == b for a, b in zip(their["read"], our["read"], strict=True)) if same_shard else 0
-    note = "numbers, ids and tokens drawn by the original's MinerSampler; whole shards equal"
-    return Row("templar, gloo", shape, records, equal, 0, note)
+    return records, equal

@@ -1,8 +1,13 @@
-"""One rank of a templar trainer, in a real process group: with the original's manager, or with ours in its place.
+"""One rank of a templar miner, in a real process group: with the original's manager, or with ours in its place.
 
-`python -m dataprep_assets_tests.parity.templar_rank PLAN.json RANK`; writes what it read of each turn as JSON.
+What it does with its manager are the lines of the original's `neurons/miner.py` and `neurons/trainer.py` themselves:
+the start, what comes before the inner steps of a window, `set_dataloader`. The rest of a window, which needs a chain
+and a GPU, is one reading of the loader and one more outer step.
+
+`python -m dataprep_assets_tests.parity.templar_rank PLAN.json RANK`; writes what it read of each step as JSON.
 """
 
+import ast
 import asyncio
 import hashlib
 import importlib.util
@@ -11,6 +16,7 @@ import logging
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -21,14 +27,15 @@ LENGTH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """`turns` turns from shard `start` on, of `shards`; `out` gets a file for each rank."""
+    """A run from each of the `starts` to the outer step `steps`; `out` gets a file for each rank."""
 
     original: str
     release: str
     whose: str
     world_size: int
-    start: int
-    turns: int
+    starts: list[int]
+    per_shard: int
+    steps: int
     shards: int
     out: str
 
@@ -57,11 +64,12 @@ class Comms:
 
 
 def originals(folder: Path) -> tuple[Any, Any]:
-    """The original's manager and sampler, from its files, with its package reduced to what these two import of it."""
+    """The original's manager, and its package reduced to what its files import of it here."""
     tplr = ModuleType("tplr")
     tplr.logger = logging.getLogger("tplr")  # type: ignore[attr-defined]
     tplr.comms = SimpleNamespace(Comms=Comms)  # type: ignore[attr-defined]
     tplr.schemas = SimpleNamespace(Bucket=str)  # type: ignore[attr-defined]
+    tplr.T, tplr.P = lambda: 0.0, lambda *_: ""  # type: ignore[attr-defined]
     sys.modules["tplr"] = tplr
     found = []
     for name in ("sharded_dataset", "sharded_sampler"):
@@ -74,36 +82,78 @@ def originals(folder: Path) -> tuple[Any, Any]:
         if name == "sharded_dataset":
             tplr.SharedShardedDataset = module.SharedShardedDataset  # type: ignore[attr-defined]
         found.append(module)
-    return found[0].ShardedDatasetManager, found[1].MinerSampler
+    tplr.MinerSampler = found[1].MinerSampler  # type: ignore[attr-defined]
+    return found[0].ShardedDatasetManager, tplr
 
 
-async def train(manager: Any, sampler: Any, plan: Plan, rank: int) -> list[dict[str, Any]]:
-    """What a miner does with its manager: initialize, then swap; and its sampler over each active dataset."""
+def loop_of(folder: Path, tplr: Any) -> dict[str, Callable[[Any], Any]]:
+    """`start(miner)`, `turn(miner)` and `set_dataloader(miner)`, out of the original's own lines."""
+    import torch
+
+    run = next(node for node in _nodes(folder / "neurons" / "miner.py") if getattr(node, "name", "") == "run")
+    start = [
+        node for node in ast.walk(run) if isinstance(node, ast.Assign) and "initialize_datasets" in ast.unparse(node)
+    ]
+    shard = [
+        node
+        for node in ast.walk(run)
+        if isinstance(node, ast.Assign) and "current_shard" in ast.unparse(node.targets[0])
+    ]
+    turn = [node for node in ast.walk(run) if isinstance(node, ast.If) and "swap_datasets" in ast.unparse(node)]
+    loader = [
+        node for node in _nodes(folder / "neurons" / "trainer.py") if getattr(node, "name", "") == "set_dataloader"
+    ]
+    assert [len(found) for found in (shard, start, turn, loader)] == [1, 1, 1, 1], "the original's loop is another one"
+    names: dict[str, Any] = {
+        "tplr": tplr,
+        "torch": torch,
+        "dist_helper": SimpleNamespace(safe_barrier=lambda *_: torch.distributed.barrier()),
+        "step_window": 0,
+    }
+    for name, body in (("start", [shard[0], start[0]]), ("turn", turn)):
+        lines = "".join(f"\n{ast.unparse(node)}" for node in body).replace("\n", "\n    ")
+        exec(f"async def {name}(self):{lines}\n", names)
+    exec(ast.unparse(loader[0]), names)
+    return names
+
+
+def _nodes(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text()))
+
+
+async def mine(manager: Any, loop: dict[str, Callable[[Any], Any]], plan: Plan, rank: int, start: int) -> list[Any]:
+    """What a miner reads at each step from `start` on."""
     import torch.distributed as dist
 
-    turns = []
-    for turn in range(plan.turns):
-        if turn == 0:
-            await manager.initialize_datasets(plan.start)
-        else:
-            await manager.swap_datasets()
-        dist.barrier()  # as the miner does after each of the two
+    miner = SimpleNamespace(
+        dataset_manager=manager,
+        global_step=start,
+        outer_steps_per_shard=plan.per_shard,
+        rank=rank,
+        local_rank=rank,
+        world_size=plan.world_size,
+        uid=7,
+        current_window=start,
+        hparams=SimpleNamespace(
+            inner_steps=2, micro_batch_size=1, batch_size=4, target_batch_size=4, sequence_length=LENGTH
+        ),
+    )
+    miner.set_dataloader = lambda: loop["set_dataloader"](miner)
+    await loop["start"](miner)
+    dist.barrier()
+    miner.set_dataloader()
+    steps = []
+    while miner.global_step < plan.steps:
+        miner.sampler.set_window_uid(miner.uid, miner.current_window)
+        await loop["turn"](miner)
         dataset = manager.active_dataset
-        own = sampler(
-            dataset=dataset,
-            uid=7,
-            window=plan.start + turn,
-            steps_per_window=2,
-            micro_bs=1,
-            batch_size=4,
-            target_batch_size=4,
-            rank=rank,
-            world_size=plan.world_size,
-        )
-        read = [[k, dataset.sample_id(k), _digest(dataset[k])] for k in own]
+        own = list(miner.sampler)
+        read = [[k, dataset.sample_id(k), _digest(batch[0])] for k, batch in zip(own, miner.loader, strict=True)]
         whole = [_digest(dataset[k]) for k in range(len(dataset))]
-        turns.append({"samples": len(dataset), "read": read, "whole": whole})
-    return turns
+        steps.append({"samples": len(dataset), "read": read, "whole": whole})
+        miner.global_step += 1
+        miner.current_window += 1
+    return steps
 
 
 def _digest(tokens: Any) -> str:
@@ -118,22 +168,24 @@ def main(plan_path: str, rank: int) -> None:
     home = Path(plan.out)
     store = (home / "group").absolute().as_uri()
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=plan.world_size)
-    original, sampler = originals(Path(plan.original))
+    original, tplr = originals(Path(plan.original))
+    loop, read = loop_of(Path(plan.original), tplr), {}
     os.environ["DATASET_BINS_PATH"] = str(home / "shards")
-    if plan.whose == "original":
-        manager = original(LENGTH, rank, plan.world_size, Comms(plan.release))
-        manager.max_dataset_idx = plan.shards
-    else:
-        from dataprep_assets.serving.templar import ShardedDatasetManager
+    for start in plan.starts:
+        if plan.whose == "original":
+            manager = original(LENGTH, rank, plan.world_size, Comms(plan.release))
+            manager.max_dataset_idx = plan.shards
+        else:
+            from dataprep_assets.serving.templar import ShardedDatasetManager
 
-        manager = ShardedDatasetManager(
-            LENGTH, rank, plan.world_size, None, release=plan.release, cache_dir=home / "shards"
-        )
-    turns = asyncio.run(train(manager, sampler, plan, rank))
-    (home / f"rank-{rank}.json").write_text(json.dumps(turns))
-    dist.barrier()
-    if plan.whose != "original":
-        manager.close()
+            manager = ShardedDatasetManager(
+                LENGTH, rank, plan.world_size, None, release=plan.release, cache_dir=home / "shards"
+            )
+        read[start] = asyncio.run(mine(manager, loop, plan, rank, start))
+        dist.barrier()
+        if plan.whose != "original":
+            manager.close()
+    (home / f"rank-{rank}.json").write_text(json.dumps(read))
     dist.destroy_process_group()
 
 

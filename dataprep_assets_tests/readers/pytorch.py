@@ -2,8 +2,11 @@
 
 import contextlib
 import io
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -95,9 +98,26 @@ def loaded_by_workers(shard: Shard, context: str) -> npt.NDArray[np.int64]:
 
 
 @in_process_of(PYTORCH)
-def managed_turns(release: Path, cache: Path, length: int, start: int, swaps: int) -> list[dict[str, Any]]:
+def managed_turns(
+    release: Path | None,
+    cache: Path | None,
+    length: int,
+    start: int,
+    swaps: int,
+    environment: Mapping[str, str] | None = None,
+    folder: Path = Path(),
+) -> list[dict[str, Any]]:
     """What a trainer of templar gets from our manager: for `initialize_datasets` and each swap the shard's number, the
     ids of the active dataset, and its samples as int64.
+
+    Args:
+        release: The release; None for what the environment says.
+        cache: The folder of the shards on this machine; None likewise.
+        length: Tokens of a sample.
+        start: The shard that is active first.
+        swaps: How many swaps follow.
+        environment: Variables that are set meanwhile.
+        folder: The working folder.
     """
     import asyncio
 
@@ -120,7 +140,74 @@ def managed_turns(release: Path, cache: Path, length: int, start: int, swaps: in
                 found.append({"shard": number, "of": manager.max_dataset_idx, "ids": ids, "samples": samples})
         return found
 
-    return asyncio.run(turns())
+    with patch.dict(os.environ, environment or {}), contextlib.chdir(folder):
+        return asyncio.run(turns())
+
+
+@in_process_of(PYTORCH)
+def evaluated(folder: Path, prefix: str, index: int, length: int) -> dict[str, Any]:
+    """What templar's evaluator gets of a shard from our `SharedShardedDataset`: `samples` as int64, and `ids`; or what
+    it says as `refused`.
+
+    Args:
+        folder: DATASET_BINS_PATH.
+        prefix: Prefix of the shard.
+        index: Its number.
+        length: Tokens of a sample.
+    """
+    import torch
+
+    from dataprep_assets.errors import DataprepError
+    from dataprep_assets.serving.templar import SharedShardedDataset
+
+    with patch.dict(os.environ, {"DATASET_BINS_PATH": str(folder)}):
+        try:
+            dataset = SharedShardedDataset(index, length, 1, 2, file_prefix=prefix)
+        except (DataprepError, FileNotFoundError) as error:
+            return {"refused": str(error)}
+    sampler = torch.utils.data.SubsetRandomSampler(range(len(dataset)))
+    batches = list(torch.utils.data.DataLoader(dataset, batch_size=3, sampler=sampler, num_workers=0))
+    assert sum(len(batch) for batch in batches) == len(dataset)
+    samples = torch.stack([dataset[k].to(torch.int64) for k in range(len(dataset))]).numpy()
+    return {"samples": samples, "ids": [dataset.sample_id(k) for k in range(len(dataset))]}
+
+
+@in_process_of(PYTORCH)
+def restarted(
+    release: Path, cache: Path, length: int, start: int, per_shard: int, steps: int, workers: str
+) -> list[int]:
+    """The shard that each step reads of a miner that starts at a step, in templar's own loop (`neurons/miner.py`).
+
+    Args:
+        release: The folder of the release.
+        cache: The folder of the shards on this machine.
+        length: Tokens of a sample.
+        start: The first step; each shard has `per_shard` of them.
+        per_shard: Steps of a shard.
+        steps: The step to end before.
+        workers: How the workers of its loader start: `fork`, `spawn`, or "" for none.
+    """
+    import asyncio
+
+    import torch
+
+    from dataprep_assets.serving.templar import ShardedDatasetManager
+
+    async def miner() -> list[int]:
+        read = []
+        options = {"num_workers": 1, "multiprocessing_context": workers} if workers else {}
+        with ShardedDatasetManager(length, 0, 1, None, release=release, cache_dir=cache) as manager:
+            await manager.initialize_datasets(start // per_shard)
+            loader = torch.utils.data.DataLoader(manager.active_dataset, batch_size=2, **options)
+            for step in range(start, steps):
+                if step > 0 and step % per_shard == 0:
+                    await manager.swap_datasets()
+                    loader = torch.utils.data.DataLoader(manager.active_dataset, batch_size=2, **options)
+                next(iter(loader))
+                read.append(manager.active_dataset.shard.index)
+        return read
+
+    return asyncio.run(miner())
 
 
 @in_process_of(PYTORCH)

@@ -7,7 +7,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.templar import ShardedDatasetManager
-from dataprep_assets_tests.readers.pytorch import managed_turns
+from dataprep_assets_tests.readers.pytorch import managed_turns, restarted
 from dataprep_assets_tests.serving.releases import LENGTH, published, tokens_of
 
 
@@ -25,6 +25,21 @@ def test_the_manager_goes_on_from_any_shard_and_around_the_end(tmp_path: Path, s
         assert turn["of"] == 3
         assert np.array_equal(turn["samples"].reshape(-1), tokens.astype(np.int64))
         assert len(set(turn["ids"])) == len(turn["samples"])
+
+
+@pytest.mark.parametrize("start", range(10))
+def test_a_restart_at_any_step_reads_what_a_run_reads_that_was_never_restarted(tmp_path: Path, start: int) -> None:
+    """At a step where shards change, templar's loop initializes that step's shard, and then swaps at once."""
+    published(tmp_path, (8, 6, 8))
+    read = restarted(tmp_path / "store", tmp_path / "cache", LENGTH, start, 3, 12, "")
+    assert read == [step // 3 % 3 for step in range(start, 12)]
+
+
+@pytest.mark.parametrize("workers", ["fork", "spawn"])
+def test_what_workers_of_a_loader_read_begins_a_turn(tmp_path: Path, workers: str) -> None:
+    published(tmp_path, (8, 6, 8))
+    read = restarted(tmp_path / "store", tmp_path / "cache", LENGTH, 1, 1, 4, workers)
+    assert read == [1, 2, 0]
 
 
 def test_the_place_is_that_of_the_original_and_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

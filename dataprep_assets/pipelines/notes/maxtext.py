@@ -1,5 +1,6 @@
 """The options of MaxText to train on a directory of packed rows, and the explanation beside them."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from dataprep_assets.integrity.artifact import Artifact
@@ -41,32 +42,37 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
     """The options of MaxText that train on ``notes`` in ``store``: name → value.
 
     For prepacked rows those of the loader in `serving.maxtext`, for the directory in ``format``. For unpacked rows
-    those of the declared pipeline of unmodified MaxText; `hf` reads the JSON lines of the packed cohorts.
+    those of the declared pipeline of unmodified MaxText; `hf` reads the JSON lines of the packed cohorts. It trains on
+    the first split, and evaluates on the second, if there is one, once `eval_interval` is set.
     """
-    split = next(iter(notes.splits))
+    splits = tuple(notes.splits)
     length = {"max_target_length": str(notes.row_length)}
     if notes.layout == "unpacked" and notes.pipeline == "hf":
         where = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
         # the only other file of a month with this suffix has no hyphen in its name
-        lines = in_split(tuple(notes.splits), split, "*-*.jsonl")
+        files = [f"{where}/*/{in_split(splits, split, '*-*.jsonl')}" for split in splits]
         # `datasets` calls the only split of explicitly given files `train`, whatever they are
         found = {
             "dataset_type": "hf",
             "hf_path": "json",
-            "hf_train_files": f"{where}/*/{lines}",
+            "hf_train_files": files[0],
             "train_split": "train",
+            **({"hf_eval_files": files[1], "hf_eval_split": "train"} if splits[1:] else {}),
         }
     else:
         where = store.location(notes.artifact(DIRECTORIES[format]))
         stock = notes.pipeline if notes.layout == "unpacked" else None
-        found = _files(where, notes.dataset, notes.tfds_version, split, format, stock)
+        found = _files(where, notes.dataset, notes.tfds_version, splits, format, stock)
     if notes.layout == "prepacked":
         return found | length | _PREPACKED
     pipeline: Pipeline = "grain" if found["dataset_type"] == "grain" else notes.pipeline
-    return found | length | _unpacked(str(notes.tokenizer.path or notes.tokenizer.repo), pipeline, notes.rows)
+    tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
+    return found | length | _unpacked(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
 
 
-def _unpacked(tokenizer: str, pipeline: Pipeline, rows: Literal["notes", "stream"] | None) -> dict[str, str]:
+def _unpacked(
+    tokenizer: str, pipeline: Pipeline, rows: Literal["notes", "stream"] | None, *, evaluates: bool
+) -> dict[str, str]:
     """The options of unpacked rows. MaxText loads the tokenizer to pad with its pad token, though it encodes nothing.
 
     Packed by the tfds pipeline, the notes of a row stay apart. Packed by grain and hf, the last token of each predicts
@@ -76,6 +82,7 @@ def _unpacked(tokenizer: str, pipeline: Pipeline, rows: Literal["notes", "stream
     return {
         "train_data_columns": f"['{TOKENS}']",
         "tokenize_train_data": "False",
+        **({"eval_data_columns": f"['{TOKENS}']", "tokenize_eval_data": "False"} if evaluates else {}),
         "packing": str(packs),
         "tokenizer_type": "huggingface",
         "tokenizer_path": tokenizer,
@@ -83,20 +90,24 @@ def _unpacked(tokenizer: str, pipeline: Pipeline, rows: Literal["notes", "stream
 
 
 def _files(
-    where: str, dataset: str, version: str, split: str, format: FileFormat, stock: Pipeline | None
+    where: str, dataset: str, version: str, splits: Sequence[str], format: FileFormat, stock: Pipeline | None
 ) -> dict[str, str]:
     """The options that name a directory's files: to tfds by the dataset's name, to grain by a pattern."""
     if format == "tfrecord" and stock != "grain":
+        name = f"{dataset}:{version_in_metadata(version)}"
         return {
             "dataset_type": "tfds",
             "dataset_path": where,
-            "dataset_name": f"{dataset}:{version_in_metadata(version)}",
-            "train_split": split,
+            "dataset_name": name,
+            "train_split": splits[0],
+            **({"eval_dataset_name": name, "eval_split": splits[1]} if splits[1:] else {}),
         }
+    files = [f"{where}/{dataset}/{version}/{dataset}-{split}.{format}-*" for split in splits]
     return {
         "dataset_type": "grain",
         "grain_file_type": _GRAIN_TYPES[format],
-        "grain_train_files": f"{where}/{dataset}/{version}/{dataset}-{split}.{format}-*",
+        "grain_train_files": files[0],
+        **({"grain_eval_files": files[1]} if splits[1:] else {}),
     }
 
 
@@ -108,6 +119,16 @@ def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileForm
     return f"MaxText: {options}"
 
 
+def evaluation_line(splits: Sequence[str]) -> list[str]:
+    """What to add to the options to evaluate on the second of some splits; nothing if there is none."""
+    if not splits[1:]:
+        return []
+    return [
+        f"to evaluate on {splits[1]}, add for example eval_interval=1000 eval_steps=10: steps between evaluations, and "
+        "batches of each, of which the split has to have so many"
+    ]
+
+
 def combined_line(
     replay: ReplayDeclaration, store: ArtifactStore, facts: DirectoryFacts, tokenizer: str | None = None
 ) -> str:
@@ -117,8 +138,10 @@ def combined_line(
     None if it is not known here. hf reads no shards, but the JSON lines that a virtual combination lists.
     """
     where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
+    evaluates = len(replay.splits) > 1 and (replay.mode != "virtual" or for_hf(replay, facts.pipeline))
     if for_hf(replay, facts.pipeline):
         found = {"dataset_type": "hf", "hf_path": where, "train_split": split}
+        found |= {"hf_eval_split": replay.splits[1]} if evaluates else {}
     elif replay.mode == "virtual" and replay.format == "tfrecord":
         return (
             f"no pipeline of MaxText reads several directories; in Python: tfds.builder_from_directories(json.load("
@@ -131,14 +154,14 @@ def combined_line(
             "grain_train_mixture_config_path": f"{where}/{GRAIN_MIXTURE}",
         }
     else:
-        found = _files(where, replay.dataset, replay.tfds_version, split, replay.format, facts.pipeline)
+        found = _files(where, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline)
     if facts.layout == "prepacked":
         return f"{_LOADER} {_joined(found | {'max_target_length': str(facts.row_length)} | _PREPACKED)}"
     # rows for tfds are stored one token longer, which it shifts away
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
     pipeline: Pipeline = "tfds" if found["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
-    return f"MaxText: {_joined(found | length | _unpacked(tokenizer, pipeline, facts.rows))}"
+    return f"MaxText: {_joined(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluates))}"
 
 
 def _joined(settings: dict[str, str]) -> str:

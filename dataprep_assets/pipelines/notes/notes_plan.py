@@ -11,7 +11,7 @@ from dataprep_assets.formats.example import ABSENT
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_rows import RowShape
 from dataprep_assets.pipelines.notes.patient_key import key_digest
-from dataprep_assets.pipelines.notes.retractions import retracted_patients
+from dataprep_assets.pipelines.notes.retractions import retractions_on
 from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -22,8 +22,8 @@ from dataprep_assets.tokenization.certificate import Certificate
 class NotesPlan:
     """Everything that decides the bytes of packed cohorts except their source. Picklable; the same for every worker.
 
-    `retracted` are the digests of the patients on the retraction list; the key of a cohort contains those that apply to
-    it.
+    `retracted` are the digests of the patients and of the notes on the retraction list; the key of a cohort contains
+    those that apply to it.
     """
 
     notes: NotesDeclaration
@@ -84,7 +84,7 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         tokenizer=bundle.name,
         vocab_size=bundle.vocab_size,
         key=key,
-        retracted=retracted_patients(notes.retractions, key),
+        retracted=retractions_on(notes.retractions, key),
     )
 
 

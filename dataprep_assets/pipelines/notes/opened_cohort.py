@@ -23,6 +23,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import (
+    RETRACTED_NOTES,
     RETRACTED_PATIENTS,
     PackedCohortFacts,
     PackedSplit,
@@ -31,7 +32,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.reading import Dropped, Note, Opened, read_notes
+from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Dropped, Note, Opened, note_digest, read_notes
 from dataprep_assets.pipelines.notes.sampled_lines import SampledLines, sampled_lines
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
@@ -88,9 +89,10 @@ class SampledNote:
 class SourceScan:
     """The present content of a cohort's source.
 
-    `digest` is that of its file, as in the receipt. `notes` includes those of retracted patients; `retracted` counts
-    only these. `digests` are the other patients with notes, `retracted_digests` the retracted ones. `sampled` are notes
-    that must be in the rows, `sampled_retracted` notes that must not.
+    `digest` is that of its file, as in the receipt. `notes` includes retracted ones; `retracted` counts only these.
+    `digests` are the patients with other notes, `retracted_digests` the retracted ones, `retracted_notes` the notes
+    that are retracted by themselves. `sampled` are notes that must be in the rows, `sampled_retracted` those that must
+    not.
     """
 
     digest: str
@@ -103,6 +105,7 @@ class SourceScan:
     sampled: tuple[SampledNote, ...]
     retracted: int = 0
     retracted_digests: frozenset[bytes] = frozenset()
+    retracted_notes: frozenset[bytes] = frozenset()
     sampled_retracted: tuple[SampledNote, ...] = ()
 
     def __repr__(self) -> str:
@@ -113,7 +116,7 @@ class SourceScan:
 class OpenedCohort:
     """One packed cohort to prove: its files, its receipt and its declaration.
 
-    `retracted` are the digests of the patients on the dataset's retraction list.
+    `retracted` are the digests of the patients and notes on the dataset's retraction list.
     """
 
     directory: Path
@@ -201,8 +204,19 @@ class OpenedCohort:
     @cached_property
     def left_out(self) -> frozenset[bytes]:
         """The digests of the patients whose notes were left out as retracted."""
-        path = self.directory / RETRACTED_PATIENTS
-        return frozenset(digest.tobytes() for digest in read_patients(path)) if path.exists() else frozenset()
+        return self._digests(RETRACTED_PATIENTS, DIGEST_BYTES)
+
+    @cached_property
+    def notes_left_out(self) -> frozenset[bytes]:
+        """The digests of the notes that were left out by themselves."""
+        return self._digests(RETRACTED_NOTES, 2 * DIGEST_BYTES)
+
+    def _digests(self, name: str, width: int) -> frozenset[bytes]:
+        path = self.directory / name
+        return frozenset(digest.tobytes() for digest in read_patients(path, width)) if path.exists() else frozenset()
+
+    def _is_retracted(self, note: Note) -> bool:
+        return note.patient in self.retracted or note_digest(self.key, note) in self.retracted
 
     @property
     def concatenated(self) -> bool:
@@ -218,12 +232,12 @@ class OpenedCohort:
             return self._read(self.file)
 
     def kept_notes(self) -> Iterator[SampledNote]:
-        """The notes of the present source whose patients are not retracted, read again at each call."""
+        """The notes of the present source that are not retracted, read again at each call."""
         if self.file is None:
             raise no_file([self.month])
         with unquoting(self.month):
             for found in self._found(self.file.reader(self.file.fetch())):
-                if isinstance(found, Note) and found.patient not in self.retracted:
+                if isinstance(found, Note) and not self._is_retracted(found):
                     yield self._placed(found)
 
     def _found(self, reader: CohortReader) -> Iterator[Opened | Note | Dropped]:
@@ -249,16 +263,20 @@ class OpenedCohort:
         dropped: Counter[str] = Counter()
         opened: set[bytes] = set()
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
+        alone: set[bytes] = set()
         sampled: dict[bool, list[SampledNote]] = {False: [], True: []}
         for found in self._found(reader):
             if isinstance(found, Note):
-                is_retracted = found.patient in self.retracted
+                is_retracted = self._is_retracted(found)
                 kind = "retracted" if is_retracted else "kept"
                 if counts[kind] in (unwanted if is_retracted else wanted):
                     sampled[is_retracted].append(self._placed(found))
                 counts[kind] += 1
                 counts["headers"] += bool(found.header)
-                digests[is_retracted].add(found.patient)
+                if is_retracted and found.patient not in self.retracted:
+                    alone.add(note_digest(self.key, found))
+                else:
+                    digests[is_retracted].add(found.patient)
             elif isinstance(found, Opened):
                 opened.add(found.patient)
                 counts["without"] += not found.notes
@@ -275,6 +293,7 @@ class OpenedCohort:
             sampled=tuple(sampled[False]),
             retracted=counts["retracted"],
             retracted_digests=frozenset(digests[True]),
+            retracted_notes=frozenset(alone),
             sampled_retracted=tuple(sampled[True]),
         )
 

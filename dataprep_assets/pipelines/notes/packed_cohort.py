@@ -29,6 +29,7 @@ from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.packed_files import (
     QUARANTINE,
+    RETRACTED_NOTES,
     RETRACTED_PATIENTS,
     PackedCohortFacts,
     PackedSplit,
@@ -37,6 +38,8 @@ from dataprep_assets.pipelines.notes.packed_files import (
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsWriter, RowBlock
 from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
+from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying
 from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
 from dataprep_assets.pipelines.notes.row_origins import origins_of
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
@@ -49,8 +52,8 @@ _SPOOL = "spool.tokens"
 class PackedCohort:
     """One cohort to pack, or to prove.
 
-    `file` is None if the source has none, which fails only this cohort. `retracted` are the digests (hex) of the
-    patients on the plan's retraction list whose notes are left out here, as far as is known before packing.
+    `file` is None if the source has none, which fails only this cohort. `retracted` are the digests (hex) of those on
+    the plan's retraction list that apply here (`retractions.applying`), as far as is known before packing.
     """
 
     artifact: Artifact
@@ -75,7 +78,9 @@ class PackedCohort:
         added: dict[str, Any] = {"retracted": list(self.retracted)} if self.retracted else {}
         if added:
             parts.append(added)
-            added = {"retracted": f"{len(self.retracted)} patients ({digest_value(list(self.retracted))[:12]})"}
+            patients = sum(len(entry) == 2 * DIGEST_BYTES for entry in self.retracted)
+            notes = f" and {len(self.retracted) - patients} notes" if patients < len(self.retracted) else ""
+            added = {"retracted": f"{patients} patients{notes} ({digest_value(list(self.retracted))[:12]})"}
         return Recipe(
             artifact=self.artifact,
             key=digest_value(parts),
@@ -154,17 +159,29 @@ class _Writer:
         if self._drops.quarantine:
             lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
             (self._staged / QUARANTINE).write_bytes(lines)
-        retracted = _patients(spool, (layout.retracted for layout in layouts))
-        if retracted:
-            (self._staged / RETRACTED_PATIENTS).write_bytes(b"".join(retracted))
+        found = self._left_out(spool, layouts)
+        for name, digests in ((RETRACTED_PATIENTS, found.left_out), (RETRACTED_NOTES, found.notes)):
+            if digests:
+                (self._staged / name).write_bytes(b"".join(sorted(digests)))
         ledger = self._ledger(spool, layouts, splits, rows_in, reader.bytes_read)
         ledger.balance(self._month)
         self._require_notes(spool, ledger)
         return Written(
             inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
-            facts=self._facts(spool, splits, len(retracted)),
+            facts=self._facts(spool, splits, len(found.left_out)),
             ledger=ledger,
-            recipe=replace(self._cohort, retracted=tuple(one.hex() for one in retracted)).recipe(sha256),
+            recipe=replace(self._cohort, retracted=applying(self._plan.retracted, found)).recipe(sha256),
+        )
+
+    def _left_out(self, spool: Spool, layouts: Sequence[RowLayout]) -> CohortPatients:
+        """The patients in the rows, and who and what was left out of them."""
+        retracted = np.concatenate([layout.retracted for layout in layouts])
+        patients = self._plan.retracted.intersection(_patients(spool, [retracted]))
+        alone = (at for at in retracted.tolist() if spool.digests[spool.patients[at]] not in patients)
+        return CohortPatients(
+            held=frozenset(_patients(spool, (layout.documents for layout in layouts))),
+            left_out=patients,
+            notes=frozenset(spool.listed[at] for at in alone),
         )
 
     def _write_split(self, spool: Spool, layout: RowLayout, name: str) -> PackedSplit:

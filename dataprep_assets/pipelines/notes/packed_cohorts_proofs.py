@@ -71,7 +71,7 @@ COHORT_PROOFS = (
     Proof("patients_in_their_split", "Each patient is in the one split that the keyed digest of the id decides."),
     Proof(
         "no_retracted_document",
-        "No patient on the retraction list is in the rows, by digest, by the source, and by a sample's tokens.",
+        "No patient or note on the retraction list is in the rows, by digest, by the source, and by a sample's tokens.",
     ),
     # half-empty rows only cost time
     Proof(

@@ -12,7 +12,8 @@ folder:
 ==========================  =====================================================================================
 
 ``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, if there are any, the
-digests of the patients whose notes are left out because they are on the retraction list. The digests of patients prove
+digests of the patients whose notes are left out because they are on the retraction list, ``retracted_notes.bin`` those
+of single notes (32 bytes, the patient's first). The digests of patients prove
 that no patient is in two splits or two cohorts; without the secret key they cannot be traced back, but they are still
 data about patients: they stay in this artifact, beside the notes, and are in no receipt, event or shard.
 """
@@ -37,6 +38,7 @@ QUARANTINE = "quarantine.jsonl"
 PATIENTS = "patients.bin"
 ORIGINS = "origins.bin"
 RETRACTED_PATIENTS = "retracted.bin"
+RETRACTED_NOTES = "retracted_notes.bin"
 
 
 class RowFacts(Facts):
@@ -135,12 +137,12 @@ def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
     }
 
 
-def read_patients(path: Path) -> NDArray[np.void]:
-    """The sorted patient digests of a `patients.bin`, 16 bytes each, shape ``(patients,)``.
+def read_patients(path: Path, width: int = DIGEST_BYTES) -> NDArray[np.void]:
+    """The sorted digests of a file, of ``width`` bytes each, shape ``(digests,)``: 16 of a patient, 32 of a note.
 
     Raises FormatError when cut.
     """
     content = path.read_bytes()
-    if len(content) % DIGEST_BYTES:
-        raise FormatError(f"{path}: {len(content)} bytes are not a multiple of {DIGEST_BYTES}; it was cut")
-    return np.frombuffer(content, np.dtype((np.void, DIGEST_BYTES)))
+    if len(content) % width:
+        raise FormatError(f"{path}: {len(content)} bytes are not a multiple of {width}; it was cut")
+    return np.frombuffer(content, np.dtype((np.void, width)))

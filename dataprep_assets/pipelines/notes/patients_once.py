@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.graph.finding import first_of
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
@@ -47,9 +46,8 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
         every = np.concatenate([of_month[month] for month in months])
         twice = int(np.count_nonzero(np.unique(every, return_counts=True)[1] > 1))
         raise IntegrityError(
-            f"{notes.dataset}: {number_of(twice, 'patient')} {'is' if twice == 1 else 'are'} in several cohorts, in "
-            f"{len(months)} months: {first_of(months, 8)}. Nothing was packed. Correct the source, or declare "
-            "`duplicate_patients: allow`"
+            f"{notes.dataset}: patients in several cohorts: {twice}, of {first_of(months, 8)}. Nothing was packed. "
+            "Correct the source, or declare `duplicate_patients: allow`"
         )
 
 

@@ -3,7 +3,7 @@
 A note is its text, its rendered header, its date and its patient's keyed digest; ids, names and metadata do not leave
 this module. A defect of a patient's record drops all its notes, a defect of a note only that note.
 
-Entry points: `read_notes`, `patient_digest`, `DEFECTS`.
+Entry points: `read_notes`, `patient_digest`, `note_digest`, `DEFECTS`.
 """
 
 import hmac
@@ -83,6 +83,11 @@ class Opened:
 def patient_digest(key: bytes, patient_id: str) -> bytes:
     """The digest of a patient, 16 bytes: the start of HMAC-SHA256 of the id in UTF-8."""
     return hmac.digest(key, b"patient\0" + patient_id.encode(), "sha256")[:DIGEST_BYTES]
+
+
+def note_digest(key: bytes, note: Note) -> bytes:
+    """The digest of a note, 32 bytes: its patient's, and 16 of an HMAC-SHA256 of its text. Equal notes have one."""
+    return note.patient + hmac.digest(key, b"note\0" + note.patient + note.text.encode(), "sha256")[:DIGEST_BYTES]
 
 
 class _RefusedError(Exception):

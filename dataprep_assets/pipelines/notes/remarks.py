@@ -11,7 +11,7 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import checked_pad
-from dataprep_assets.pipelines.notes.retractions import retracted_patients
+from dataprep_assets.pipelines.notes.retractions import retractions_on
 from dataprep_assets.stream.declaration import LocalSource
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -32,7 +32,7 @@ def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("patient_key",), sentence=str(error))
     else:
         try:
-            retracted_patients(notes.retractions, key)
+            retractions_on(notes.retractions, key)
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
     if isinstance(notes.source, LocalSource):

@@ -1,28 +1,43 @@
-"""Finds the patients of a dataset of notes that a list of ids names, by the digests of its months, and counts by month.
+"""Finds the patients and notes of a dataset that a list names, by the digests of its months, and counts by month.
 
-An id is read, digested with the patient key and discarded: it is in no message, list or result. Errors name a wrong
-line of the list by its number.
+An id is read, digested with the patient key and discarded: it is in no message, list or result. A note is named as
+`dataprep trace` names it, `month:record:note`, all notes of a record's patient `month:record`; the source says what is
+there, and only digests are kept of it. Errors name a wrong line of the list by its number.
 """
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from dataprep_assets.documents.retractions import id_lines
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.reading import patient_digest
-from dataprep_assets.pipelines.notes.retractions import add_patients, cohort_patients, retracted_patients
+from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, note_digest, patient_digest, read_notes
+from dataprep_assets.pipelines.notes.retractions import add_retractions, cohort_patients, retractions_on
 from dataprep_assets.stream.source import open_source
 
+_PLACE = re.compile(r"(?P<month>\d{4}-\d{2}):(?P<record>[1-9]\d*)(:(?P<note>[1-9]\d*))?")
 
-def read_patient_ids(path: Path, key: bytes) -> list[tuple[int, bytes]]:
-    """Read a list of patients' ids: number of the line and digest of the id.
 
-    A line is a plain id, or `{"patient": …}` with a string or an integer, as in the records.
+class At(NamedTuple):
+    """A place in the source: a record of a month and a note in it, both from 1; note 0: the whole record."""
+
+    month: str
+    record: int
+    note: int
+
+
+def read_list(path: Path, key: bytes) -> list[tuple[int, bytes | At]]:
+    """Read a list of patients and notes: number of the line, and the digest of an id or a place in the source.
+
+    A line is a plain id, `{"patient": …}` with a string or an integer, as in the records, or `month:record[:note]`.
 
     Args:
         path: The list.
@@ -30,32 +45,37 @@ def read_patient_ids(path: Path, key: bytes) -> list[tuple[int, bytes]]:
 
     Raises ConfigError for an empty list and, naming the line, for any other form.
     """
-    return [(number, _digest(path, number, line, key)) for number, line in id_lines(path)]
+    return [(number, _given(path, number, line, key)) for number, line in id_lines(path)]
 
 
-def _digest(path: Path, number: int, line: bytes, key: bytes) -> bytes:
+def _given(path: Path, number: int, line: bytes, key: bytes) -> bytes | At:
     found: object = None
     try:
         text = line.decode().strip()
+        if at := _PLACE.fullmatch(text):
+            return At(at["month"], int(at["record"]), int(at["note"] or 0))
         found = json.loads(text).get("patient") if text.startswith("{") else text
         if isinstance(found, str | int) and not isinstance(found, bool) and found != "":
             return patient_digest(key, str(found))
     except ValueError:  # not chained: it may quote the line
         pass
-    raise ConfigError(f'--ids {path}: line {number}: give the id of a patient, or {{"patient": …}}')
+    raise ConfigError(
+        f'--ids {path}: line {number}: give the id of a patient, {{"patient": …}}, a note as month:record:note, or a '
+        "record as month:record"
+    )
 
 
 def retract_patients(notes: NotesDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False) -> Retracted:
-    """Put the patients that a list of ids names on a dataset's retraction list.
+    """Put the patients and notes that a list names on a dataset's retraction list.
 
     Args:
         notes: The dataset.
         store: Where its packed cohorts are.
         path: The list of ids.
-        strict: Write nothing unless every patient is found, or was retracted before.
+        strict: Write nothing unless everything is found, or was retracted before.
 
-    Raises ConfigError for a list of ids, or a retraction list, that is empty or malformed, naming the line. A dataset
-    that was never built holds no patients.
+    Raises ConfigError for a list of ids, or a retraction list, that is empty or malformed, naming the line, and for a
+    place in a month whose source changed since it was packed. A dataset that was never built holds no patients.
     """
     assert notes.retractions is not None, "a located declaration has a list"
     with unquoting(notes.dataset):
@@ -64,9 +84,12 @@ def retract_patients(notes: NotesDeclaration, store: ArtifactStore, path: Path, 
 
 def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing: Path, *, strict: bool) -> Retracted:
     key = notes.patient_key.load()
-    given = read_patient_ids(path, key)
-    wanted = {digest for _, digest in given}
-    dropped = set(retracted_patients(listing, key))
+    lines = read_list(path, key)
+    there = _at(notes, store, [one for _, one in lines if isinstance(one, At)], key)
+    given = [(number, there.get(one) if isinstance(one, At) else one) for number, one in lines]
+    wanted = {digest for _, digest in given if digest is not None}
+    dropped = set(retractions_on(listing, key))
+    kinds = [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(one) > DIGEST_BYTES for one in wanted) else [DIGEST_BYTES]
     held: set[bytes] = set()
     months, files = [], set()
     expected = notes.months.expected
@@ -76,22 +99,27 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         if receipt is None:
             continue
         of_month = cohort_patients(store, artifact, receipt)
-        dropped |= of_month.left_out
-        if here := wanted & of_month.held:
+        dropped |= of_month.left_out | of_month.notes
+        if here := set(filter(of_month.holds, wanted)):
             held |= here
             files.add(receipt.inputs["cohort"])
             month = str(artifact.partition)
-            months.append(Held(partition=month, counts=(len(here),), planned=month in expected))
-    not_found = tuple(NotFound(line=n) for n, digest in given if digest not in held and digest not in dropped)
+            counts = tuple(sum(len(one) == kind for one in here) for kind in kinds)
+            months.append(Held(partition=month, counts=counts, planned=month in expected))
+
+    def is_known(digest: bytes | None) -> bool:
+        return digest is not None and (digest in dropped or digest[:DIGEST_BYTES] in dropped)
+
+    not_found = tuple(NotFound(line=n) for n, digest in given if digest not in held and not is_known(digest))
     source = open_source(notes.source)
     return Retracted(
         list=listing,
         given=len(given),
-        already=sum(digest in dropped and digest not in held for _, digest in given),
+        already=sum(is_known(digest) and digest not in held for _, digest in given),
         found=len(held),
-        added=add_patients(listing, key, () if strict and not_found else (digest for _, digest in given)),
+        added=add_retractions(listing, key, () if strict and not_found else filter(None, (one for _, one in given))),
         not_found=not_found,
-        counted=("patient",),
+        counted=("patient", "note")[: len(kinds)],
         held=tuple(months),
         artifact=PACKED_COHORTS,
         partitions="month",
@@ -100,3 +128,27 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         # the names of its files may name patients
         copies=(source.storage,) if source.mirrored and months else (),
     )
+
+
+def _at(notes: NotesDeclaration, store: ArtifactStore, places: Sequence[At], key: bytes) -> dict[At, bytes]:
+    """The entry of the retraction list for each place that has a note: of the note, or of its record's patient.
+
+    Raises ConfigError if the source of a month is not the one that it was packed from: its records may have moved.
+    """
+    found: dict[At, bytes] = {}
+    files = list_cohorts(notes) if places else {}
+    template, alone = notes.header_template(), notes.cohorts.fields.notes is None
+    for month in sorted({place.month for place in places} & files.keys() & set(notes.months.expected)):
+        file = files[month]
+        reader = file.reader(file.fetch())
+        for one in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
+            if isinstance(one, Note):
+                found[At(month, one.record, one.number)] = note_digest(key, one)
+                found[At(month, one.record, 0)] = note_digest(key, one) if alone else one.patient
+        receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
+        if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).of(reader.sha256):
+            raise ConfigError(
+                f"{month}: its source changed since it was packed, so records and notes may have other numbers: "
+                "`dataprep run` first, and name them as `dataprep trace` does then"
+            )
+    return found

@@ -1,7 +1,7 @@
-"""The proof that nothing of a retracted patient is left in a packed cohort.
+"""The proof that nothing that is retracted, a patient or a note, is left in a packed cohort.
 
-It compares the digests of the patients in the rows with the retraction list, counts the notes of retracted patients in
-the present source, and searches the rows for the tokens of a sample of these. Downstream artifacts are proven to have
+It compares the digests of the patients in the rows with the retraction list, counts the retracted notes in the present
+source, and searches the rows for the tokens of a sample of these. Downstream artifacts are proven to have
 exactly these rows: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
 
 Messages name records, notes and counts: no digest, no text.
@@ -13,7 +13,12 @@ from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, v
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_search import Chunk, NoteSearch
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, SampledNote
-from dataprep_assets.pipelines.notes.packed_files import RETRACTED_PATIENTS, packed_paths, read_patients
+from dataprep_assets.pipelines.notes.packed_files import (
+    RETRACTED_NOTES,
+    RETRACTED_PATIENTS,
+    packed_paths,
+    read_patients,
+)
 
 SHORTEST = 8
 """Fewest tokens of a note that is searched: shorter ones occur by chance."""
@@ -23,7 +28,7 @@ _ENDS = 32
 
 @judged
 def no_retracted_document(packed: OpenedCohort) -> Finding:
-    """No patient on the retraction list has a note in the rows, and those left out are those of the list."""
+    """No patient and no note on the retraction list is in the rows, and those left out are those of the list."""
     dropped = ledger_of(packed.receipt).dropped.get(RETRACTED, 0)
     defects = list(_by_digest(packed, dropped))
     looked = 0
@@ -34,10 +39,10 @@ def no_retracted_document(packed: OpenedCohort) -> Finding:
             defects += _by_tokens(packed, index, split)
     return verdict(
         (f"{name_of(packed.receipt)}: {defect}" for defect in defects),
-        f"None of the {len(packed.retracted)} patients on the list is in the rows; {looked} of their {dropped} notes "
-        "were looked for by their tokens."
+        f"None of the {len(packed.retracted)} patients and notes on the list is in the rows; {looked} of their "
+        f"{dropped} notes were looked for by their tokens."
         if packed.retracted
-        else "No patient of this dataset is retracted.",
+        else "No patient or note of this dataset is retracted.",
         REBUILD,
         facts={"retracted": dropped, "retracted_patients": len(packed.left_out), "looked_for": looked},
     )
@@ -50,15 +55,26 @@ def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
             yield f"{path.patients}: {left} retracted patients are in the rows"
     if strays := len(packed.left_out - packed.retracted):
         yield f"{RETRACTED_PATIENTS}: notes of {strays} patients were left out who are on the list no more"
-    if bool(packed.left_out) != bool(dropped):
-        yield f"{RETRACTED_PATIENTS} has {len(packed.left_out)} patients, the ledger {dropped} notes of theirs"
+    if strays := len(packed.notes_left_out - packed.retracted):
+        yield f"{RETRACTED_NOTES}: {strays} notes were left out that are on the list no more"
+    if bool(packed.left_out or packed.notes_left_out) != bool(dropped):
+        yield (
+            f"{RETRACTED_PATIENTS} has {len(packed.left_out)} patients, {RETRACTED_NOTES} {len(packed.notes_left_out)} "
+            f"notes, the ledger {dropped} notes that were left out"
+        )
 
 
 def _by_source(packed: OpenedCohort, dropped: int) -> Iterator[str]:
     """Compare the counts with the source. Notes that do not fit in a row are dropped for that reason in any case."""
     source, late = packed.source, ledger_of(packed.receipt).dropped.get("header_too_long", 0)
     if not dropped <= source.retracted <= dropped + late:
-        yield f"the source has {source.retracted} notes of retracted patients, {dropped} were left out"
+        yield f"the source has {source.retracted} retracted notes, {dropped} were left out"
+    alone = source.retracted_notes - packed.notes_left_out
+    if packed.notes_left_out - source.retracted_notes or (alone and not late):
+        yield (
+            f"the source has {len(source.retracted_notes)} notes that are retracted by themselves, "
+            f"{len(packed.notes_left_out)} were left out"
+        )
     missing = source.retracted_digests - packed.left_out
     if packed.left_out - source.retracted_digests or (missing and not late):
         yield (

@@ -1,13 +1,16 @@
-"""The retraction list of a dataset of notes: patients whose notes must not be in it (objections, withdrawn consent).
+"""The retraction list of a dataset of notes: patients whose notes must not be in it (objections, withdrawn consent),
+and single notes (one that was filed with the wrong patient).
 
 The list is a file of JSON lines beside the YAML, like that of a corpus, which `dataprep retract` writes::
 
     {"patient": "9e3779b97f4a7c15f39cc0605cedc834", "key": "3b1c8f0e5d2a9746"}
+    {"patient": "9e3779b97f4a7c15f39cc0605cedc834", "note": "1f83d9abfb41bd6b5be0cd19137e2179", "key": …}
 
-`patient` is the keyed digest of the patient's id, as in `patients.bin`, `key` the digest of the key. No id is ever on
-the list. A month's key contains only the entries that apply to it: new entries rebuild only the months that held these
-patients. The month's own files say which applied: patients in the rows are in `patients.bin`, those whose notes were
-left out in `retracted.bin`.
+`patient` is the keyed digest of the patient's id, as in `patients.bin`, `note` that of the note's text, `key` the
+digest of the key. No id is ever on the list, and no place in a file, which an edit of the file would move. An entry is
+the patient's digest, of a note followed by the note's. A month's key contains only the entries that apply to it: new
+entries rebuild only the months that held these patients. The month's own files say which applied: patients in the rows
+are in `patients.bin`, those whose notes were left out in `retracted.bin`, single notes in `retracted_notes.bin`.
 """
 
 import json
@@ -20,13 +23,19 @@ from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PATIENTS, RETRACTED_PATIENTS, read_patients
+from dataprep_assets.pipelines.notes.packed_files import (
+    PACKED_COHORTS,
+    PATIENTS,
+    RETRACTED_NOTES,
+    RETRACTED_PATIENTS,
+    read_patients,
+)
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 
 
-def retracted_patients(path: Path | None, key: bytes) -> frozenset[bytes]:
-    """The digests on a list; empty if there is no file.
+def retractions_on(path: Path | None, key: bytes) -> frozenset[bytes]:
+    """The entries of a list; empty if there is no file.
 
     Args:
         path: The list.
@@ -47,42 +56,53 @@ def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
     try:
         value = json.loads(line)
         digest, made_with = bytes.fromhex(value["patient"]), value["key"]
-        is_one = len(digest) == DIGEST_BYTES and isinstance(made_with, str)
+        note = bytes.fromhex(value["note"]) if "note" in value else b""
+        is_one = len(digest) == DIGEST_BYTES and len(note) in (0, DIGEST_BYTES) and isinstance(made_with, str)
     except (ValueError, TypeError, KeyError):  # not chained: what was found there may be an id
         is_one = False
     if not is_one:
         raise ConfigError(
-            f'{path}: line {number}: not a retraction, {{"patient": "32 hex digits", "key": "16 hex digits"}}. Correct '
-            "the line, or write the list with `dataprep retract`"
+            f'{path}: line {number}: not a retraction, {{"patient": "32 hex digits", "key": "16 hex digits"}}, of a '
+            'note with "note": "32 hex digits", too. Correct the line, or write the list with `dataprep retract`'
         )
     if made_with != key:
         raise ConfigError(
             f"{path}: line {number}: its digest is not under the patient key of the dataset, which is {key} (the "
             "key's digest). Retract these patients again under the key of today, and remove the line"
         )
-    return digest
+    return digest + note
 
 
-def add_patients(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
-    """Add new digests to a list atomically; returns how many were new.
+def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
+    """Add new entries to a list atomically; returns how many were new.
 
     Args:
         path: The list, which is created if it does not exist.
         key: The patient key.
-        digests: The digests to add, made with that key.
+        digests: The entries to add, made with that key.
     """
-    listed = retracted_patients(path, key)
+    listed = retractions_on(path, key)
     added = [digest for digest in dict.fromkeys(digests) if digest not in listed]
-    append_lines(path, [{"patient": digest.hex(), "key": key_digest(key)} for digest in added])
+    append_lines(path, [_line(entry[:DIGEST_BYTES], entry[DIGEST_BYTES:], key) for entry in added])
     return len(added)
+
+
+def _line(patient: bytes, note: bytes, key: bytes) -> dict[str, str]:
+    return {"patient": patient.hex(), **({"note": note.hex()} if note else {}), "key": key_digest(key)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CohortPatients:
-    """The digests of a packed cohort: `held` of the patients in its rows, `left_out` of those who are retracted."""
+    """The digests of a packed cohort: `held` of the patients in its rows, `left_out` of those who are retracted,
+    `notes` of the notes that are retracted by themselves."""
 
     held: frozenset[bytes]
     left_out: frozenset[bytes]
+    notes: frozenset[bytes] = frozenset()
+
+    def holds(self, entry: bytes) -> bool:
+        """Whether an entry of the list is still to be left out: its patient is here, and the note was not left out."""
+        return entry[:DIGEST_BYTES] in self.held and entry not in self.notes
 
     def __repr__(self) -> str:
         return f"CohortPatients({len(self.held)}, {len(self.left_out)})"
@@ -96,23 +116,38 @@ def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) ->
         cohort: Its artifact.
         receipt: Its receipt.
     """
-    names = [file.path for file in receipt.files if PurePosixPath(file.path).name in (PATIENTS, RETRACTED_PATIENTS)]
+    widths = {PATIENTS: DIGEST_BYTES, RETRACTED_PATIENTS: DIGEST_BYTES, RETRACTED_NOTES: 2 * DIGEST_BYTES}
+    names = [file.path for file in receipt.files if PurePosixPath(file.path).name in widths]
     directory = store.local(cohort, names)
-    found: dict[str, set[bytes]] = {PATIENTS: set(), RETRACTED_PATIENTS: set()}
-    for name in names:
-        found[PurePosixPath(name).name].update(digest.tobytes() for digest in read_patients(directory / name))
-    return CohortPatients(held=frozenset(found[PATIENTS]), left_out=frozenset(found[RETRACTED_PATIENTS]))
+    found: dict[str, set[bytes]] = {name: set() for name in widths}
+    for path in names:
+        name = PurePosixPath(path).name
+        found[name].update(digest.tobytes() for digest in read_patients(directory / path, widths[name]))
+    return CohortPatients(
+        held=frozenset(found[PATIENTS]),
+        left_out=frozenset(found[RETRACTED_PATIENTS]),
+        notes=frozenset(found[RETRACTED_NOTES]),
+    )
+
+
+def applying(listed: Set[bytes], found: CohortPatients) -> tuple[str, ...]:
+    """The entries of a list that apply to a cohort in which these were found: as hex, sorted.
+
+    Those of notes apply where their patient is: before the cohort is packed nothing else says where they are.
+    """
+    here = found.held | found.left_out
+    return tuple(sorted(one.hex() for one in listed if one[:DIGEST_BYTES] in here or one in found.notes))
 
 
 def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -> tuple[str, ...]:
-    """The patients on the list with notes in the present cohort: digests as hex, sorted.
+    """The entries of the list that apply to the present cohort: as hex, sorted.
 
     Empty for a cohort that is missing or unreadable: it is built anyway, and then its files say which applied.
 
     Args:
         store: Where the cohort is.
         cohort: Its artifact.
-        listed: The digests on the list.
+        listed: The entries of the list.
     """
     if not listed:
         return ()
@@ -123,11 +158,11 @@ def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -
         found = cohort_patients(store, cohort, receipt)
     except (DataprepError, OSError):
         return ()
-    return tuple(sorted(digest.hex() for digest in listed & (found.held | found.left_out)))
+    return applying(listed, found)
 
 
 def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-    """The artifacts of months in no plan that hold a retracted patient, or may: what is not whole does not say.
+    """The artifacts of months in no plan that hold what is retracted, or may: what is not whole does not say.
 
     Shards are told by the packed cohort of their month, which comes after them.
 
@@ -137,13 +172,13 @@ def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterabl
         store: Where the artifacts are.
         unplanned: The artifacts that are in no plan any more.
     """
-    listed = retracted_patients(path, key)
+    listed = retractions_on(path, key)
 
     def holds(artifact: Artifact) -> bool:
         packed = replace(artifact, name=PACKED_COHORTS)
         try:
             receipt = store.receipt(packed)
-            return receipt is None or bool(listed & cohort_patients(store, packed, receipt).held)
+            return receipt is None or any(map(cohort_patients(store, packed, receipt).holds, listed))
         except (DataprepError, OSError):
             return True
 

@@ -26,8 +26,9 @@ Int64 = NDArray[np.int64]
 class RowLayout:
     """Rows as ranges of the spool, in row order: each segment is its first range and then its second.
 
-    ``documents``: int64, the notes that are in the rows; ``retracted``: those that would be, were their patients not
-    retracted. ``notes``: the note that each segment is of. ``offsets``: the first segment of each row, from 0.
+    ``documents``: int64, the notes that are in the rows; ``retracted``: those that would be, were they or their
+    patients not retracted. ``notes``: the note that each segment is of. ``offsets``: the first segment of each row,
+    from 0.
     """
 
     documents: Int64
@@ -61,15 +62,16 @@ def lay_out(
 ) -> RowLayout:
     """Lay out the rows of one split.
 
-    A note of a retracted patient that would have been in a row is left out and counted. One that would not have been is
-    dropped for its own reason. So the patients in the rows and those left out show where a retraction list applies.
+    A note that is retracted, or its patient, is left out and counted if it would have been in a row. One that would not
+    have been is dropped for its own reason. So the patients in the rows and those left out show where a retraction list
+    applies.
 
     Args:
         notes: The declaration.
         spool: The notes of a cohort, of all splits.
         index: The split's place in the declared order.
         drops: Counts dropped notes, those whose header leaves no room in a row.
-        retracted: Digests of the patients on the retraction list.
+        retracted: The retraction list.
     """
     chosen = np.flatnonzero(spool.splits == index)
     dates = spool.dates[chosen] if notes.order == "date" else np.zeros_like(chosen)
@@ -77,6 +79,7 @@ def lay_out(
     if not notes.concatenated:
         documents = _with_room(notes, spool, documents, drops)
     listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
+    listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(listed)))
     layout = _concatenated if notes.concatenated else _packed
     return layout(notes, spool, documents[~listed], documents[listed])

@@ -9,7 +9,7 @@ Entry points: `fill_spool`, `Spool`.
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,7 +24,16 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
-from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
+from dataprep_assets.pipelines.notes.reading import (
+    DIGEST_BYTES,
+    EMPTY,
+    MISSING_METADATA,
+    Dropped,
+    Note,
+    Opened,
+    note_digest,
+    read_notes,
+)
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.stream.token_stream import load_encoder
 
@@ -86,7 +95,7 @@ class DropCounter:
         )
 
     def retract(self, count: int) -> None:
-        """Count notes of retracted patients, which are not defects and not in the quarantine."""
+        """Count retracted notes, which are not defects and not in the quarantine."""
         self.dropped[RETRACTED] += count
 
     def check_budget(self, rows_in: int) -> None:
@@ -107,7 +116,8 @@ class Spool:
     """A cohort's notes, in source order: int64 arrays of shape ``(notes,)``.
 
     ``headers`` and ``bodies`` are lengths in tokens, including BOS and separator; ``starts`` is the position in the
-    file where a note begins. ``patients`` are indices into ``digests``, ``splits`` into the declared splits.
+    file where a note begins. ``patients`` are indices into ``digests``, ``splits`` into the declared splits. ``listed``
+    has the digests of the notes that are on the retraction list by themselves.
     """
 
     path: Path
@@ -121,6 +131,7 @@ class Spool:
     numbers: Int64
     characters: Int64
     digests: tuple[bytes, ...]
+    listed: Mapping[int, bytes]
     patients_seen: int
     patients_without_notes: int
     special_literals: int
@@ -212,6 +223,9 @@ class _Filling:
         self._literals = self._encoder.bundle.special_literals
         self._shares = list(plan.notes.splits.values())
         self._patients: dict[bytes, int] = {}
+        # most notes are of a patient of whom no note is on the list by itself: their digests are not needed
+        self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
+        self._listed: dict[int, bytes] = {}
         self._batch: list[Note] = []
         self._size = 0
         self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
@@ -271,9 +285,11 @@ class _Filling:
             self._read, self._cpu = self._reader.bytes_read, cpu
 
     def _count(self, batch: list[Note]) -> None:
-        columns = self._columns
+        columns, plan = self._columns, self._plan
         for note in batch:
             ordinal = self._patients[note.patient]
+            if note.patient in self._with_listed and (entry := note_digest(plan.key, note)) in plan.retracted:
+                self._listed[len(columns["patients"])] = entry
             columns["dates"].append(note.date)
             columns["patients"].append(ordinal)
             columns["splits"].append(split_of(note.patient, self._shares))
@@ -298,6 +314,7 @@ class _Filling:
             path=path,
             starts=np.cumsum(lengths) - lengths,
             digests=tuple(self._patients),
+            listed=self._listed,
             patients_seen=self._seen,
             patients_without_notes=self._without,
             special_literals=self._special_literals,

@@ -18,7 +18,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.finding import Finding, first_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown
 from dataprep_assets.graph.spec import ArtifactSpec, Proofs
@@ -277,9 +277,8 @@ def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_M
     twice = distinct[counts > 1]
     if twice.size and notes.duplicate_patients == "fail":
         among = [found.month for found, here in zip(months, of_month, strict=True) if np.isin(here, twice).any()]
-        shown = ", ".join(among[:8]) + (", …" if len(among) > 8 else "")
         raise IntegrityError(
-            f"{notes.dataset}: {twice.size} patients are in several cohorts, in {len(among)} months: {shown}. Correct "
-            "the source, or declare `duplicate_patients: allow`"
+            f"{notes.dataset}: patients in several cohorts: {twice.size}, of {first_of(among, 8)}. Correct the source, "
+            "or declare `duplicate_patients: allow`"
         )
     return int(distinct.size), int(twice.size)

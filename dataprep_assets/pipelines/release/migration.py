@@ -9,12 +9,12 @@ Entry points: `plan_migration`, `migrate`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.pipelines.release.published import Inventory, inventory, send_release
-from dataprep_assets.serving.release import Place, Release, ReleaseFile, read_release
+from dataprep_assets.serving.release import Place, Release, ReleaseFile, files_of, read_release
 from dataprep_assets.stores.store import Progress
 
 
@@ -56,8 +56,11 @@ class MigrationPlan:
 
 def plan_migration(source: Place, target: Place) -> MigrationPlan:
     """Compare both places with the source's manifest. Raises MissingArtifactError when the source has none."""
-    release = read_release(source)
-    return MigrationPlan(release=release, source=inventory(source, release), target=inventory(target, release))
+    found = read_release(source)
+    release = replace(found, location=None)  # the copy has its files beside it
+    return MigrationPlan(
+        release=release, source=inventory(files_of(source, found), release), target=inventory(target, release)
+    )
 
 
 def migrate(plan: MigrationPlan, source: Place, target: Place, scratch: Path, progress: Progress | None = None) -> bool:
@@ -67,6 +70,7 @@ def migrate(plan: MigrationPlan, source: Place, target: Place, scratch: Path, pr
     copy left there is resumed. `progress` gets the bytes that are sent. Raises IntegrityError when the source lacks a
     file of its release.
     """
+    source = files_of(source, read_release(source))
     if not plan.source.complete:
         raise IntegrityError(f"{source}: the release is incomplete: {'; '.join(plan.lines[1:4])}. Publish it again")
     scratch.mkdir(parents=True, exist_ok=True)

@@ -6,14 +6,16 @@ file that it lists is replaced, so no reader ever combines two releases.
 Entry points: `inventory`, `send_release`, `published_release`, `consumer_environment`, `consumer_code`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import npy_shards
+from dataprep_assets.integrity.receipt import NAME, Verification
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, read_release
+from dataprep_assets.serving.shared_state import FOLDER
 from dataprep_assets.stores import connect
 from dataprep_assets.stores.store import ObjectInfo, Progress
 
@@ -73,11 +75,41 @@ def _difference(place: Place, file: ReleaseFile, info: ObjectInfo) -> str:
     if digest is None and (again := place.store.head(key)) is not None:
         digest = again.sha256
     if digest is None:
-        whole = sha256()
-        for block in place.store.read(key):
-            whole.update(block)
-        digest = whole.hexdigest()
+        digest = _read_digest(place, file)
     return "" if digest == file.sha256 else f"{place}/{file.key}: sha256 {digest}, the release says {file.sha256}"
+
+
+def releases_below(place: Place) -> Iterator[Place]:
+    """The places at or below one that have the manifest of a release: not artifacts and caches, which keep a copy."""
+    keys = {info.key for info in place.store.list(place.base) if info.key.rpartition("/")[2] in (MANIFEST, NAME)}
+    for key in sorted(keys):
+        base = key.removesuffix(MANIFEST)
+        if base != key and f"{base}{NAME}" not in keys and FOLDER not in base.split("/"):
+            yield Place(place.store, base)
+
+
+def release_defects(place: Place, release: Release, verification: Verification) -> Iterator[str]:
+    """What is wrong with the files of a release at a place, one sentence each.
+
+    `size` asks for sizes, and for the digests that our uploads recorded; `full` reads every byte.
+    """
+    for file in release.files:
+        info = place.store.head(place.key(file.key))
+        if info is None:
+            yield f"{place}/{file.key}: missing"
+        elif info.bytes != file.bytes:
+            yield f"{place}/{file.key}: {info.bytes} bytes, the release says {file.bytes}"
+        else:
+            digest = _read_digest(place, file) if verification == "full" else info.sha256
+            if digest not in (None, file.sha256):
+                yield f"{place}/{file.key}: sha256 {digest}, the release says {file.sha256}"
+
+
+def _read_digest(place: Place, file: ReleaseFile) -> str:
+    whole = sha256()
+    for block in place.store.read(place.key(file.key)):
+        whole.update(block)
+    return whole.hexdigest()
 
 
 def send_release(
@@ -100,10 +132,12 @@ def send_release(
         Whether anything was sent, and the keys of shards in the place that the release does not list.
 
     Raises:
-        IntegrityError: A local file does not match the manifest, or the place does not have the bytes that were sent.
+        IntegrityError: Another dataset's release is there, a local file does not match the manifest, or the place does
+            not have the bytes that were sent.
     """
-    before = inventory(place, release)
     published = published_release(place)
+    require_own(place, published, release.dataset)
+    before = inventory(place, release)
     todo = [file for file in release.files if file in before.missing or file.key in before.different]
     if expect is not None:
         expect(sum(file.bytes for file in todo))
@@ -122,6 +156,15 @@ def send_release(
             raise IntegrityError(f"{place}/{MANIFEST}: not what was written. Something else publishes to this place")
         return True, before.extra
     return False, before.extra
+
+
+def require_own(place: Place, published: Release | None, dataset: str) -> None:
+    """Raise IntegrityError if the release that is published at a place is another dataset's: its trainers read it."""
+    if published is not None and published.dataset != dataset:
+        raise IntegrityError(
+            f"{place}: the release of {published.dataset!r} is there, and trainers may read it: publish {dataset!r} to "
+            f"another place. If nobody reads it any more, delete {place}/{MANIFEST}"
+        )
 
 
 def published_release(place: Place) -> Release | None:

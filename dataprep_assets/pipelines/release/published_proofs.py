@@ -100,7 +100,7 @@ def remote_readable(place: Place, release: Release) -> Finding:
         defect
         for prefix in release.shards
         for shard in release.of(prefix)
-        for defect in _unreadable(place, release, shard)
+        for defect in unreadable(place, release, shard)
     ]
     shards = sum(len(shards) for shards in release.shards.values())
     return verdict(
@@ -111,7 +111,8 @@ def remote_readable(place: Place, release: Release) -> Finding:
     )
 
 
-def _unreadable(place: Place, release: Release, shard: ReleaseShard) -> Iterator[str]:
+def unreadable(place: Place, release: Release, shard: ReleaseShard) -> Iterator[str]:
+    """What a trainer would find wrong with a shard at a place by its header, and by its first and last sample."""
     where = f"{place}/{shard.token_file.key}"
     header = npy_shards.parse_header(_read(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), where)
     if (header.dtype, header.tokens) != (release.dtype, shard.tokens):

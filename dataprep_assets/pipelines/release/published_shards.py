@@ -29,6 +29,7 @@ from dataprep_assets.pipelines.release.published import (
     consumer_environment,
     inventory,
     published_release,
+    require_own,
     send_release,
 )
 from dataprep_assets.pipelines.release.published_proofs import (
@@ -255,6 +256,7 @@ def _require_published(place: Place, manifest: Release) -> None:
     found = published_release(place)
     if found is None:
         raise IntegrityError(f"{place}/{MANIFEST}: missing or damaged. Publish the release again")
+    require_own(place, found, manifest.dataset)
     if found.digest != manifest.digest:
         raise IntegrityError(
             f"{place}/{MANIFEST}: expected release {manifest.digest[:12]}, found {found.digest[:12]}. Publish it again"

@@ -18,7 +18,7 @@ from dataprep_assets.formats.example import Column
 from dataprep_assets.integrity.receipt import _own_digest
 from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
-from dataprep_assets.pipelines.notes.retractions import add_patients
+from dataprep_assets.pipelines.notes.retractions import add_retractions
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject
 
@@ -115,7 +115,7 @@ def listed_patient(made: NotesProject, _: pytest.MonkeyPatch) -> None:
     """A patient of the rows is put on the retraction list, and nothing is built."""
     key = made.notes.patient_key.load()
     assert made.notes.retractions is not None
-    add_patients(made.notes.retractions, key, [packed(made, "train/patients.bin").read_bytes()[:16]])
+    add_retractions(made.notes.retractions, key, [packed(made, "train/patients.bin").read_bytes()[:16]])
 
 
 def edit_source(made: NotesProject, _: pytest.MonkeyPatch) -> None:

@@ -467,3 +467,82 @@ def test_strict_writes_nothing_when_a_patient_is_not_found(ward: Ward) -> None:
     (ward.folder / "ids").write_text("P-2010-01-3\nP-nobody\n")
     found = retract_patients(ward.notes, ward.store, ward.folder / "ids", strict=True)
     assert (found.added, [one.line for one in found.not_found], ward.list.exists()) == (0, [2], False)
+
+
+def of_note(ward: Ward, month: str, at: int, number: int) -> str:
+    """A note of the ward as `dataprep trace` names it, and its text."""
+    return ward.people[month][at]["notes"][number - 1]["text"]
+
+
+def test_a_note_is_taken_out_as_trace_names_it_and_its_patient_stays(ward: Ward) -> None:
+    month = MONTHS[1]
+    gone, kept = of_note(ward, month, 3, 2), of_note(ward, month, 3, 1)
+    before = {one: ward.receipt(one).content for one in MONTHS}
+    found = ward.retract(f"{month}:4:2", f"{month}:4:7", f"{month}:99:1", "2031-01:1:1", "nobody")
+    assert (found.found, found.added, found.counted) == (1, 2, ("patient", "note"))
+    assert [(held.partition, held.counts) for held in found.held] == [(month, (0, 1))]
+    assert [one.line for one in found.not_found] == [2, 3, 4, 5]
+    assert "P-" not in ward.list.read_text()
+    assert gone not in ward.list.read_text()
+    # what is announced is what is built: this month, and what is made of it
+    assert f"packed_cohorts/{month}" in ward.reasons()
+    assert not [name for name in ward.reasons() if name.endswith((MONTHS[0], MONTHS[2]))]
+    ward.run()
+    assert ward.reasons() == {}
+    assert ward.failed(month) == {}
+    assert ward.receipt(month).ledger is not None
+    assert ward.receipt(month).ledger.dropped == {"retracted": 1}
+    assert {one for one in MONTHS if ward.receipt(one).content != before[one]} == {month}
+    assert traces(ward.root, [gone]) == []
+    assert traces(ward.root, [kept])
+    ward.equals_a_build_from_scratch()
+    again = ward.retract(f"{month}:4:2")
+    assert (again.already, again.found, again.added) == (1, 0, 0)
+
+
+def test_a_record_is_taken_out_with_all_its_notes(ward: Ward) -> None:
+    month = MONTHS[0]
+    found = ward.retract(f"{month}:2")
+    assert (found.found, found.added, found.counted) == (1, 1, ("patient",))
+    ward.run()
+    assert ward.failed(month) == {}
+    assert traces(ward.root, Ward.texts(month, 1)) == []
+    assert ward.retract(f"{month}:2:1").already == 1
+
+
+def test_a_patient_whose_only_notes_are_retracted_leaves_an_artifact_that_is_current(ward: Ward) -> None:
+    month = MONTHS[2]
+    assert ward.retract(f"{month}:5:1", f"{month}:5:2").found == 2
+    ward.run()
+    assert ward.reasons() == {}
+    assert ward.failed(month) == {}
+    assert traces(ward.root, Ward.texts(month, 4)) == []
+    ward.equals_a_build_from_scratch()
+    # an edit of another record moves nothing: the note is known by its text, not by its place
+    ward.people[month].insert(0, patient("P-new", note(text(9999))))
+    ward.run()
+    assert ward.failed(month) == {}
+    assert traces(ward.root, Ward.texts(month, 4)) == []
+    ward.equals_a_build_from_scratch()
+
+
+def test_a_place_in_a_source_that_changed_since_is_refused(ward: Ward) -> None:
+    month = MONTHS[0]
+    ward.people[month].insert(0, patient("P-new", note(text(9999))))
+    with pytest.raises(ConfigError, match=f"{month}: its source changed since it was packed"):
+        ward.retract(f"{month}:4:2")
+    assert not ward.list.exists()
+
+
+def test_a_retracted_note_that_is_still_there_fails_the_proof(ward: Ward) -> None:
+    month = MONTHS[1]
+    ward.retract(f"{month}:4:2")
+    assert "no_retracted_document" in ward.failed(month)
+    ward.run()
+    assert ward.failed(month) == {}
+    listed = ward.list.read_bytes()
+    ward.list.unlink()
+    assert "1 notes were left out that are on the list no more" in ward.failed(month)["no_retracted_document"]
+    ward.list.write_bytes(listed.replace(b'"note": "', b'"note": "00'))
+    with pytest.raises(ConfigError, match=r"line 1: not a retraction"):
+        ward.failed(month)

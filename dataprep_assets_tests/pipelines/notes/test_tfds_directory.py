@@ -1,5 +1,6 @@
 """The directory is what TFDS and array_record read, row for row the packed rows, and made of links."""
 
+import glob
 import json
 import os
 from pathlib import Path
@@ -8,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.cli.part import Part
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import array_record, example, tfds, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
-from dataprep_assets.pipelines.notes.dataset import notes_specs
+from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import FileFormat
 from dataprep_assets.pipelines.notes.maxtext import maxtext_line, maxtext_settings
 from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
@@ -208,13 +208,49 @@ def test_the_settings_are_those_of_the_declared_pipeline_with_its_tokenizer(
         assert settings["hf_train_files"] == f"{tmp_path}/sample_notes/packed_cohorts/*/*-*.jsonl"
 
 
-def test_the_two_submissions_of_the_seed_are_two_ranges_of_months(tmp_path: Path) -> None:
-    """docs/pipelines/notes.md: 24 years, 12 years each."""
-    notes = declaration(months={"first": "1998-01", "last": "2021-12"})
-    specs, store = notes_specs(notes), LocalArtifacts(tmp_path)
-    halves = [
-        next(iter(Part(bounds=bounds).chosen(specs, store).values()))
-        for bounds in ("1998-01...2009-12", "2010-01...2021-12")
-    ]
-    assert [len(half) for half in halves] == [144, 144]
-    assert [*halves[0], *halves[1]] == list(notes.months.expected)
+@pytest.mark.parametrize(
+    ("changes", "format"),
+    [
+        ({}, "tfrecord"),
+        ({"formats": ["tfrecord", "array_record"]}, "array_record"),
+        ({"layout": "unpacked", "pipeline": "grain", "pad": None}, "tfrecord"),
+        ({"layout": "unpacked", "pipeline": "hf", "pad": None}, "tfrecord"),
+    ],
+)
+def test_the_settings_name_the_second_split_for_evaluation(
+    changes: dict[str, Any], format: FileFormat, tmp_path: Path
+) -> None:
+    notes = declaration(splits={"train": 0.7, "val": 0.3}, **changes)
+    assert not run_notes(notes, tmp_path).failed
+    store = LocalArtifacts(tmp_path)
+    settings = maxtext_settings(notes, store, format)
+    kind = settings["dataset_type"]
+    if kind == "tfds":
+        by_name = ByName(settings["eval_dataset_name"], Path(settings["dataset_path"]))
+        count = len(read_rows(by_name, settings["eval_split"]))
+    else:
+        pattern = settings[f"{kind}_eval_files"]
+        found = sorted(glob.glob(pattern))
+        assert found
+        assert not set(found) & set(glob.glob(settings[f"{kind}_train_files"]))
+        reads = {"tfrecord": lambda path: len(list(tfrecord.records(path))), "array_record": array_record_rows}
+        count = sum(len(Path(p).read_bytes().splitlines()) if kind == "hf" else reads[format](Path(p)) for p in found)
+    assert count == len(packed(notes, tmp_path, "val")) > 0
+    columns = {"eval_data_columns": "['tokens']", "tokenize_eval_data": "False"}
+    assert (columns.items() <= settings.items()) is (notes.layout == "unpacked")
+    # what is printed at the end of a run: a line for each declared format, and how evaluation is switched on
+    told = PackedCohorts(notes).summary(store)
+    assert [line for line in told if line.startswith("MaxText")] == list(
+        dict.fromkeys(maxtext_line(notes, store, one) for one in notes.formats)
+    )
+    assert told[-1].startswith("to evaluate on val, add for example eval_interval=1000 eval_steps=10")
+
+
+def array_record_rows(path: Path) -> int:
+    return len(list(array_record.records(path)))
+
+
+def test_one_split_has_no_evaluation(tmp_path: Path) -> None:
+    notes = declaration(layout="unpacked", splits={"train": 1.0})
+    settings = maxtext_settings(notes, LocalArtifacts(tmp_path))
+    assert not [name for name in settings if "eval" in name]

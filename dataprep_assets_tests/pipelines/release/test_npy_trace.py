@@ -75,6 +75,22 @@ def test_every_document_and_every_sample(bins: Bins, tmp_path: Path, options: di
         assert all(ids[-1] == separator for ids in mine.documents(declared, split))
 
 
+def test_a_document_in_several_samples_is_told_in_lines(bins: Bins, tmp_path: Path) -> None:
+    """Sample ids are any numbers of 64 bits: a range from the first to the last takes more memory than there is."""
+    mine = bins.copied(tmp_path)
+    declared = mine.declare()
+    build(mine, declared)
+    tracer, told = tracer_of(mine, declared), 0
+    for number in range(len(mine.documents(declared, "val"))):
+        (found,) = trace(tracer, decode=False, document=number, split="val")
+        for place, line in zip(npy(found), [one for one in found.lines() if "/npy_shards/" in one], strict=True):
+            samples, ids = place.at["samples"], place.at["sample_ids"]
+            if len(samples) > 1:
+                assert f"samples {samples[0]} to {samples[-1]}, sample ids {ids[0]}, {ids[1]}" in line
+                told += 1
+    assert told
+
+
 def test_shards_and_samples_that_do_not_exist(bins: Bins, tmp_path: Path) -> None:
     mine = bins.copied(tmp_path)
     declared = mine.declare()

@@ -1,0 +1,227 @@
+"""The manifest of npy shards that somebody else published without one, so that windows and managers can read them.
+
+All that a manifest says follows from a listing, from the headers of the shards, from the number of ids beside each, and
+from the digests of the files. A digest that the store does not know takes reading the file; what was read is remembered
+in a file, so an adoption that is killed goes on from there.
+
+Entry points: `adopt`, `keep_adopted`.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
+from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.pipelines.release.published import published_release
+from dataprep_assets.pipelines.release.published_proofs import unreadable
+from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard
+from dataprep_assets.stores.local import LocalStore
+from dataprep_assets.stores.store import ConflictError, ObjectInfo
+
+Files = tuple[ObjectInfo, ObjectInfo]
+"""A shard's tokens and ids."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adoption:
+    """How shards at a place are adopted.
+
+    Attributes:
+        place: Where they are.
+        dataset: What the release is called.
+        shards: Only the first so many of each prefix; None for all.
+        tokenizer: The name of their tokenizer, if it is known.
+        remembered: A file on this machine that remembers digests.
+    """
+
+    place: Place
+    dataset: str
+    shards: int | None = None
+    tokenizer: str | None = None
+    remembered: Path
+
+
+def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
+    """The manifest of the shards that are at a place.
+
+    Args:
+        adoption: Which, and how.
+        reads: Called with the key and the bytes of each file that has to be read for its digest.
+
+    Raises MissingArtifactError if no shard is there, or one is missing; FormatError for files that are no shards of one
+    release; IntegrityError where ids are not those of their tokens.
+    """
+    place = adoption.place
+    found = {prefix: _numbered(adoption, prefix, files) for prefix, files in _listed(place).items()}
+    if not found:
+        raise MissingArtifactError(
+            f"{place}: no shards: a release has {npy_shards.token_key('train', 0)} and "
+            f"{npy_shards.ids_key('train', 0)}, and those of another prefix in a folder of its name"
+        )
+    headers = {tokens.key: _header(place, tokens) for shards in found.values() for tokens, _ in shards}
+    first = next(iter(found.values()))[0]
+    length = _length(place, headers[first[0].key], first)
+    digests = _Digests(adoption, reads)
+    release = Release(
+        dataset=adoption.dataset,
+        sequence_length=length,
+        tokens_per_shard=max(header.tokens for header in headers.values()),
+        dtype=headers[first[0].key].dtype,
+        tokenizer=adoption.tokenizer,
+        tokenizer_sha256=None,
+        vocab_size=None,
+        separator_id=None,
+        shuffle_seed=None,
+        tail=None,
+        shards={
+            prefix: tuple(
+                _shard(place, index, headers[files[0].key], files, length) for index, files in enumerate(shards)
+            )
+            for prefix, shards in found.items()
+        },
+    )
+    # what is cheap to find wrong is found before terabytes are read
+    every = [shard for shards in release.shards.values() for shard in shards]
+    if wrong := [line for shard in every for line in unreadable(place, release, shard)]:
+        raise IntegrityError(f"{wrong[0]} ({len(wrong)} defects). Its owner has to publish the shard again")
+    infos = {info.key: info for shards in found.values() for files in shards for info in files}
+
+    def digested(file: ReleaseFile) -> ReleaseFile:
+        return replace(file, sha256=digests.of(infos[file.key]))
+
+    return replace(
+        release,
+        shards={
+            prefix: tuple(
+                replace(shard, token_file=digested(shard.token_file), ids_file=digested(shard.ids_file))
+                for shard in shards
+            )
+            for prefix, shards in release.shards.items()
+        },
+    )
+
+
+def keep_adopted(release: Release, place: Place, folder: Path | None) -> Path | str:
+    """Write an adopted manifest, and return where: beside its shards, or into a folder of this machine.
+
+    Raises IntegrityError if the manifest of another release is there, ConflictError if one came meanwhile.
+    """
+    target = place if folder is None else Place(LocalStore(folder))
+    kept = release if folder is None else replace(release, location=str(place))
+    where = f"{target}/{MANIFEST}" if folder is None else folder / MANIFEST
+    if target.store.head(target.key(MANIFEST)) is not None:
+        present = published_release(target)
+        if present is None or present.to_bytes() != kept.to_bytes():
+            raise IntegrityError(
+                f"{where}: another manifest is there. Trainers may read it: keep this one in another folder (--to), or "
+                "delete that one if nobody does"
+            )
+        return where
+    target.store.put(target.key(MANIFEST), kept.to_bytes(), if_absent=True)
+    return where
+
+
+def _listed(place: Place) -> dict[str, dict[int, dict[str, ObjectInfo]]]:
+    """Prefix → number → kind → object, with keys relative to the place."""
+    found: dict[str, dict[int, dict[str, ObjectInfo]]] = {}
+    for info in place.store.list(place.base):
+        key = info.key.removeprefix(place.base)
+        if (meaning := npy_shards.parse_key(key)) is not None:
+            of_prefix = found.setdefault(meaning.prefix, {})
+            of_prefix.setdefault(meaning.index, {})[meaning.kind] = replace(info, key=key)
+    return found
+
+
+def _numbered(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, ObjectInfo]]) -> Sequence[Files]:
+    """The shards of a prefix in order; raises MissingArtifactError naming the first file that is missing."""
+    count = max(files) + 1 if adoption.shards is None else adoption.shards
+    shards = []
+    for index in range(count):
+        pair = files.get(index, {})
+        for kind, key in (("tokens", npy_shards.token_key), ("sample_ids", npy_shards.ids_key)):
+            if kind not in pair:
+                hint = f": --shards {index} adopts those before it" if index else ""
+                raise MissingArtifactError(f"{adoption.place}/{key(prefix, index)}: missing{hint}")
+        shards.append((pair["tokens"], pair["sample_ids"]))
+    return shards
+
+
+def _header(place: Place, tokens: ObjectInfo) -> npy_shards.NpyHeader:
+    where = f"{place}/{tokens.key}"
+    data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
+    found = npy_shards.parse_header(data, where)
+    if tokens.bytes != (expected := npy_shards.token_bytes(found.tokens, found.dtype)):
+        raise FormatError(
+            f"{where}: {tokens.bytes} bytes, but its header says {found.tokens} {found.dtype} tokens, which are "
+            f"{expected}. Its owner has to publish it again"
+        )
+    return found
+
+
+def _length(place: Place, header: npy_shards.NpyHeader, files: Files) -> int:
+    """Tokens of a sample: as many as there are for each id beside the first shard."""
+    tokens, ids = files
+    where, samples = f"{place}/{ids.key}", ids.bytes // sample_ids.ID_BYTES
+    if b"".join(place.store.read(place.key(ids.key), 0, min(6, ids.bytes))) == npy_shards.MAGIC:
+        raise FormatError(
+            f"{where}: it has a .npy header, which readers would take for 16 ids. Write the ids without it"
+        )
+    if not samples or ids.bytes % sample_ids.ID_BYTES or header.tokens % samples:
+        raise FormatError(
+            f"{where}: {ids.bytes} bytes are no whole number of ids for the {header.tokens} tokens of {tokens.key}"
+        )
+    return header.tokens // samples
+
+
+def _shard(place: Place, index: int, header: npy_shards.NpyHeader, files: Files, length: int) -> ReleaseShard:
+    """A shard with files whose digests are yet to come; raises FormatError unless it has an id for each sample."""
+    tokens, ids = files
+    if not ids.bytes or header.tokens * sample_ids.ID_BYTES != ids.bytes * length:
+        raise FormatError(
+            f"{place}/{tokens.key}: {header.tokens} tokens, which the {ids.bytes} bytes of ids beside them do not name "
+            f"in sequences of {length}: no reader takes such a shard"
+            + (f". --shards {index} adopts those before it" if index else "")
+        )
+    token_file, ids_file = (ReleaseFile(key=info.key, bytes=info.bytes, sha256="") for info in files)
+    return ReleaseShard(index=index, tokens=header.tokens, token_file=token_file, ids_file=ids_file)
+
+
+class _Digests:
+    """The SHA-256 of files at the place: as the store knows it, as it was remembered, or as it is read."""
+
+    def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
+        self._place, self._path, self._reads = adoption.place, adoption.remembered, reads
+        try:
+            self._remembered = json.loads(self._path.read_bytes())
+        except (FileNotFoundError, ValueError):
+            self._remembered = {}
+
+    def of(self, info: ObjectInfo) -> str:
+        """The digest of a listed object."""
+        again = info if info.sha256 else self._place.store.head(self._place.key(info.key))  # lists lack metadata
+        if again is not None and again.sha256 is not None:
+            return again.sha256
+        now = {"bytes": info.bytes, "version": info.version}
+        known = self._remembered.get(info.key)
+        if known is None or known != {**now, "sha256": known.get("sha256")}:
+            self._remembered[info.key] = known = {**now, "sha256": self._read(info)}
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            draft = self._path.with_suffix(".new")
+            draft.write_text(json.dumps(self._remembered))
+            draft.replace(self._path)
+        return str(known["sha256"])
+
+    def _read(self, info: ObjectInfo) -> str:
+        self._reads(info.key, info.bytes)
+        whole = sha256()
+        try:
+            for block in self._place.store.read(self._place.key(info.key), version=info.version):
+                whole.update(block)
+        except ConflictError as error:
+            raise IntegrityError(
+                f"{self._place}/{info.key}: it was replaced while it was read. Run again when its owner is done"
+            ) from error
+        return whole.hexdigest()

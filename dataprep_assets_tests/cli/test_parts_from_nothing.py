@@ -1,0 +1,151 @@
+"""A dataset of a fresh project that is made in parts: whoever comes first makes what all parts need, once.
+
+Each command is typed in a project of `dataprep init`, and the last one, which makes the whole, finds the parts made.
+"""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import yaml
+
+from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
+
+pytestmark = pytest.mark.slow
+MONTHS = ["2009-10", "2009-11", "2009-12", "2010-01", "2010-02", "2010-03"]
+HALVES = ("2009-10...2009-12", "2010-01...2010-03")
+Line = Sequence[str]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project of `dataprep init` with a dataset of notes beside its sample."""
+    root = tmp_path / "ward"
+    assert dataprep(tmp_path, "init", str(root)).returncode == 0
+    folder = root / "ward" / "defs" / "years"
+    written(
+        folder / "cohorts",
+        {m: [patient(f"{m} {i}", *[note(f"tea and cake of {m}, {i}")] * 4) for i in range(12)] for m in MONTHS},
+    )
+    declared = {
+        "dataset": "years",
+        "sensitive": False,
+        "source": {"kind": "local", "path": "./cohorts"},
+        "cohorts": {},
+        "months": {"first": MONTHS[0], "last": MONTHS[-1]},
+        "template": {},
+        "tokenizer": {"path": "../sample_corpus/tokenizer", "name": "sample"},
+        "document": {"separator": "<|endoftext|>"},
+        "pad": {"token": "<|pad|>"},
+        "patient_key": {"public": "a key for fictional data, known to everyone"},
+        "splits": {"train": 0.8, "val": 0.2},
+        "row_length": 64,
+        "rows_per_shard": 8,
+    }
+    text = yaml.safe_dump({"type": "dataprep_assets.components.PackedCohorts", "attributes": declared})
+    (folder / "defs.yaml").write_text(text)
+    return root
+
+
+def on_machine(number: int, project: Path, line: Line) -> "CompletedProcess[str]":
+    """A command on one of several machines: it has an instance of its own, and the artifacts of all."""
+    return dataprep(
+        project.parent / f"machine-{number}",
+        *line,
+        project=project,
+        DATAPREP_ROOT=str(project.parent / "artifacts"),
+    )
+
+
+def at_once(project: Path, lines: Sequence[Line]) -> None:
+    """Each command on a machine of its own, all at the same time."""
+    with ThreadPoolExecutor(len(lines)) as machines:
+        done = list(machines.map(lambda at: on_machine(at, project, lines[at]), range(len(lines))))
+    assert [one.returncode for one in done] == [0] * len(lines), "\n".join(one.stdout + one.stderr for one in done)
+
+
+def receipts(project: Path, dataset: str) -> dict[str, str]:
+    """Each artifact there is, with what its receipt says of its bytes and of when they were made."""
+    root = project.parent / "artifacts" / dataset
+    found = {}
+    for path in sorted(root.rglob("receipt.json")):
+        if not any(part.startswith(".") for part in path.relative_to(root).parts):
+            found[str(path.parent.relative_to(root))] = json.dumps(json.loads(path.read_bytes()), sort_keys=True)
+    return found
+
+
+def whole(project: Path, dataset: str) -> None:
+    """The whole of a dataset on the first machine; what the parts made is kept as it is."""
+    before = receipts(project, dataset)
+    done = on_machine(0, project, ["run", dataset])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "checks: " in done.stdout
+    after = receipts(project, dataset)
+    assert before
+    assert {name: after[name] for name in before} == before
+    again = on_machine(0, project, ["run", dataset])
+    assert (again.returncode, "nothing to do" in again.stdout) == (0, True), again.stdout + again.stderr
+
+
+def partitions_of(project: Path, dataset: str, artifact: str) -> list[str]:
+    """The partitions that are made of an artifact."""
+    return [name.partition("/")[2] for name in receipts(project, dataset) if name.startswith(f"{artifact}/")]
+
+
+def test_two_submissions_of_months_and_then_the_directory(project: Path) -> None:
+    for number, half in enumerate(HALVES, 1):
+        done = on_machine(0, project, ["run", "years", "--months", half])
+        assert done.returncode == 0, done.stdout + done.stderr
+        for artifact in ("packed_cohorts", "tfrecord_shards"):
+            assert partitions_of(project, "years", artifact) == MONTHS[: 3 * number]
+    assert "years/tfds_directory" not in receipts(project, "years")
+    whole(project, "years")
+    assert "tfds_directory" in receipts(project, "years")
+
+
+def test_two_machines_make_a_half_of_the_months_each_at_the_same_time(project: Path) -> None:
+    at_once(project, [["run", "years", "--months", half] for half in HALVES])
+    assert partitions_of(project, "years", "tfrecord_shards") == MONTHS
+    whole(project, "years")
+
+
+def test_two_machines_make_the_parts_of_a_corpus_at_the_same_time(project: Path) -> None:
+    at_once(project, [["run", "sample_corpus", "--process-count", "2", "--process-index", i] for i in "01"])
+    made = partitions_of(project, "sample_corpus", "token_bins")
+    assert len(made) > 2
+    whole(project, "sample_corpus")
+    assert partitions_of(project, "sample_corpus", "token_bins") == made
+
+
+def test_a_range_of_shards_and_a_split_of_a_fresh_corpus(project: Path) -> None:
+    done = on_machine(0, project, ["run", "sample_corpus", "--shards", "train-00000"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert partitions_of(project, "sample_corpus", "token_bins") == ["train-00000"]
+    done = on_machine(1, project, ["run", "sample_corpus", "--split", "val"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = partitions_of(project, "sample_corpus", "token_bins")
+    assert made[0] == "train-00000"
+    assert made[1:]
+    assert all(name.startswith("val-") for name in made[1:])
+    whole(project, "sample_corpus")
+
+
+def test_what_is_wrong_with_the_last_dataset_is_said_before_the_first_is_built(project: Path) -> None:
+    declared = project / "ward" / "defs" / "years" / "defs.yaml"
+    declared.write_text(declared.read_text().replace("<|pad|>", "<|nothing|>"))
+    done = on_machine(0, project, ["run", "sample_corpus", "years"])
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "years/defs.yaml" in line
+    assert "<|nothing|>" in line
+    assert receipts(project, "sample_corpus") == {}
+
+
+def test_months_that_are_not_there_are_named_by_the_option_that_asked(project: Path) -> None:
+    done = on_machine(0, project, ["run", "years", "--months", "2009-10...2011-01"])
+    assert done.returncode == 2
+    assert "--months 2009-10...2011-01: give FIRST...LAST among 2009-10...2010-03" in done.stderr
