@@ -60,14 +60,14 @@ def declarations() -> "Declarations":
 
 def names() -> list[str]:
     """Names of the declared datasets."""
-    return sorted(_folders())
+    return list(_files())
 
 
 def components() -> dict[str, str]:
     """Name of each declared dataset → the component that its file names; `?` if it names none."""
     found = {}
-    for name, folder in sorted(_folders().items()):
-        said = _TYPE.search((folder / "defs.yaml").read_text(encoding="utf-8", errors="replace"))
+    for name, path in _files().items():
+        said = _TYPE.search(path.read_text(encoding="utf-8", errors="replace"))
         found[name] = said.group(1).rpartition(".")[2] if said else "?"
     return found
 
@@ -76,15 +76,14 @@ def kinds() -> dict[str, str | None]:
     """Name of each declared dataset → `sample` or `example` if it is shipped, None if it is the user's own."""
     from dataprep_assets.orchestration.shipped import shown_as
 
-    return {name: shown_as(folder) for name, folder in _folders().items()}
+    return {name: shown_as(path.parent) for name, path in _files().items()}
 
 
-def _folders() -> dict[str, Path]:
-    """Name of each declared dataset → its folder, found without Dagster because shell completion waits for it."""
-    from dataprep_assets.orchestration.shipped import dataset_of
+def _files() -> dict[str, Path]:
+    """Name of each declared dataset → its `defs.yaml`; nothing of the project is imported for it."""
+    from dataprep_assets.declarations import files_below
 
-    below = current().defs
-    return {dataset_of(path.parent.relative_to(below)): path.parent for path in below.rglob("defs.yaml")}
+    return files_below(current().defs)
 
 
 def storage() -> "Storage":
@@ -127,12 +126,18 @@ def folder(name: str) -> Path:
 def declaration_of(name: str) -> Path:
     """The `defs.yaml` of a dataset; raises ConfigError when there is none of this name."""
     known = declarations().files
-    if name not in known:
-        near = nearest(name, list(known))
-        raise ConfigError(
-            f"{name!r} is not a dataset here; " + (f"did you mean {near!r}?" if near else f"defs/ has {sorted(known)}")
-        )
-    return known[name]
+    if name in known:
+        return known[name]
+    below = name.removeprefix("defs/").rstrip("/")
+    for dataset, path in known.items():
+        folder = path.parent.relative_to(declarations().folder).as_posix()
+        if folder == below or folder.endswith(f"/{below}"):
+            raise ConfigError(f"{name!r} is not a dataset here, but the folder of one: its name is {dataset!r}")
+    near = nearest(name, list(known))
+    raise ConfigError(
+        f"{name!r} is not a dataset here; "
+        + (f"did you mean {near!r}?" if near else f"defs/ has {', '.join(known) or 'none'}")
+    )
 
 
 def component(name: str) -> "Dataset":

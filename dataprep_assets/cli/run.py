@@ -66,7 +66,9 @@ def command(
         return max(tell(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
-    codes = [_run(name, lock_of(name, lock) if locks else None) for name in datasets]
+    # all are loaded first: a mistake in the last of them is not found after hours of the others
+    components = {name: _sound(name) for name in datasets}
+    codes = [_run(one, lock_of(name, lock) if locks else None) for name, one in components.items()]
     if 0 in codes:
         print(project.in_the_browser())
     return max(codes)
@@ -87,12 +89,17 @@ class _Shown:
         print(sentence, flush=True)
 
 
-def _run(name: str, lock: "Lock | None") -> int:
+def _sound(name: str) -> "Dataset":
+    component = project.component(name)
+    require_sound(name, component)
+    return component
+
+
+def _run(component: "Dataset", lock: "Lock | None") -> int:
     from dataprep_assets.graph.status import sweep
     from dataprep_assets.graph.summary import summary
 
-    component = project.component(name)
-    require_sound(name, component)
+    name = component.declaration.dataset
     specs, store = component.specs, component.store(project.storage())
     locked = None if lock is None else LockedBuild(lock, specs, store)
     if locked is not None:
@@ -158,8 +165,7 @@ def _run_part(name: str, part: Part) -> int:
     """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
     from dataprep_assets.graph.order import ancestors
 
-    component = project.component(name)
-    require_sound(name, component)
+    component = _sound(name)
     specs, store = component.specs, component.store(project.storage())
     partitioned = part.partitioned(specs)
     print(f"{name}:")
