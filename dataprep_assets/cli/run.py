@@ -1,8 +1,10 @@
 """`dataprep run`: materialize datasets, or some shards of one."""
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -111,12 +113,12 @@ def _run(component: "Dataset", lock: "Lock | None") -> int:
         print(summary(component, store))
     else:
         print(f"{name}:")
-        if not _build(component, attendants=[locked] if locked is not None else []):
+        if code := _build(component, attendants=[locked] if locked is not None else []):
             if locked is not None and locked.drift is not None:
                 raise locked.drift
             for line in component.standing(store):
                 print(project.shown(line))
-            return 1
+            return code
         print(summary(component, store, time.monotonic() - started))
     if locked is not None:
         locked.end()
@@ -145,8 +147,8 @@ def _build(
     only: "Mapping[ArtifactSpec, Sequence[str]] | None" = None,
     attendants: "Sequence[Attendant]" = (),
     part: str = "",
-) -> bool:
-    """Execute the dataset's job, or the part of it that makes `only` some partitions, in this process."""
+) -> int:
+    """Execute the dataset's job, or the part of it that makes `only` some partitions; return the exit code."""
     import dagster as dg
 
     from dataprep_assets.code_location import bound
@@ -158,7 +160,22 @@ def _build(
     definitions = bound(dg.Definitions(jobs=[job]), project.current().root)
     with project.instance() as instance, watched(sys.stderr):
         tags = {"dataprep/part": part} if part else {}
-        return execute(definitions.resolve_job_def(job.name), instance, tags=tags, verbose=Options.verbose)
+        built = definitions.resolve_job_def(job.name)
+        return execute(built, instance, tags=tags, complain=partial(_complain, component), verbose=Options.verbose)
+
+
+def _complain(component: "Dataset", where: str, why: str) -> None:
+    """Print why an artifact was not made, with the line of the first key of its declaration that the sentence names."""
+    from dataprep_assets.graph.declaration_mistakes import read
+
+    path = project.declaration_of(component.declaration.dataset)
+    keys = [first or quoted for first, quoted in re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", why)]
+    for key in keys:
+        if key.partition(".")[0] in type(component.declaration).model_fields:
+            (document, *_) = read(path)
+            where = f"{where}: {path}:{document.line_of(key.split('.'))}"
+            break
+    print(f"    {where}: {why}", file=sys.stderr)
 
 
 def _run_part(name: str, part: Part) -> int:
@@ -170,10 +187,10 @@ def _run_part(name: str, part: Part) -> int:
     partitioned = part.partitioned(specs)
     print(f"{name}:")
     first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
-    if not _build(component, only={spec: () for spec in specs if spec in first}, part=str(part)):
-        return 1
+    if code := _build(component, only={spec: () for spec in specs if spec in first}, part=str(part)):
+        return code
     only = part.chosen(specs, store)
     if not only:
         print(f"{name}: nothing in this part: there are fewer partitions than processes")
         return 0
-    return 0 if _build(component, only=only, part=str(part)) else 1
+    return _build(component, only=only, part=str(part))

@@ -12,6 +12,8 @@ TOGETHER = "__and__"
 """Joins the names of artifacts in the name of a step that makes them together."""
 FAILED_CHECKS = "failed_checks"
 """Metadata entry of a step that failed by its blocking checks alone: how many."""
+MISCONFIGURED = "misconfigured"
+"""Metadata entry of a step that failed by what is declared, or set in the environment, alone."""
 
 
 def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:
