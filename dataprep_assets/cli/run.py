@@ -164,13 +164,13 @@ def _build(
         return execute(built, instance, tags=tags, complain=partial(_complain, component), verbose=Options.verbose)
 
 
-def _complain(component: "Dataset", where: str, why: str) -> None:
-    """Print why an artifact was not made, with the line of the first key of its declaration that the sentence names."""
+def _complain(component: "Dataset", where: str, why: str, misconfigured: bool) -> None:
+    """Print why an artifact was not made; of a mistake in the declaration with the line of the first key it names."""
     from dataprep_assets.graph.declaration_mistakes import read
 
     path = project.declaration_of(component.declaration.dataset)
     keys = [first or quoted for first, quoted in re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", why)]
-    for key in keys:
+    for key in keys if misconfigured else []:
         if key.partition(".")[0] in type(component.declaration).model_fields:
             (document, *_) = read(path)
             where = f"{where}: {path}:{document.line_of(key.split('.'))}"

@@ -23,7 +23,7 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _complain(where: str, why: str) -> None:
+def _complain(where: str, why: str, _misconfigured: bool) -> None:
     print(f"    {where}: {why}", file=sys.stderr)
 
 
@@ -42,7 +42,7 @@ def execute(
     *,
     tags: Mapping[str, str] = MappingProxyType({}),
     say: Callable[[str], None] = _say,
-    complain: Callable[[str, str], None] = _complain,
+    complain: Callable[[str, str, bool], None] = _complain,
     verbose: bool = False,
 ) -> Ended:
     """Execute a job; return how it ended. Steps that need no failed one are executed all the same.
@@ -54,7 +54,7 @@ def execute(
         instance: Where the run is recorded.
         tags: Tags of the run, in addition to those of the job.
         say: Called with a line for each failed check.
-        complain: Called with `dataset/artifact` and the reason when a step failed.
+        complain: Called with `dataset/artifact`, the reason, and whether it is of the declaration, when a step failed.
         verbose: Whether Dagster's own error messages go to standard error, with their stacks.
     """
     end_lost_runs(instance)
@@ -75,7 +75,7 @@ def execute(
         say("  failed")
         for event in failures:
             if (why := _why(event)) is not None:
-                complain(_where(event, job.tags.get(DATASET, "")), why)
+                complain(_where(event, job.tags.get(DATASET, "")), why, _is_misconfigured(event))
     for evaluation in outcome.get_asset_check_evaluations():
         if not evaluation.passed:
             kind = "check" if evaluation.severity == dg.AssetCheckSeverity.ERROR else "warning: check"
