@@ -25,7 +25,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 # hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-dagster torch ui bench check lint types style definitions docs docs-reference clean
+.PHONY: demo test test-fast test-dagster test-lowest torch ui bench check lint types style definitions docs docs-reference clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
@@ -61,6 +61,18 @@ test-dagster: $(VENV)/.installed-tests
 	$(OTHER)/bin/python -c 'import dagster; print("Dagster", dagster.__version__)' && \
 	DAGSTER_HOME=$(CURDIR)/$(OTHER)/home DATAPREP_ROOT=$(CURDIR)/$(OTHER)/data $(OTHER)/bin/python -m dataprep_assets.cli run $(SAMPLES) && \
 	$(subst $(BIN),$(OTHER)/bin,$(PYTEST)) $(addprefix dataprep_assets_tests/,$(TESTS_OF_DAGSTER))
+
+# The oldest versions that pyproject.toml allows of what the wheel itself requires, and pip's choice of the rest: the samples
+# run with them, from a project of `dataprep init`
+LOWEST := build/lowest
+test-lowest:
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	$(PYTHON) -m dataprep_assets_tests.lowest > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt .
+	$(LOWEST)/bin/python -m pip check
+	cd $(LOWEST) && env -u PYTHONPATH bin/dataprep init project && cd project && for command in list "check sample_corpus" "run sample_corpus" \
+	  "status sample_corpus" "show sample_corpus" verify; do ../bin/dataprep $$command || exit 1; done
 
 # mypy alone takes as long as the others together, on one core; what each says stays together
 lint check: $(VENV)/.installed-tests

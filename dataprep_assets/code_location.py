@@ -10,7 +10,7 @@ A project's own `definitions.py` needs three lines on top of it; `dataprep init`
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -77,9 +77,9 @@ def merged(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definition
                 wrong = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
                 if not wrong:
                     raise
-        return dg.Definitions.merge(
-            *(_broken(path, why) for path, why in wrong.items()), *_right(declarations, declarations.folder, wrong)
-        )
+        groups = _groups(declarations, list(wrong))
+        broken = [_broken(groups[path], why) for path, why in wrong.items()]
+        return dg.Definitions.merge(*broken, *_right(declarations, declarations.folder, wrong))
 
 
 def _wrong(declarations: Declarations, look: Callable[[Path], object]) -> dict[Path, str]:
@@ -124,9 +124,23 @@ def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
     )
 
 
-def _broken(path: Path, why: str) -> dg.Definitions:
+def _groups(declarations: Declarations, wrong: Sequence[Path]) -> dict[Path, str]:
+    """A group for each file that is wrong: the name that it declares, or its folder where others have that name."""
+    names = [declarations.name_of(path) for path in wrong]
+    right = {declarations.name_of(path) for path in declarations.paths if path not in wrong}
+    found: dict[Path, str] = {}
+    for path, name in zip(wrong, names, strict=True):
+        if name in right or names.count(name) > 1:
+            name = path.parent.relative_to(declarations.folder).as_posix()
+        group = re.sub(r"\W", "_", name)
+        while group in right or group in found.values():
+            group += "_"
+        found[path] = group
+    return found
+
+
+def _broken(group: str, why: str) -> dg.Definitions:
     """A stand-in for a dataset that cannot be loaded: a group whose only asset says why."""
-    group = re.sub(r"\W", "_", path.parent.name)
 
     @dg.asset(
         key=[group, "cannot_be_loaded"],
@@ -135,7 +149,7 @@ def _broken(path: Path, why: str) -> dg.Definitions:
         description=f"**Cannot be loaded.** Correct it, then reload the code location.\n\n```\n{why}\n```",
     )
     def cannot_be_loaded() -> None:
-        raise dg.Failure(description=f"{path.parent.name} cannot be loaded: {why}", allow_retries=False)
+        raise dg.Failure(description=f"{group} cannot be loaded: {why}", allow_retries=False)
 
-    dg.get_dagster_logger().warning(f"{path.parent.name} is left out, it cannot be loaded: {why}")
+    dg.get_dagster_logger().warning(f"{group} is left out, it cannot be loaded: {why}")
     return dg.Definitions(assets=[cannot_be_loaded])

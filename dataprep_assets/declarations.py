@@ -1,6 +1,9 @@
 """The datasets that a project declares: found, checked and loaded one by one, so that a broken one stops no other.
 
-Entry points: `declarations_of`, `Declarations`.
+A dataset has one name, its key `dataset:`. Where its `defs.yaml` lies below `defs/` says nothing; only a file in which
+no name can be found is called by its folder.
+
+Entry points: `declarations_of`, `Declarations`, `files_below`.
 """
 
 import importlib
@@ -15,13 +18,15 @@ from dataprep_assets import components
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration_mistakes import Document, nearest, read, validated
-from dataprep_assets.orchestration.shipped import dataset_of, is_shown, shown_as
+from dataprep_assets.orchestration.shipped import is_shown, shown_as
 from dataprep_assets.project import Project
 
 if TYPE_CHECKING:
     import dagster as dg
 
-_DATASET = re.compile(r"""^\s+dataset:\s*["']?([A-Za-z0-9_]+)""", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_NAMED = re.compile(rf"""^[ \t]+dataset:[ \t]*["']?({_NAME.pattern})["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
+"""The key `dataset:` in text that is not YAML."""
 _YAML = "defs.yaml"
 _OURS = f"{components.__name__}."
 
@@ -36,15 +41,21 @@ class Declarations:
 
     @cached_property
     def files(self) -> Mapping[str, Path]:
-        """Name of each declared dataset → its `defs.yaml`; if two share a name, the one that is not shipped."""
-        found = sorted(self.paths, key=lambda path: shown_as(path.parent) is None)
-        return {dataset_of(path.parent.relative_to(self.folder)): path for path in found}
+        """Name of each declared dataset → its `defs.yaml` (`files_below`)."""
+        return files_below(self.folder)
 
     def check(self, path: Path) -> None:
         """Raise ConfigError, with a line for each mistake, if the content of a `defs.yaml` cannot be loaded."""
-        for document in read(path):
+        documents = read(path)
+        for document in documents:
             found = _dataset_type(document)
             if found is not None:
+                if len(documents) > 1:
+                    second = documents[1]
+                    raise ConfigError(
+                        f"{path}:{second.line}: a second document: a dataset has a defs.yaml of its own. Move what is "
+                        "below the `---` into the defs.yaml of another folder"
+                    )
                 declaration = validated(found.model, document)
                 self._refuse_second(declaration.dataset, document)
 
@@ -60,6 +71,10 @@ class Declarations:
             raise
         except Exception as error:
             raise ConfigError(reason_of(error)) from error
+
+    def name_of(self, path: Path) -> str:
+        """The name that a `defs.yaml` declares, which other files may declare, too; else the path of its folder."""
+        return _declared_name(path) or _other_name(path, self.folder)
 
     def tree(self, folder: Path) -> "dg.ComponentTree":
         """Dagster's components of one folder."""
@@ -81,9 +96,8 @@ class Declarations:
         """Name of each dataset → the files that declare it and are shown."""
         found: dict[str, list[Path]] = {}
         for path in self.paths:
-            if is_shown(shown_as(path.parent)):
-                for dataset in _DATASET.findall(path.read_text("utf-8", errors="replace")):
-                    found.setdefault(dataset, []).append(path)
+            if is_shown(shown_as(path.parent)) and (name := _declared_name(path)) is not None:
+                found.setdefault(name, []).append(path)
         return found
 
     def _refuse_second(self, dataset: str, document: Document) -> None:
@@ -92,6 +106,53 @@ class Declarations:
         if others and is_shown(shown_as(document.path.parent)):
             line = document.line_of(["dataset"])
             raise ConfigError(f"{document.path}:{line}: dataset: {dataset} is also declared in {others[0]}")
+
+
+def files_below(folder: Path) -> dict[str, Path]:
+    """Name of each dataset that is declared below a folder → its `defs.yaml`, sorted by name.
+
+    If two share a name, it is the one that is not shipped. A file without a name, because it is broken or declares
+    something else than a dataset, is under its folder's path. No file is loaded: shell completion waits for this.
+    """
+    named, others = {}, {}
+    for path in sorted(folder.rglob(_YAML), key=lambda path: (shown_as(path.parent) is None, path)):
+        if (name := _declared_name(path)) is not None:
+            named[name] = path
+        else:
+            others[_other_name(path, folder)] = path
+    return dict(sorted({**others, **named}.items()))
+
+
+def _declared_name(path: Path) -> str | None:
+    """The key `dataset:` of a file that declares a dataset; None if there is none, or the file is not YAML."""
+    try:
+        (document, *_) = read(path)
+    except ConfigError:
+        return None
+    name = document.attributes.get("dataset") if isinstance(document.attributes, dict) else None
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not _may_be_ours(document):
+        return None
+    return name
+
+
+def _other_name(path: Path, folder: Path) -> str:
+    """What a file without a dataset's name is called: by the name that is meant if it is not YAML, else its folder."""
+    try:
+        read(path)
+    except ConfigError:
+        if (found := _NAMED.search(path.read_text(encoding="utf-8", errors="replace"))) is not None:
+            return found[1]
+    return path.parent.relative_to(folder).as_posix()
+
+
+def _may_be_ours(document: Document) -> bool:
+    """Whether a document's component declares a dataset; the component is imported if it is of another package."""
+    if document.type.startswith("dataprep") or "." not in document.type:
+        return True
+    try:
+        return _dataset_type(document) is not None
+    except ConfigError:
+        return False
 
 
 def _dataset_type(document: Document) -> type[Dataset] | None:

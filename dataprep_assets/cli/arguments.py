@@ -20,11 +20,11 @@ def dataset_names(incomplete: str) -> list[str]:
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A dataset: the folder of its defs.yaml.", autocompletion=dataset_names)
+    str, typer.Argument(metavar="NAME", help="A dataset, by its `dataset:`.", autocompletion=dataset_names)
 ]
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="NAME...", help="Datasets: folders of a defs.yaml.", autocompletion=dataset_names),
+    typer.Argument(metavar="NAME...", help="Datasets, by their `dataset:`.", autocompletion=dataset_names),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Select = Annotated[

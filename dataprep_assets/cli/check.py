@@ -17,6 +17,7 @@ from dataprep_assets.graph.small_cells import cells_of
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.remark import Remark
+    from dataprep_assets.graph.spec import OtherDataset
 
 _WRONG = 2
 
@@ -100,22 +101,70 @@ def _located(path: Path, component: "Dataset") -> "Iterator[tuple[Remark, str]]"
     from dataprep_assets.graph.declaration_mistakes import read
 
     (document, *_) = read(path)
-    for remark in (*component.remarks(), *_of_other_datasets(component)):
+    remarks = (*component.remarks(), *_of_other_datasets(component), *_of_engine(component), *_of_storage(component))
+    for remark in remarks:
         sentence = cells_of(component.declaration).text(remark.sentence)
         yield remark, f"{path}:{document.line_of(remark.keys)}: {sentence}"
 
 
+def _of_engine(component: "Dataset") -> "Iterator[Remark]":
+    """A remark if what is to do the work is not installed."""
+    from dataprep_assets.execution.pool import require_engine
+    from dataprep_assets.graph.engine_declaration import MadeByEngine
+    from dataprep_assets.graph.remark import Remark
+
+    if isinstance(component.declaration, MadeByEngine):
+        try:
+            require_engine(os.environ, component.declaration.run_on)
+        except ConfigError as error:
+            yield Remark(keys=("run_on",), sentence=str(error))
+
+
+def _of_storage(component: "Dataset") -> "Iterator[Remark]":
+    """A remark if the artifacts cannot be written into the folder that is to hold them."""
+    from dataprep_assets.graph.remark import Remark
+    from dataprep_assets.stores.connect import LocalPlace
+
+    told = component.declaration.storage
+    place = project.place(told)
+    if not isinstance(place, LocalPlace):
+        return
+    there = next(path for path in (place.root, *place.root.parents) if os.path.lexists(path))
+    begins = f"storage: {place.root}: " if told is not None else f"DATAPREP_ROOT: {place.root}: "
+    if not there.is_dir():
+        yield Remark(keys=("storage",), sentence=f"{begins}cannot be a folder: {there} is a file")
+    elif not os.access(there, os.W_OK | os.X_OK):
+        yield Remark(keys=("storage",), sentence=f"{begins}cannot be written to: {there} is not writable for this user")
+
+
 def _of_other_datasets(component: "Dataset") -> "Iterator[Remark]":
-    """A remark for each input dataset that is not declared here: it may be another project's, or misspelt."""
+    """A remark for each input dataset that is of another kind, or not declared here: another project's, or misspelt."""
     from dataprep_assets.graph.declaration_mistakes import nearest
     from dataprep_assets.graph.remark import Remark
     from dataprep_assets.graph.spec import OtherDataset
 
     declared = list(project.declarations().files)
     inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, OtherDataset)]
-    for name in dict.fromkeys(source.dataset for source in inputs if source.dataset not in declared):
+    for source in {source.dataset: source for source in inputs}.values():
+        name = source.dataset
+        if name in declared:
+            yield from _of_another_kind(source)
+            continue
         near = nearest(name, declared)
-        sentence = f"sources: {name}: no dataset of this project; " + (
+        sentence = f"`sources`: {name}: no dataset of this project; " + (
             f"did you mean {near!r}?" if near else "its artifacts have to be in the same storage"
         )
         yield Remark(keys=("sources",), sentence=sentence, hint=True)
+
+
+def _of_another_kind(source: "OtherDataset") -> "Iterator[Remark]":
+    """A remark if a declared dataset never has the artifact that another one is made of; one that is broken says so."""
+    from dataprep_assets.graph.remark import Remark
+
+    try:
+        found = project.component(source.dataset)
+    except DataprepError:
+        return
+    if not any(spec.name == source.name for spec in found.specs):
+        sentence = f"`sources`: {source.dataset}: is a {found.component}, which has no `{source.name}` to be made of"
+        yield Remark(keys=("sources",), sentence=sentence)

@@ -45,7 +45,7 @@ def lock_of(name: str, file: Path | None) -> "Lock":
     """Read the lock of a dataset; raises ConfigError if it is the lock of another dataset.
 
     Args:
-        name: The dataset, as in defs/<name>/defs.yaml.
+        name: The dataset.
         file: The lock; None for `dataset.lock` beside the defs.yaml, where `dataprep lock` writes it.
     """
     from dataprep_assets.graph.lock_file import LOCK, read_lock

@@ -48,6 +48,7 @@ def choose(folder: Path) -> None:
 
 _chosen: list[str] = []
 _GONE = re.compile(r"dataprep_assets\.orchestration\.(sqlite_storage|compute_logs)\b")
+_PLACE = re.compile(r"(^ *\S*defs\.yaml:\d+:)", re.MULTILINE)
 _TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 
@@ -60,14 +61,14 @@ def declarations() -> "Declarations":
 
 def names() -> list[str]:
     """Names of the declared datasets."""
-    return sorted(_folders())
+    return list(_files())
 
 
 def components() -> dict[str, str]:
     """Name of each declared dataset → the component that its file names; `?` if it names none."""
     found = {}
-    for name, folder in sorted(_folders().items()):
-        said = _TYPE.search((folder / "defs.yaml").read_text(encoding="utf-8", errors="replace"))
+    for name, path in _files().items():
+        said = _TYPE.search(path.read_text(encoding="utf-8", errors="replace"))
         found[name] = said.group(1).rpartition(".")[2] if said else "?"
     return found
 
@@ -76,15 +77,14 @@ def kinds() -> dict[str, str | None]:
     """Name of each declared dataset → `sample` or `example` if it is shipped, None if it is the user's own."""
     from dataprep_assets.orchestration.shipped import shown_as
 
-    return {name: shown_as(folder) for name, folder in _folders().items()}
+    return {name: shown_as(path.parent) for name, path in _files().items()}
 
 
-def _folders() -> dict[str, Path]:
-    """Name of each declared dataset → its folder, found without Dagster because shell completion waits for it."""
-    from dataprep_assets.orchestration.shipped import dataset_of
+def _files() -> dict[str, Path]:
+    """Name of each declared dataset → its `defs.yaml`; nothing of the project is imported for it."""
+    from dataprep_assets.declarations import files_below
 
-    below = current().defs
-    return {dataset_of(path.parent.relative_to(below)): path.parent for path in below.rglob("defs.yaml")}
+    return files_below(current().defs)
 
 
 def storage() -> "Storage":
@@ -140,12 +140,18 @@ def folder(name: str) -> Path:
 def declaration_of(name: str) -> Path:
     """The `defs.yaml` of a dataset; raises ConfigError when there is none of this name."""
     known = declarations().files
-    if name not in known:
-        near = nearest(name, list(known))
-        raise ConfigError(
-            f"{name!r} is not a dataset here; " + (f"did you mean {near!r}?" if near else f"defs/ has {sorted(known)}")
-        )
-    return known[name]
+    if name in known:
+        return known[name]
+    below = name.removeprefix("defs/").rstrip("/")
+    for dataset, path in known.items():
+        folder = path.parent.relative_to(declarations().folder).as_posix()
+        if folder == below or folder.endswith(f"/{below}"):
+            raise ConfigError(f"{name!r} is not a dataset here, but the folder of one: its name is {dataset!r}")
+    near = nearest(name, list(known))
+    raise ConfigError(
+        f"{name!r} is not a dataset here; "
+        + (f"did you mean {near!r}?" if near else f"defs/ has {', '.join(known) or 'none'}")
+    )
 
 
 def component(name: str) -> "Dataset":
@@ -198,8 +204,14 @@ def one_command() -> Iterator[None]:
 
 
 def shown(text: str) -> str:
-    """The text as the command prints it: without small counts once a sensitive dataset was loaded."""
-    return _running[-1].cells.text(text) if _running else text
+    """The text as the command prints it: without small counts once a sensitive dataset was loaded.
+
+    The line of a declaration, at the beginning of a line of the text, is no count.
+    """
+    if not _running:
+        return text
+    parts = _PLACE.split(text)  # every second one is a place
+    return "".join(part if i % 2 else _running[-1].cells.text(part) for i, part in enumerate(parts))
 
 
 def naming(dataset: str) -> "list[Dataset]":

@@ -1,8 +1,10 @@
 """`dataprep run`: materialize datasets, or some shards of one."""
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,8 +74,8 @@ def command(
         return max(tell(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
-    # what is wrong with the last one is said before the first one is built
-    sound = [(name, _sound(name), lock_of(name, lock) if locks else None) for name in datasets]
+    # all are loaded first: a mistake in the last of them is not found after hours of the others
+    sound = [(_sound(name), lock_of(name, lock) if locks else None) for name in datasets]
     codes = [_run(*one) for one in sound]
     if 0 in codes:
         print(project.in_the_browser())
@@ -101,11 +103,11 @@ class _Shown:
         print(sentence, flush=True)
 
 
-def _run(name: str, component: "Dataset", lock: "Lock | None") -> int:
+def _run(component: "Dataset", lock: "Lock | None") -> int:
     from dataprep_assets.graph.status import sweep
     from dataprep_assets.graph.summary import summary
 
-    project.take(component)
+    name = project.take(component).declaration.dataset
     specs, store = component.specs, component.store(project.storage())
     locked = None if lock is None else LockedBuild(lock, specs, store)
     if locked is not None:
@@ -117,12 +119,12 @@ def _run(name: str, component: "Dataset", lock: "Lock | None") -> int:
         print(summary(component, store))
     else:
         print(f"{name}:")
-        if not _build(component, attendants=[locked] if locked is not None else []):
+        if code := _build(component, attendants=[locked] if locked is not None else []):
             if locked is not None and locked.drift is not None:
                 raise locked.drift
             for line in component.standing(store):
                 print(project.shown(line))
-            return 1
+            return code
         print(summary(component, store, time.monotonic() - started))
     if locked is not None:
         locked.end()
@@ -151,8 +153,8 @@ def _build(
     only: "Mapping[ArtifactSpec, Sequence[str]] | None" = None,
     attendants: "Sequence[Attendant]" = (),
     part: str = "",
-) -> bool:
-    """Execute the dataset's job, or the part of it that makes `only` some partitions, in this process."""
+) -> int:
+    """Execute the dataset's job, or the part of it that makes `only` some partitions; return the exit code."""
     import dagster as dg
 
     from dataprep_assets.code_location import bound
@@ -166,8 +168,24 @@ def _build(
     definitions = bound(dg.Definitions(jobs=[job]), here.root)
     with project.instance() as instance, watched(sys.stderr):
         tags = {PART: part} if part else {}
-        whole = definitions.resolve_job_def(job.name)
-        return execute(whole, instance, location=here.location, tags=tags, verbose=Options.verbose)
+        whole, complain = definitions.resolve_job_def(job.name), partial(_complain, component)
+        return execute(
+            whole, instance, location=here.location, tags=tags, complain=complain, verbose=Options.verbose
+        )
+
+
+def _complain(component: "Dataset", where: str, why: str, misconfigured: bool) -> None:
+    """Print why an artifact was not made; of a mistake in the declaration with the line of the first key it names."""
+    from dataprep_assets.graph.declaration_mistakes import read
+
+    path = project.declaration_of(component.declaration.dataset)
+    keys = [first or quoted for first, quoted in re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", why)]
+    for key in keys if misconfigured else []:
+        if key.partition(".")[0] in type(component.declaration).model_fields:
+            (document, *_) = read(path)
+            where = f"{where}: {path}:{document.line_of(key.split('.'))}"
+            break
+    print(f"    {where}: {why}", file=sys.stderr)
 
 
 def _run_part(name: str, part: Part) -> int:
@@ -179,10 +197,10 @@ def _run_part(name: str, part: Part) -> int:
     partitioned = part.partitioned(specs)
     print(f"{name}:")
     first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
-    if not _build(component, only={spec: () for spec in specs if spec in first}, part=str(part)):
-        return 1
+    if code := _build(component, only={spec: () for spec in specs if spec in first}, part=str(part)):
+        return code
     only = part.chosen(specs, store)
     if not only:
         print(f"{name}: nothing in this part: there are fewer partitions than processes")
         return 0
-    return 0 if _build(component, only=only, part=str(part)) else 1
+    return _build(component, only=only, part=str(part))

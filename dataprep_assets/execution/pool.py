@@ -7,6 +7,7 @@ The assets do not know which one. A dataset's `run_on`, else `DATAPREP_ENGINE`, 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
@@ -35,6 +36,19 @@ def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -
     if engine not in ENGINES:
         raise ConfigError(f"{ENGINE}: {engine!r} is not allowed; one of {', '.join(ENGINES)}")
     return engine
+
+
+def require_engine(environment: Mapping[str, str], declared: str | None = None) -> None:
+    """Raise ConfigError if what the chosen engine needs is not installed here."""
+    engine = chosen_engine(environment, declared)
+    if engine == RAY and find_spec("ray") is None:
+        raise ConfigError(
+            "run_on (or DATAPREP_ENGINE): `ray` needs the extra of that name: pip install 'dataprep-assets[ray]'"
+        )
+    if engine == SLURM:
+        from dataprep_assets.execution import slurm
+
+        slurm.require()
 
 
 def open_pool(

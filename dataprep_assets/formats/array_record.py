@@ -8,7 +8,7 @@ number of threads gives the same file (array_record 0.8.6).
 A file is a multiple of 64 KiB and at least 128 KiB; the block after the footer is padding that nothing verifies.
 A truncated file opens without an error and has no records; only ``ok()`` shows it. `records` and `count` check it.
 
-The package is in the extra ``tfds``; without it these functions raise ConfigError.
+The package is in the extra ``array_record``, and in ``tfds``; without it these functions raise ConfigError.
 
 Entry points: `write`, `records`, `count`.
 """
@@ -34,7 +34,7 @@ def _package() -> Any:
         from array_record.python import array_record_module
     except ImportError as error:
         raise ConfigError(
-            "ArrayRecord files need the array_record package, which is not installed; install dataprep-assets[tfds]"
+            "ArrayRecord files need the array_record package, which is not installed; install dataprep-assets[array_record]"
         ) from error
     return array_record_module
 

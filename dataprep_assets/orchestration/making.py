@@ -10,19 +10,26 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from dataprep_assets.errors import DataprepError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.small_cells import cells_of
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.graph.standing import failures
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.anew import built
 from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
-from dataprep_assets.orchestration.keys import FAILED_CHECKS, FAILED_PARTITIONS, Context, asset_key, job_name
+from dataprep_assets.orchestration.keys import (
+    FAILED_CHECKS,
+    FAILED_PARTITIONS,
+    MISCONFIGURED,
+    Context,
+    asset_key,
+    job_name,
+)
 from dataprep_assets.orchestration.metadata import metadata_of, rendered_entries
 from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.orchestration.plans import made_of
@@ -151,7 +158,7 @@ def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
     try:
         yield
     except DataprepError as error:
-        raise dg.Failure(_error_text(spec, error), allow_retries=False) from None
+        raise dg.Failure(_error_text(spec, error), metadata=_misconfigured([error]), allow_retries=False) from None
     except OSError as error:
         if spec.declaration.sensitive:
             error.filename = None  # it may be named after a patient
@@ -161,8 +168,16 @@ def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
 def _error_text(spec: ArtifactSpec, error: Exception) -> str:
     """The text of an error for the UI: for a missing artifact also what makes it; without small counts."""
     if isinstance(error, MissingArtifactError):
-        return f"{error}. The job {job_name(spec.declaration.dataset)} makes all that is missing, in order"
+        others = [source.dataset for source in spec.inputs if isinstance(source, OtherDataset)]
+        jobs = " and ".join(map(job_name, dict.fromkeys(others))) or job_name(spec.declaration.dataset)
+        made = "make" if " and " in jobs else "makes"
+        return f"{error}. The job{'s' if made == 'make' else ''} {jobs} {made} all that is missing, in order"
     return cells_of(spec.declaration).text(str(error))
+
+
+def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
+    """The metadata of a failure that only another declaration, or environment, ends."""
+    return {MISCONFIGURED: True} if all(isinstance(error, ConfigError) for error in errors) else {}
 
 
 def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> dg.Failure:
@@ -179,6 +194,7 @@ def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> 
             f"failed_{noun}s": dg.MetadataValue.table(
                 [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]
             ),
+            **_misconfigured(failed.values()),
         },
         allow_retries=False,
     )

@@ -8,12 +8,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.orchestration.keys import FAILED_CHECKS
+from dataprep_assets.orchestration.keys import DATASET, FAILED_CHECKS, MISCONFIGURED, TOGETHER
 from dataprep_assets.orchestration.lost_runs import at_work, end_lost_runs
 
 # `execute` says each error once, without the stack. The event log has all of it.
@@ -24,8 +25,17 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _complain(line: str) -> None:
-    print(line, file=sys.stderr)
+def _complain(where: str, why: str, _misconfigured: bool) -> None:
+    print(f"    {where}: {why}", file=sys.stderr)
+
+
+class Ended(IntEnum):
+    """How a run ended, as an exit code."""
+
+    WELL = 0
+    FAILED = 1
+    MISCONFIGURED = 2
+    """Every step that failed did so by what is declared: the same run fails again until that is changed."""
 
 
 def execute(
@@ -35,10 +45,10 @@ def execute(
     location: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
     say: Callable[[str], None] = _say,
-    complain: Callable[[str], None] = _complain,
+    complain: Callable[[str, str, bool], None] = _complain,
     verbose: bool = False,
-) -> bool:
-    """Execute a job; return whether it succeeded. Steps that need no failed one are executed all the same.
+) -> Ended:
+    """Execute a job; return how it ended. Steps that need no failed one are executed all the same.
 
     Raises KeyboardInterrupt if the run was interrupted.
 
@@ -49,7 +59,7 @@ def execute(
             can execute it again.
         tags: Tags of the run, in addition to those of the job.
         say: Called with a line for each failed check.
-        complain: Called with the reason when a step failed.
+        complain: Called with `dataset/artifact`, the reason, and whether it is of the declaration, when a step failed.
         verbose: Whether Dagster's own error messages go to standard error, with their stacks.
     """
     end_lost_runs(instance)
@@ -63,17 +73,32 @@ def execute(
             tags={"dagster/max_retries": "0", **tags},
             raise_on_error=False,
         )
+    failures = [event for event in outcome.all_events if event.is_failure]
+    # the event that the run failed adds nothing
+    failures = [event for event in failures if event.is_step_failure] or failures
     if not outcome.success:
         say("  failed")
-        failures = [event for event in outcome.all_events if event.is_failure]
-        # the event that the run failed adds nothing
-        for event in [event for event in failures if event.is_step_failure] or failures:
+        for event in failures:
             if (why := _why(event)) is not None:
-                complain(f"    {event.step_key or 'run'}: {why}")
+                complain(_where(event, job.tags.get(DATASET, "")), why, _is_misconfigured(event))
     for evaluation in outcome.get_asset_check_evaluations():
         if not evaluation.passed:
-            say(f"    check {evaluation.check_name}: {evaluation.description}")
-    return bool(outcome.success)
+            kind = "check" if evaluation.severity == dg.AssetCheckSeverity.ERROR else "warning: check"
+            say(f"    {kind} {evaluation.check_name}: {evaluation.description}")
+    if outcome.success:
+        return Ended.WELL
+    return Ended.MISCONFIGURED if failures and all(map(_is_misconfigured, failures)) else Ended.FAILED
+
+
+def _where(event: dg.DagsterEvent, dataset: str) -> str:
+    """The artifact that a step makes, as it is named everywhere else, or `run`."""
+    step = (event.step_key or "").removeprefix(f"make__{dataset}__")
+    return f"{dataset}/{step.replace(TOGETHER, ' and ').replace('__', '/')}" if step else "run"
+
+
+def _is_misconfigured(event: dg.DagsterEvent) -> bool:
+    told = event.step_failure_data.user_failure_data if event.is_step_failure else None
+    return told is not None and MISCONFIGURED in told.metadata
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 They are in `defs/samples/` and `defs/examples/`; everything else in `defs/` is the user's. Their assets have the tag
 `dataprep/shown_as`, and DATAPREP_SHOW says which of them the code location has. `dataprep` commands find all by name.
 
-Entry points: `shown_as`, `is_shown`, `dataset_of`.
+Entry points: `shown_as`, `is_shown`.
 """
 
 import os
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from dataprep_assets.errors import ConfigError
 
@@ -39,9 +39,3 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
             f"{VARIABLE}: {unknown[0]!r} is not allowed; give none, samples, examples, or the last two with a comma"
         )
     return kind is None or kind in [FOLDERS[name] for name in names]
-
-
-def dataset_of(folder: PurePath) -> str:
-    """The name of the dataset in a folder (relative to `defs/`): its path without `samples/` or `examples/`."""
-    parts = folder.parts
-    return "/".join(parts[1:] if len(parts) > 1 and parts[0] in FOLDERS else parts)

@@ -153,8 +153,8 @@ class _Counting:
             if self._plan.bad_records == "fail":
                 where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
                 raise BadRecordError(
-                    f"{self._part.label}: row {bad.row}, {where}: {bad}. Correct the source, or set "
-                    "`bad_records: {policy: drop}` to count and skip such rows"
+                    f"{self._part.label}: row {bad.row}, {where}: {bad}{self._asked(bad.reason)}. Correct the source, "
+                    "or set `bad_records: {policy: drop}` to count and skip such rows"
                 )
             self._dropped[bad.reason] += 1
             self.quarantine.append((bad.row, bad.byte, bad.reason))
@@ -166,6 +166,14 @@ class _Counting:
         self._dropped += selected.dropped
         self.retracted |= selected.retracted
         return selected.documents
+
+    def _asked(self, reason: str) -> str:
+        """The key that names the field that a record does not have."""
+        if reason == "missing_text":
+            return f" (`text_field: {self._plan.text_field}`)"
+        if reason == "missing_id" and self._plan.ids is not None:
+            return f" (`document.id_field: {self._plan.ids.id_field}`)"
+        return ""
 
     def _cut(
         self, ids: NDArray[np.uint32], offsets: NDArray[np.uint64], limit: int

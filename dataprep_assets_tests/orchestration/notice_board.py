@@ -16,7 +16,7 @@ from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import asset_key, job_name
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.orchestration.recorded import Recorded
-from dataprep_assets.orchestration.runs import execute
+from dataprep_assets.orchestration.runs import Ended, execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
@@ -53,7 +53,7 @@ class NoticeBoard:
 
     def materialize(self) -> bool:
         """The job, as `dataprep run` executes it."""
-        return execute(self.definitions.resolve_job_def(job_name("notices")), self.instance)
+        return execute(self.definitions.resolve_job_def(job_name("notices")), self.instance) == Ended.WELL
 
     def tick(self, name: str, cursor: str | None = None) -> Any:
         """What the daemon gets of a sensor, or with no cursor of a schedule, at a tick."""

@@ -1,14 +1,13 @@
 """What the project ships is apart from the user's own: tagged, and shown as DATAPREP_SHOW says."""
 
 from pathlib import Path
-from types import ModuleType
 
 import dagster as dg
 import pytest
 
 from dataprep_assets.cli import project
 from dataprep_assets.code_location import bound
-from dataprep_assets.declarations import Declarations
+from dataprep_assets.declarations import files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import definitions_of_dataset
@@ -77,14 +76,19 @@ def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path) -> None:
-    for folder in ("examples/dclm_2t", "samples/tales", "dclm_2t", "mine/samples"):
+    texts = {
+        "examples/dclm_2t": "dclm_2t",
+        "samples/tales": "tales",
+        "mine/first": "dclm_2t",
+        "mine/samples": "third",
+    }
+    for folder, name in texts.items():
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "defs.yaml").touch()
-    module = ModuleType("defs")
-    module.__path__ = [str(tmp_path)]
-    files = Declarations(module, tmp_path).files
+        text = f"type: dataprep_assets.components.TokenizedCorpus\nattributes:\n  dataset: {name}\n"
+        (tmp_path / folder / "defs.yaml").write_text(text)
+    files = files_below(tmp_path)
     assert {name: path.parent.relative_to(tmp_path).as_posix() for name, path in files.items()} == {
-        "dclm_2t": "dclm_2t",
+        "dclm_2t": "mine/first",
         "tales": "samples/tales",
-        "mine/samples": "mine/samples",
+        "third": "mine/samples",
     }

@@ -5,21 +5,15 @@ Reported before the plan if the source is on this machine (`remarks.py`), and by
 Entry points: `asked_field`, `fault_of_files`.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.rows import read_rows
-
-ROWS = 1000
-"""How many rows are examined."""
-_SHOWN = 8
-"""Most fields that a message names."""
+from dataprep_assets.sources.first_rows import absent_field, first_rows
 
 
 def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
@@ -45,35 +39,18 @@ def fault_of_files(
         whole: Whether these are all its files, so that it is empty if they are.
     """
     try:
-        return _fault_of_rows(blend, dataset, _rows(paths), whole=whole)
+        return _fault_of_rows(blend, dataset, first_rows(paths), whole=whole)
     except (CorruptSourceError, OSError):
         return None
 
 
-def _rows(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    for path in paths:
-        kind, compression = file_format(path.name)
-        for block in read_rows(path, format=kind, compression=compression, label=path.name):
-            yield from block.rows
-            yield from ({} for _ in block.bad)  # bad rows are rows too
-
-
 def _fault_of_rows(
-    blend: BlendDeclaration, dataset: BlendDataset, rows: Iterable[dict[str, Any]], *, whole: bool
+    blend: BlendDeclaration, dataset: BlendDataset, rows: Iterator[dict[str, Any]], *, whole: bool
 ) -> str | None:
     """As `fault_of_files`, from the first of these rows."""
     asked = asked_field(blend, dataset)
-    seen: dict[str, None] = {}
-    count = 0
-    for row in itertools.islice(rows, ROWS):
-        if asked is None or asked[1] in row:
-            return None
-        count += 1
-        seen.update(dict.fromkeys(row))
-    if not count and whole:
-        return f"dataset {dataset.name} is empty: there is no row in {dataset.path}"
-    if asked is None or not seen:
+    if (first := next(rows, None)) is None:
+        return f"dataset {dataset.name} is empty: there is no row in {dataset.path}" if whole else None
+    if asked is None:
         return None
-    shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
-    told = "" if blend.sensitive else f"; they have {shown}"
-    return f"`{asked[0]}: {asked[1]}`: none of the first {count:,} rows of dataset {dataset.name} has it{told}"
+    return absent_field(chain([first], rows), *asked, f"dataset {dataset.name}", hidden=blend.sensitive)

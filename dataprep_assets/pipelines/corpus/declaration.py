@@ -148,6 +148,8 @@ class CorpusDeclaration(MadeByEngine):
                 view_named(name)
         except ConfigError as error:
             raise ValueError(str(error)) from error
+        if twice := [name for name in dict.fromkeys(views) if views.count(name) > 1]:
+            raise ValueError(f"`{twice[0]}` is given twice; leave one out")
         return views
 
     @model_validator(mode="after")

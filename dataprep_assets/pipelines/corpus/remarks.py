@@ -1,17 +1,20 @@
 """Remarks on a corpus before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Only cheap checks are made: of a local tokenizer, of the listing of a local source, and of a split of a few kilobytes,
-which may be too short for a view.
+Only cheap checks are made: of a local tokenizer, the key of its ids, the listing and first rows of a local source, and
+of a split of a few kilobytes, which may be too short for a view.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, natural_key
+from dataprep_assets.sources.first_rows import absent_field, first_rows, not_parquet
 from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.declaration import HubCacheSource, LocalSource
 from dataprep_assets.stream.source import open_source
@@ -20,6 +23,8 @@ from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _SHOWN = 3
+_MOST_LOOKED_AT = 1000
+"""How many Parquet files are opened: on a network file system each takes a while."""
 _BYTES_A_TOKEN = 8
 """More than a token has on average: only a split with fewer bytes for each token of a sample is read here."""
 
@@ -41,6 +46,10 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             stream_dtype(corpus, bundle)
         except ConfigError as error:
             yield Remark(keys=("dtype",), sentence=str(error))
+    try:
+        corpus.document.key()
+    except ConfigError as error:
+        yield Remark(keys=("document", "id_key"), sentence=str(error))
     if isinstance(corpus.source, LocalSource | HubCacheSource):
         yield from _file_remarks(corpus, bundle)
 
@@ -71,10 +80,46 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )
-    if bundle is not None:
+    faults = list(_field_remarks(corpus, entries))
+    yield from faults
+    if bundle is not None and not faults:
         for view in map(view_named, corpus.views):
             if view.shortest is not None:
                 yield from _split_remarks(corpus, view.shortest(corpus), bundle, entries)
+
+
+def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+    """Remarks on files that are no Parquet, and on fields that no row of a split has."""
+    source = open_source(corpus.source)
+    for entry in [entry for entry in entries if entry.format == "parquet"][:_MOST_LOOKED_AT]:
+        with suppress(OSError):
+            if not_parquet(source.path(entry)):
+                name = "a file" if corpus.sensitive else entry.relpath
+                sentence = f"source: {name} is no Parquet: it does not begin and end as such a file does"
+                yield Remark(keys=("source",), sentence=sentence, of_source=True)
+                return
+    asked: list[tuple[tuple[str, ...], str, tuple[type, ...]]] = [(("text_field",), corpus.text_field, (str,))]
+    if corpus.document.id_field is not None:
+        asked.append((("document", "id_field"), corpus.document.id_field, (str, int)))
+    for split in corpus.splits:
+        paths = [source.path(entry) for entry in entries if entry.split == split]
+        try:
+            rows = list(first_rows(paths))
+        except (DataprepError, OSError):  # of a file when it is read
+            continue
+        if not rows:
+            files = number_of(len(paths), "file")
+            sentence = f"splits.{split}: no record is in its {files}; give it one that has some, or leave it out"
+            yield Remark(keys=("splits", split), sentence=sentence)
+            continue
+        faults = []
+        for keys, field, types in asked:
+            told = absent_field(rows, ".".join(keys), field, f"split {split}", types, hidden=corpus.sensitive)
+            if told is not None:
+                faults.append(Remark(keys=keys, sentence=told))
+        if faults:
+            yield from faults
+            return
 
 
 def _split_remarks(

@@ -1,0 +1,75 @@
+"""Finds what a declaration asks of rows and no row has, by the first rows of local files.
+
+Entry points: `first_rows`, `absent_field`, `not_parquet`.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.sources.rows import read_rows
+
+ROWS = 1000
+"""How many rows are examined."""
+_SHOWN = 8
+"""Most fields that a message names."""
+_MAGIC = b"PAR1"
+
+
+def first_rows(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """The first rows of files, in order; a bad row is one without fields.
+
+    Raises CorruptSourceError or OSError for a file that cannot be read.
+    """
+    return itertools.islice(_rows(paths), ROWS)
+
+
+def _rows(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    for path in paths:
+        kind, compression = file_format(path.name)
+        for block in read_rows(path, format=kind, compression=compression, label=path.name):
+            yield from block.rows
+            yield from ({} for _ in block.bad)  # bad rows are rows too
+
+
+def absent_field(
+    rows: Iterable[dict[str, Any]], key: str, field: str, whose: str, types: tuple[type, ...] = (), *, hidden: bool
+) -> str | None:
+    """A sentence if no row has a field, or none has it as one of these types; None if one has, or there is no row.
+
+    Args:
+        rows: The first rows, as many as are to be looked at.
+        key: The key of the declaration that names the field.
+        field: Its name.
+        whose: What the rows are of, for the sentence: `dataset chat`.
+        types: What its values may be; empty for anything.
+        hidden: Whether the names of other fields are left out, which sensitive data may have.
+    """
+    seen: dict[str, None] = {}
+    count, there = 0, False
+    for row in rows:
+        if field in row and (not types or type(row[field]) in types):
+            return None
+        there |= field in row
+        count += 1
+        seen.update(dict.fromkeys(row))
+    if not seen:
+        return None
+    begins = f"`{key}: {field}`: none of the first {count:,} rows of {whose} has it"
+    if there:
+        names = " or ".join({str: "text", int: "a whole number"}[one] for one in types)
+        return f"{begins} as {names}"
+    shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
+    return begins + ("" if hidden else f"; they have {shown}")
+
+
+def not_parquet(path: Path) -> bool:
+    """Whether a file does not begin and end as Parquet; raises OSError if it cannot be read."""
+    with open(path, "rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            return True
+        size = file.seek(0, 2)
+        file.seek(max(0, size - len(_MAGIC)))
+        return size < 3 * len(_MAGIC) or file.read() != _MAGIC

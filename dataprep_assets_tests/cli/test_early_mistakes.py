@@ -1,0 +1,119 @@
+"""What is there to be seen is told by `dataprep check` and by `dataprep run` at its beginning, with file, line, key."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
+
+pytestmark = pytest.mark.slow
+
+MISTAKES = {
+    "text_name": ("  views", "  text_field: txt\n  views"),
+    "text_type": ("  views", "  text_field: id\n  views"),
+    "id_name": ("document: {", "document: {id_field: doc, "),
+    "twice": ("[nanogpt]", "[nanogpt, nanogpt]"),
+    "no_key": ("document: {", "document: {id_key: {env: SURELY_NOT_SET}, "),
+    "engine": ("  views", "  run_on: slurm\n  views"),
+    "storage": ("  views", "  storage: ./defs.yaml/below\n  views"),
+    "two": ("  views: [nanogpt]\n", "  views: [nanogpt]\n---\ntype: dataprep_assets.components.TokenizedCorpus\n"),
+    "no_parquet": ('["*.jsonl"]', '["*"]'),
+    "empty": ("  views", "  views"),
+}
+TOLD = {
+    "text_name": "9: `text_field: txt`: none of the first 20 rows of split train has it; they have `text`, `id`",
+    "text_type": "9: `text_field: id`: none of the first 20 rows of split train has it as text",
+    "id_name": "8: `document.id_field: doc`: none of the first 20 rows of split train has it; they have `text`, `id`",
+    "twice": "9: views: `nanogpt` is given twice; leave one out",
+    "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set; openssl rand -hex 32 makes one",
+    "engine": "9: run_on (or DATAPREP_ENGINE): `slurm` needs Slurm's commands, and sbatch is not on PATH: start",
+    "storage": "9: storage: {folder}/defs.yaml/below: cannot be a folder: {folder}/defs.yaml is a file",
+    "two": "11: a second document: a dataset has a defs.yaml of its own. Move what is below the `---` into",
+    "no_parquet": "4: source: train_more.parquet is no Parquet: it does not begin and end as such a file does",
+    "empty": "6: splits.val: no record is in its 1 file; give it one that has some, or leave it out",
+    "combined": "5: `sources`: d00: is a TokenizedCorpus, which has no `tfds_directory` to be made of",
+}
+OF_SOURCE = {"no_parquet"}
+COMBINED = """type: dataprep_assets.components.CombinedCohorts
+attributes:
+  dataset: combined
+  mode: virtual
+  sources: [{dataset: d00}]
+"""
+BLEND = """type: dataprep_assets.components.TrainingBlend
+attributes:
+  dataset: held
+  stage: pretrain
+  blend: {datasets: [{name: a, path: ./a.jsonl}]}
+  tokenizer: {path: ./tokenizer}
+  num_shards: 2
+  held_out: {valid: 1, test: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a dataset for each mistake."""
+    found = nested_project(tmp_path_factory.mktemp("early"))
+    defs = found / "my_texts" / "defs" / "wrong"
+    for name, (right, wrong) in MISTAKES.items():
+        path = write_corpus(defs / name, name)
+        assert right in path.read_text()
+        path.write_text(path.read_text().replace(right, wrong, 1))
+    (defs / "no_parquet" / "texts" / "train_more.parquet").write_text("this is none")
+    (defs / "empty" / "texts" / "val.jsonl").write_text("")
+    for name, text in (("combined", COMBINED), ("held", BLEND)):
+        (defs / name).mkdir()
+        (defs / name / "defs.yaml").write_text(text)
+    return found
+
+
+def without_slurm(project: Path) -> str:
+    """A PATH on which there is nothing of Slurm's."""
+    folder = project / "bin"
+    folder.mkdir(exist_ok=True)
+    return str(folder)
+
+
+def test_check_tells_each_with_its_line(project: Path) -> None:
+    done = dataprep(project, "check", project=project, PATH=without_slurm(project))
+    assert done.returncode == 2, done.stderr
+    for name, told in TOLD.items():
+        folder = project / "my_texts" / "defs" / "wrong" / name
+        assert f"{folder}/defs.yaml:{told.format(folder=folder)}" in done.stdout, done.stdout
+    assert "held_out`: 1 shards for valid and 1 for test leave none of 2 to train on; raise `num_shards`" in done.stdout
+    right = dataprep(project, "check", "d00", "d01", project=project, PATH=os.environ["PATH"])
+    assert (right.returncode, right.stdout) == (0, "2 declarations: nothing to correct\n")
+
+
+@pytest.mark.parametrize("name", sorted(set(TOLD) - OF_SOURCE))
+def test_run_tells_it_before_anything_is_made(project: Path, name: str) -> None:
+    done = dataprep(project, "run", name, project=project, PATH=without_slurm(project))
+    folder = project / "my_texts" / "defs" / "wrong" / name
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{folder}/defs.yaml:{TOLD[name].format(folder=folder)}" in done.stderr
+    assert not (project / "artifacts" / name).exists()
+
+
+def test_what_the_source_alone_can_tell_is_named_with_dataset_and_artifact(project: Path) -> None:
+    done = dataprep(project, "run", "no_parquet", project=project)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if "train-00000" in line]
+    assert line.startswith("    no_parquet/token_bins_train: ")
+    assert "train_more.parquet: Parquet cannot be read" in line
+
+
+def test_an_error_of_configuration_that_a_step_finds_ends_with_2_and_names_the_line(project: Path) -> None:
+    """The view `mds` wants a split of a sample; of a source that is not plain, only the last step knows its length."""
+    path = write_corpus(project / "my_texts" / "defs" / "late", "late")
+    path.write_text(path.read_text().replace("[nanogpt]", "[mds]\n  mds_sequence_length: 4096"))
+    texts = path.with_name("texts")
+    rows = '{"text": "a", "id": 1, "more": "%s"}\n' % ("x" * 40_000)  # many bytes, few tokens
+    for split in ("train", "val"):
+        (texts / f"{split}.jsonl").write_text(rows)
+    done = dataprep(project, "run", "late", project=project)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"    late/mds_bins: {path}:10: train: 2 tokens are less than one sample of 4096" in done.stderr
+    assert "__" not in done.stderr

@@ -1,0 +1,117 @@
+"""A dataset has one name, `dataset:`, for every command and in the code location, wherever its `defs.yaml` lies."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
+
+pytestmark = pytest.mark.slow
+LOCATION = """
+import json, sys
+from pathlib import Path
+from dataprep_assets.code_location import definitions_of
+found = definitions_of(Path(sys.argv[1]))
+print(json.dumps({
+    "assets": sorted(spec.key.to_user_string() for spec in found.resolve_all_asset_specs()),
+    "jobs": sorted(job.name for job in found.resolve_all_job_defs()),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project, in which `d00` was run."""
+    found = nested_project(tmp_path_factory.mktemp("nested"))
+    done = dataprep(found, "run", "d00", project=found)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return found
+
+
+def test_every_command_takes_the_name_that_the_declaration_has(project: Path) -> None:
+    ids = project / "ids"
+    ids.write_text("train.jsonl:3\n")
+    lock = project / "d00.lock"
+    for arguments, said in (
+        (["run", "d00"], "all is up to date"),
+        (["status", "d00"], "all is up to date"),
+        (["status", "--json", "d00"], '"dataset": "d00"'),
+        (["run", "--dry-run", "d00"], "all is up to date"),
+        (["show", "d00"], "TokenizedCorpus, declared in "),
+        (["plan", "d00"], "d00"),
+        (["trace", "d00", "--split", "train", "--token", "0"], "train.jsonl:1"),
+        (["lock", "d00", "--output", str(lock)], "artifacts"),
+        (["run", "d00", "--lock", str(lock)], "equals its lock"),
+        (["diff", str(lock), str(project / "artifacts"), "--dataset", "d00"], "same"),
+        (["prune", "d00"], "nothing to remove"),
+        (["check", "d00", "d01"], "nothing to correct"),
+        (["retract", "d00", "--ids", str(ids)], "1 added"),
+    ):
+        done = dataprep(project, *arguments, project=project)
+        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+        assert said in done.stdout, arguments
+    assert dataprep(project, "status", "d01", project=project).returncode == 1  # it was never run
+    (project / "my_texts" / "defs" / "team" / "first" / "retracted.jsonl").unlink()
+    assert dataprep(project, "lock", "d00", project=project).returncode == 0
+    assert (project / "my_texts" / "defs" / "team" / "first" / "dataset.lock").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("first", "'first' is not a dataset here, but the folder of one: its name is 'd00'"),
+        ("team/first", "'team/first' is not a dataset here, but the folder of one: its name is 'd00'"),
+        ("team/eu/second/", "but the folder of one: its name is 'd01'"),
+        ("d000", "'d000' is not a dataset here; did you mean 'd00'?"),
+        ("xyz", "'xyz' is not a dataset here; defs/ has d00, d01, d02, d03, theirs/table"),
+    ],
+)
+def test_another_name_is_told_with_the_right_one(project: Path, given: str, told: str) -> None:
+    for command in ("run", "status", "show"):
+        done = dataprep(project, command, given, project=project)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert told in done.stderr
+
+
+def test_nothing_is_made_if_one_of_the_names_is_wrong_or_its_declaration_broken(project: Path) -> None:
+    for other in ("d02", "nowhere"):
+        done = dataprep(project, "run", "d01", other, project=project)
+        assert (done.returncode, done.stdout) == (2, "")
+    assert not (project / "artifacts" / "d01").exists()
+
+
+def test_list_names_each_dataset_with_its_state(project: Path) -> None:
+    done = dataprep(project, "list", "--json", project=project)
+    rows = {row["dataset"]: row for row in map(json.loads, done.stdout.splitlines())}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "d00": "up to date",
+        "d01": "never run",
+        "d02": "broken declaration",
+        "d03": "broken declaration",
+        "theirs/table": "unknown",
+    }
+    assert "spilts: unknown key; did you mean `splits`?" in rows["d02"]["why"]
+
+
+def test_the_code_location_has_all_that_can_be_loaded_and_says_what_cannot(project: Path) -> None:
+    # a second broken file of the same name, and one whose name is that of a dataset that is right
+    write_corpus(project / "my_texts" / "defs" / "late" / "third", "d02").write_text("type: [\n  dataset: d02\n")
+    write_corpus(project / "my_texts" / "defs" / "late" / "fourth", "d00").write_text("type: [\n  dataset: d00\n")
+    environment = {**os.environ, "DAGSTER_HOME": str(project / "home"), "DATAPREP_ROOT": str(project / "artifacts")}
+    done = subprocess.run(
+        [sys.executable, "-c", LOCATION, str(project)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {"d00/manifest", "d01/manifest", "d00_rows/table", "somebody_elses"} <= set(found["assets"])
+    broken = {key.partition("/")[0] for key in found["assets"] if key.endswith("/cannot_be_loaded")}
+    assert broken == {"team_eu_third", "late_third", "d03", "late_fourth"}
+    assert {"build_d00", "build_d01"} <= set(found["jobs"])
+    # `d00` is right, and the broken file of its name does not hide it from the command
+    done = dataprep(project, "status", "d00", project=project)
+    assert done.returncode == 0, done.stderr
