@@ -36,3 +36,36 @@ LLAMA = (
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
 """Llama 3's headers, with the BOS that its tokenizer would add."""
+HERMES = """\
+{%- if tools %}
+    {{- '<|im_start|>system\\nTools, one a line:\\n' }}
+    {%- for tool in tools %}
+        {{- tool | tojson ~ '\\n' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for m in messages %}
+    {{- '<|im_start|>' ~ m.role ~ '\\n' ~ (m.content if m.content is not none else '') }}
+    {%- for call in m.tool_calls or [] %}
+        {{- '\\n<tool_call>\\n' ~ (call.function or call) | tojson ~ '\\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+"""Turns between two tokens, calls as JSON between tags, no reasoning: in the style of Hermes."""
+HEADERS = """\
+{%- for m in messages %}
+    {{- '[' ~ m.role ~ ']\\n\\n' ~ m.content | default('') | string | trim }}
+    {%- for call in m.tool_calls or [] %}
+        {{- (call.function or call) | tojson }}
+    {%- endfor %}
+    {{- '<|im_end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '[assistant]\\n\\n' }}
+{%- endif %}
+"""
+"""A header of plain text, a blank line, and trimmed text behind which the turn ends at once: in the style of Llama 3."""
