@@ -32,7 +32,7 @@ from dataprep_assets_tests.parity.pinned import pinned, run_apart
 from dataprep_assets_tests.parity.shards import packed, packed_shard, source_of
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.parity.their_sft import PACK_SIZE, Sequence
-from dataprep_assets_tests.tokenization.chat.trap import HERMES, HEADERS, TRAP
+from dataprep_assets_tests.tokenization.chat.trap import HEADERS, HERMES, TRAP
 
 TOKENIZER = Path(spool.__file__).parents[3] / "defs" / "samples" / "sample_blend_sft" / "tokenizer"
 PER_SHAPE = 30

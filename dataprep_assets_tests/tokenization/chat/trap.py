@@ -68,4 +68,27 @@ HEADERS = """\
     {{- '[assistant]\\n\\n' }}
 {%- endif %}
 """
-"""A header of plain text, a blank line, and trimmed text behind which the turn ends at once: in the style of Llama 3."""
+"""Headers of plain text, a blank line, trimmed text behind which the turn ends at once: in the style of Llama 3."""
+QWEN = """\
+{%- set ns = namespace(question=-1) %}
+{%- for m in messages %}
+    {%- if m.role == 'user' %}
+        {%- set ns.question = loop.index0 %}
+    {%- endif %}
+{%- endfor %}
+{%- for m in messages %}
+    {{- '<|im_start|>' ~ m.role ~ '\\n' }}
+    {%- if m.role == 'assistant' and loop.index0 > ns.question and (loop.last or m.reasoning_content) %}
+        {{- '<think>\\n' ~ m.reasoning_content | default('') ~ '\\n</think>\\n\\n' }}
+    {%- endif %}
+    {{- m.content }}
+    {%- for call in m.tool_calls or [] %}
+        {{- '<tool_call>' ~ (call.function or call) | tojson ~ '</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' ~ ('<think>\\n\\n</think>\\n\\n' if enable_thinking is false else '') }}
+{%- endif %}
+"""
+"""Writes thoughts behind the last question alone, and empty ones in the last answer alone: in the style of Qwen3."""
