@@ -96,7 +96,7 @@ def reasons(message: Mapping[str, Any]) -> bool:
 
 
 def is_trained(answer: Mapping[str, Any]) -> bool:
-    """Whether an answer says nothing against its training: `weight: 0`, as OpenAI has it, or `train: false`, as axolotl."""
+    """Whether an answer says nothing against its training, as by OpenAI's `weight: 0` or axolotl's `train: false`."""
     return answer.get("weight", 1) != 0 and answer.get("train", True) is not False
 
 

@@ -1,4 +1,4 @@
-"""The end of `dataprep run`, and `dataprep show`, say what a blend lost: by the command, in a project of its own name."""
+"""The end of `dataprep run`, and `dataprep show`, say what a blend lost: the command, in a project of another name."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def _chat(name: str, count: int) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of `dataprep init` with an empty `defs/`."""
+    """A project of `dataprep init`."""
     folder = tmp_path_factory.mktemp("losses")
     made = dataprep(folder, "init", str(folder / "harbour-lights"), project=folder)
     assert made.returncode == 0, made.stderr
@@ -37,7 +37,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _declare(project: Path, name: str, **attributes: Any) -> None:
     declared = {"type": "dataprep_assets.components.TrainingBlend", "attributes": {"dataset": name, **attributes}}
-    (path := project / "defs" / name / "defs.yaml").parent.mkdir(parents=True)
+    (path := project / "harbour_lights" / "defs" / name / "defs.yaml").parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(declared))
 
 
@@ -58,16 +58,14 @@ def test_of_chat_data_in_rows_sequences_and_shards(project: Path) -> None:
     write_rows(sources / "big.jsonl", [*_chat("big", 77), *BAD])
     write_rows(sources / "small.jsonl", _chat("small", 20))
     write_chat_tokenizer(project / "tokenizer")
-    (project / "defs" / "tides").mkdir(parents=True)
-    (project / "defs" / "tides" / "style.jinja").write_text(QWEN)
-    (project / "defs" / "tides").rename(project / "style")
+    (project / "style.jinja").write_text(QWEN)
     _declare(
         project,
         "tides",
         stage="sft",
         blend={"datasets": [{"name": n, "path": str(sources / f"{n}.jsonl")} for n in ("big", "small")]},
         tokenizer={"path": str(project / "tokenizer"), "engine": "tokenizers"},
-        sft={"pack_size": 96, "chat_template": str(project / "style" / "style.jinja")},
+        sft={"pack_size": 96, "chat_template": str(project / "style.jinja")},
         num_shards=8,
         tolerance=0.1,
         bad_records={"policy": "drop", "budget": 0.1},

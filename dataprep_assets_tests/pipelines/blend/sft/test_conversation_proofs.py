@@ -149,7 +149,7 @@ def test_all_that_precedes_a_first_answer_may_be_trained_like_nemotron(tmp_path:
     assert answers_trained(opened(shard)).facts["compared"] == 2 * len(rows)
 
     def later(held: list[dict[str, list[int]]]) -> None:
-        held[0]["loss_mask"][:6] = [0] * 6
+        held[0]["loss_mask"][:3] = [0] * 3
 
     def other(held: list[dict[str, list[int]]]) -> None:  # of the first answer its header alone
         start = held[0]["loss_mask"].index(0)
