@@ -1,6 +1,7 @@
 """The end of `dataprep run`, and `dataprep show`, say what a blend lost: the command, in a project of another name."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,14 @@ def test_of_chat_data_in_rows_sequences_and_shards(project: Path) -> None:
         tolerance=0.1,
         bad_records={"policy": "drop", "budget": 0.1},
     )
-    rows, cut, left, cut_of_small, turns = _told(project, "tides")
+    rows, *others, turns = _told(project, "tides")
     assert rows == "lost of big: 3 of 80 rows dropped (3.8 %): 2 empty_after_masking, 1 empty_assistant"
-    assert cut.startswith("lost of big: ")
-    assert "cut to `pack_size: 96` (" in cut
-    assert left.startswith("lost of big: ")
-    assert "of 8 shards left out to meet the weights: " in left
-    assert left.endswith(" %)")
-    assert cut_of_small.startswith("lost of small: ")
     assert turns == "turns: always: as the template wants it"
+    kinds = r"lost of (big|small): [\d,]+ of (77 sequences cut to `pack_size: 96`|20 sequences cut to `pack_size: 96`|"
+    kinds += r"8 shards left out to meet the weights: [\d,]+ of [\d,]+ packed rows|[\d,]+ sequences left out as \w+)"
+    assert all(re.fullmatch(rf"{kinds} \([\d.]+ %\)", line) for line in others), others
+    assert any("left out to meet the weights" in line and line.startswith("lost of big") for line in others)
+    assert any("cut to `pack_size" in line for line in others)
 
 
 def test_of_records_and_of_texts_of_which_nothing_is_lost(project: Path) -> None:

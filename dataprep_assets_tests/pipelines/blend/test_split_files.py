@@ -1,4 +1,4 @@
-"""Bytes that a trainer reads below `splits/` are those of the shards: by `verify`, and by a check where a receipt lies."""
+"""What a trainer reads below `splits/` are the shards' bytes: by `verify`, and by a check where a receipt lies."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -60,5 +60,5 @@ def test_of_an_sft_blend(tmp_path: Path) -> None:
     declaration = sample_blend("sft")
     with with_dagster(declaration, tmp_path) as made:
         assert made.run_all()[-1].success
-        (folder,) = (tmp_path / declaration.dataset / "runs").iterdir()
+        (folder,) = (path for path in (tmp_path / declaration.dataset / "runs").iterdir() if path.name[0] != ".")
         _named(declaration, LocalArtifacts(tmp_path), folder)
