@@ -110,8 +110,8 @@ class _Comparison:
 
     def _is_answer(self, text: str, said: _Said, is_cut: bool, is_whole: bool) -> bool:
         if is_whole:
-            begins = [text[place:] for first in said.first if (place := text.find(first)) >= 0]
-            return any(said.whole in b or (is_cut and said.whole.startswith(b.rstrip("\ufffd"))) for b in begins)
+            found = [text[place:] for first in said.first if (place := text.find(first)) >= 0]
+            return any(said.whole in b or (is_cut and said.whole.startswith(b.rstrip("\ufffd"))) for b in found)
         bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
         if is_cut:
             bodies = [body.rstrip("\ufffd") for body in bodies]
