@@ -169,9 +169,7 @@ def _build(
     with project.instance() as instance, watched(sys.stderr):
         tags = {PART: part} if part else {}
         whole, complain = definitions.resolve_job_def(job.name), partial(_complain, component)
-        return execute(
-            whole, instance, location=here.location, tags=tags, complain=complain, verbose=Options.verbose
-        )
+        return execute(whole, instance, location=here.location, tags=tags, complain=complain, verbose=Options.verbose)
 
 
 def _complain(component: "Dataset", where: str, why: str, misconfigured: bool) -> None:

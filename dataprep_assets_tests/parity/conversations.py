@@ -112,6 +112,10 @@ def _no_tools(draw: random.Random) -> Row:
     return {"messages": _turns(draw), "tools": draw.choice(([], None))}
 
 
+def _tools_as_nothing(draw: random.Random) -> Row:
+    return {"messages": _turns(draw), "tools": draw.choice(("", {}, " ", {"name": "tide"}))}
+
+
 def _undeclared_calls(draw: random.Random) -> Row:
     return {"messages": _tool_turn(draw, False)}
 
@@ -169,6 +173,19 @@ def _null_content(draw: random.Random) -> Row:
     return {"messages": messages}
 
 
+def _null_fields(draw: random.Random) -> Row:
+    messages = _turns(draw)
+    for message in messages:
+        absent = draw.sample(("name", "tool_calls", "reasoning_content", "tool_call_id", "content"), 3)
+        message |= dict.fromkeys(absent)
+    return {"messages": messages}
+
+
+def _null_fields_among_reasoning(draw: random.Random) -> Row:
+    messages = _null_fields(draw)["messages"]
+    return {"messages": [*messages, _user(draw), _answer(draw, reasoning_content=_text(draw))]}
+
+
 def _empty_answer(draw: random.Random) -> Row:
     messages = _turns(draw)
     messages[draw.choice(range(1, len(messages), 2))]["content"] = draw.choice(("", " ", "\n"))
@@ -194,6 +211,10 @@ def _two_answers_and_reasoning(draw: random.Random) -> Row:
 def _answer_first(draw: random.Random) -> Row:
     before = draw.choice(([], [{"role": "system", "content": _text(draw)}]))
     return {"messages": [*before, _answer(draw), *_turns(draw)]}
+
+
+def _answer_first_with_tools(draw: random.Random) -> Row:
+    return {"messages": [_answer(draw), *_tool_turn(draw, draw.random() < 0.3)], "tools": TOOLS}
 
 
 def _two_users(draw: random.Random) -> Row:
@@ -262,6 +283,7 @@ SHAPES: dict[str, Callable[[random.Random], Row]] = {
     "a call at the end": _call_at_the_end,
     "tools as text": _tools_as_text,
     "an empty list of tools": _no_tools,
+    "tools that are none": _tools_as_nothing,
     "calls without tools": _undeclared_calls,
     "calls in text": _call_in_text,
     "calls of another form": _odd_calls,
@@ -269,11 +291,14 @@ SHAPES: dict[str, Callable[[random.Random], Row]] = {
     "developer and reasoning": _developer_and_reasoning,
     "content parts": _parts,
     "null content": _null_content,
+    "null fields": _null_fields,
+    "null fields among reasoning": _null_fields_among_reasoning,
     "empty answers": _empty_answer,
     "blank reasoning": _blank_reasoning,
     "two answers": _two_answers,
     "two answers and reasoning": _two_answers_and_reasoning,
     "an answer first": _answer_first,
+    "an answer first, with tools": _answer_first_with_tools,
     "two questions": _two_users,
     "no answer": _no_answer,
     "no answer among reasoning": _unanswered_among_reasoning,

@@ -1,58 +1,53 @@
 """Sequences and loss masks of chat data beside those of Nemotron's `data_prep`, on the same invented rows.
 
-Theirs come from `core/chat_sft_shard_core.py`, a row at a time; ours from the spool of the same rows, with
-`like: nemotron` and the chat template of their clone, named as a path. Theirs wants transformers below 5, which leaves
-`reasoning` of a message where it is; a newer one copies it to `reasoning_content`, so that is turned off. Entry point:
-`compare`.
+Theirs come from `core/chat_sft_shard_core.py`, a row at a time, in a process with the transformers that its
+`pyproject.toml` asks for (`their_sft.py`); ours from the spool of the same rows, with `like: nemotron` and the chat
+template of their clone, named as a path. Ours are packed too, and every check of the project looks at them, under both
+presets. Entry point: `compare`.
 """
 
-import contextlib
-import importlib
 import shutil
-import sys
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from fsspec import filesystem
-from transformers import AutoTokenizer
-from transformers.utils import chat_template_utils
 
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, chat_plan
+from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import prove_packed_sft
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
-from dataprep_assets.tokenization.chat.choices import NEMOTRON
+from dataprep_assets.tokenization.chat.choices import NEMOTRON, PRESETS, ChatChoices
 from dataprep_assets.tokenization.chat.template import ChatTemplate
-from dataprep_assets_tests.parity.absent import stand_in
-from dataprep_assets_tests.parity.conversations import SHAPES, START, rows, write_rows
-from dataprep_assets_tests.parity.shards import packed, source_of
+from dataprep_assets_tests.parity.conversations import SHAPES, START, rows
+from dataprep_assets_tests.parity.pinned import pinned, run_apart
+from dataprep_assets_tests.parity.shards import packed, packed_shard, source_of
 from dataprep_assets_tests.parity.table import Row
-from dataprep_assets_tests.tokenization.chat.trap import TRAP
+from dataprep_assets_tests.parity.their_sft import PACK_SIZE, Sequence
+from dataprep_assets_tests.tokenization.chat.trap import HEADERS, HERMES, TRAP
 
 TOKENIZER = Path(spool.__file__).parents[3] / "defs" / "samples" / "sample_blend_sft" / "tokenizer"
 PER_SHAPE = 30
-PACK_SIZE = 1 << 20
-TEMPLATES = ("nano3", "lightning35")
-"""Theirs. The template of our own tests is compared too: what they say of `like: nemotron` is so."""
+PUBLISHED = ("nano3", "lightning35")
+"""Theirs."""
+WRITTEN = {"trap": TRAP, "hermes": HERMES, "headers": HEADERS}
+"""Those of our own tests: what these say of `like: nemotron` is so; and templates that are not theirs."""
 _ALGORITHMS: tuple[Algorithm, ...] = ("concatenative", "first_fit_decreasing")
-_ALIAS = "_alias_reasoning_fields"
-_CORE = "nemotron.data_prep.core.chat_sft_shard_core"
 _ROW, _PACKED_SHAPES = 8192, ("plain", "system", "reasoning", "tools", "tools and reasoning", "two answers", "long")
-Sequence = tuple[list[int], list[int]]
-"""Ids, and whether each is trained."""
+_THEIR_PROMPT = f"{START}assistant\n<think></think>"
+"""What the original takes for the prompt of an answer without reasoning among others that have it, in any template."""
 
 
-def plan_like_theirs(template: Path, tokenizer: Path = TOKENIZER) -> ChatPlan:
-    """Our plan under `like: nemotron` with a template in a file, encoded by the reference engine."""
+def plan_with(template: Path, choices: ChatChoices = NEMOTRON, tokenizer: Path = TOKENIZER) -> ChatPlan:
+    """Our plan with a template in a file, encoded by the reference engine."""
     bundle = TokenizerBundle.load(tokenizer)
     refused = refused_outright(bundle, "text", "tokenizers", "a comparison")
     return chat_plan(
@@ -61,77 +56,81 @@ def plan_like_theirs(template: Path, tokenizer: Path = TOKENIZER) -> ChatPlan:
         ChatTemplate.load(str(template)),
         pack_size=PACK_SIZE,
         bad_rows="drop",
-        choices=NEMOTRON,
+        choices=choices,
         sample_rate=0.0,
     )
 
 
 def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
     """A row for each template and shape. `folder` is a clone of NVIDIA-NeMo/Nemotron, `tokenizer` a tokenizer's."""
-    stand_in("cosmos_xenna")
-    sys.path.insert(0, str(folder / "src"))
-    published = folder / "src" / "nemotron" / "data_prep" / "templates"
-    found, decode = [], TokenizerBundle.load(tokenizer).decode
-    with tempfile.TemporaryDirectory() as scratch:
-        (trap := Path(scratch) / "trap.jinja").write_text(TRAP)
-        for template in (*(published / f"{name}.jinja" for name in TEMPLATES), trap):
-            plan = plan_like_theirs(template, tokenizer)
-            for number, shape in enumerate(SHAPES):
-                given, at = rows(shape, PER_SHAPE), Path(scratch) / f"{template.stem} {number}"
-                with _reasoning_where_it_is():
-                    theirs = list(_theirs(template, tokenizer, given, at / "theirs"))
-                ours = list(_ours(plan, given, at / "ours"))
-                found.append(_row(f"sft, {template.stem}", shape, given, ours, theirs, decode))
-                shutil.rmtree(at)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        templates = {t: folder / "src/nemotron/data_prep/templates" / f"{t}.jinja" for t in PUBLISHED}
+        for called, text in WRITTEN.items():
+            (path := scratch / f"{called}.jinja").write_text(text)
+            templates[called] = path
+        given = {shape: rows(shape, PER_SHAPE) for shape in SHAPES}
+        tasks: list[dict[str, Any]] = [
+            {"template": str(path), "rows": given[shape]} for path in templates.values() for shape in given
+        ]
+        mixed = [row for shape in _PACKED_SHAPES for row in given[shape]]
+        first = templates[PUBLISHED[0]]
         for algorithm in _ALGORITHMS:
-            at = Path(scratch) / algorithm
-            found.append(_packing(published / f"{TEMPLATES[0]}.jinja", tokenizer, at, algorithm))
-    return found
+            pack = {"algorithm": algorithm, "pack_size": _ROW}
+            tasks.append({"template": str(first), "rows": mixed, "pack": pack})
+        job = {"tokenizer": str(tokenizer), "scratch": str(scratch / "theirs"), "tasks": tasks}
+        told = run_apart("their_sft", job, [pinned(folder, "transformers"), folder / "src"])
+        theirs = iter(told["made"])
+        found = []
+        for called, path in templates.items():
+            plan = plan_with(path, tokenizer=tokenizer)
+            compared = _Compared(f"sft, {called}", plan, TokenizerBundle.load(tokenizer).decode)
+            found += [compared.row(shape, given[shape], next(theirs), scratch / "ours") for shape in given]
+        for algorithm in _ALGORITHMS:
+            made = packed(replace(plan_with(first), pack_size=_ROW), mixed, scratch / algorithm, algorithm)
+            found.append(_packing(made, Path(next(theirs)), algorithm, len(mixed)))
+        found += [row for called, path in templates.items() for row in _checks(called, path, given, scratch)]
+        return [replace(row, note=f"{row.note}; transformers {told['transformers']}") for row in found[:1]] + found[1:]
 
 
-@contextlib.contextmanager
-def _reasoning_where_it_is() -> Iterator[None]:
-    """Chat templates rendered as the transformers below 5 that theirs asks for: no reasoning under another name."""
-    newer = getattr(chat_template_utils, _ALIAS, None)
-    if newer is not None:
-        setattr(chat_template_utils, _ALIAS, lambda chat: chat)
-    try:
-        yield
-    finally:
-        if newer is not None:
-            setattr(chat_template_utils, _ALIAS, newer)
+class _Compared:
+    """Rows of one template, ours beside theirs."""
 
+    def __init__(self, area: str, plan: ChatPlan, decode: Callable[[Any], str]) -> None:
+        self._area, self._plan, self._decode = area, plan, decode
 
-def _row(
-    area: str,
-    shape: str,
-    given: list[dict[str, Any]],
-    ours: list[list[Sequence]],
-    theirs: list[list[Sequence]],
-    decode: Callable[[Any], str],
-) -> Row:
-    notes: dict[str, int] = {}
-    for row, mine, other in zip(given, ours, theirs, strict=True):
-        if mine != other and (why := _explained(row, mine, other, decode)):
-            notes[why] = notes.get(why, 0) + 1
-    equal = sum(mine == other for mine, other in zip(ours, theirs, strict=True))
-    packed = f"{sum(map(bool, ours))} rows packed here, {sum(map(bool, theirs))} there"
-    note = "; ".join([packed, *(f"{count}: {why}" for why, count in notes.items())])
-    return Row(area, shape, len(ours), equal, sum(notes.values()), note)
+    def row(self, shape: str, given: list[dict[str, Any]], made: list[list[list[Any]]], at: Path) -> Row:
+        """The table's line of a shape; `made` are their sequences of each row, `at` is a folder to work in."""
+        theirs = [[(ids, mask) for ids, mask in sequences] for sequences in made]
+        ours = list(_ours(self._plan, given, at))
+        shutil.rmtree(at)
+        notes: dict[str, int] = {}
+        for row, mine, other in zip(given, ours, theirs, strict=True):
+            if mine != other and (why := self._explained(row, mine, other)):
+                notes[why] = notes.get(why, 0) + 1
+        equal = sum(mine == other for mine, other in zip(ours, theirs, strict=True))
+        told = f"{sum(map(bool, ours))} rows packed here, {sum(map(bool, theirs))} there"
+        note = "; ".join([told, *(f"{count}: {why}" for why, count in notes.items())])
+        return Row(self._area, shape, len(ours), equal, sum(notes.values()), note)
 
+    def _explained(self, row: dict[str, Any], ours: list[Sequence], theirs: list[Sequence]) -> str | None:
+        """The difference that docs/formats/packed-sft.md tells, or None."""
+        return next((why for why, holds in _REASONS.items() if holds(self, row, ours, theirs)), None)
 
-def _explained(
-    row: dict[str, Any], ours: list[Sequence], theirs: list[Sequence], decode: Callable[[Any], str]
-) -> str | None:
-    """The choice for which a row differs, of those that docs/formats/packed-sft.md tells, or None."""
-    thought = row["messages"][-1]["content"]
-    if not ours and theirs and str(thought).startswith("<think>"):
+    def thought_in_text(self, row: dict[str, Any], ours: list[Sequence], theirs: list[Sequence]) -> bool:
+        """Whether their mask begins within an answer's own text, where it has a thought."""
+        thought = str((row["messages"] or [{}])[-1].get("content"))
+        if ours or not theirs or not thought.startswith("<think>"):
+            return False
         ids, mask = theirs[-1]
-        untrained = decode(ids[: len(mask) - mask[::-1].index(0)])
+        untrained = self._decode(ids[: len(mask) - mask[::-1].index(0)])
         beginning = unicodedata.normalize("NFC", thought[: len("<think></think>")])
-        if untrained.endswith(f"{START}assistant\n{beginning}"):
-            return "`inline_reasoning` is refused; their mask begins within a thought in the text"
-    return None
+        return untrained.endswith(f"{START}assistant\n{beginning}")
+
+
+_REASONS: Mapping[str, Callable[[_Compared, dict[str, Any], list[Sequence], list[Sequence]], bool]] = {
+    "`inline_reasoning` is refused; their mask begins within a thought in the text": _Compared.thought_in_text,
+}
 
 
 def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator[list[Sequence]]:
@@ -151,62 +150,27 @@ def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator
     yield from (made.get(row, []) for row in range(1, len(given) + 1))
 
 
-def _theirs(template: Path, tokenizer: Path, given: list[dict[str, Any]], scratch: Path) -> Iterator[list[Sequence]]:
-    packing, files = importlib.import_module("nemotron.data_prep.packing.spool"), filesystem("file")
-    loaded = AutoTokenizer.from_pretrained(str(tokenizer))
-    for number, row in enumerate(given):
-        spooled = _their_spool(template, loaded, [row], scratch / str(number))
-        reader = packing.SequenceSpoolReader(fs=files, paths=packing.SequenceSpoolPaths.for_root(str(spooled)))
-        count = len(reader.load_offsets_and_lengths()[1])
-        sequences = [reader.read_sequence(index) for index in range(count)]
-        # its first token is nobody's label: the mask that a trainer gets does not hold it
-        yield [(ids.tolist(), [0, *mask.tolist()[1:]]) for ids, mask in sequences]
-
-
-def _their_spool(template: Path, tokenizer: Any, given: list[dict[str, Any]], folder: Path) -> Path:
-    """The folder of their spool of these rows."""
-    folder.mkdir(parents=True)
-    path = str(write_rows(folder / "rows.jsonl", given))
-    importlib.import_module(_CORE).process_chat_sft_spool_core(
-        shard_index=0,
-        files=[{"path": path, "local_path": path, "size": 1}],
-        output_dir=str(folder),
-        receipts_dir=str(folder / "receipts"),
-        spool_dir=str(folder / "spool"),
-        output_fs=filesystem("file"),
-        tokenizer=tokenizer,
-        messages_field="messages",
-        tools_field="tools",
-        pack_size=PACK_SIZE,
-        algorithm="first_fit_shuffle",
-        dtype=np.dtype(np.int32),
-        chat_template=str(template),
-        max_doc_tokens=None,
-        max_rows=None,
-        seed=42,
-        used_in_filter=None,
-        used_in_field="used_in",
-    )
-    return folder / "spool"
-
-
-def _packing(template: Path, tokenizer: Path, folder: Path, algorithm: Algorithm) -> Row:
+def _packing(made: Path, their_file: Path, algorithm: Algorithm, conversations: int) -> Row:
     """Packed files of rows that both take, compared in each row of the file and each of its columns."""
-    given = [row for shape in _PACKED_SHAPES for row in rows(shape, PER_SHAPE)]
-    plan = replace(plan_like_theirs(template, tokenizer), pack_size=_ROW)
-    ours = pq.read_table(packed(plan, given, folder / "ours", algorithm)).to_pylist()
-    spooled = _their_spool(template, AutoTokenizer.from_pretrained(str(tokenizer)), given, folder / "theirs")
-    importlib.import_module(_CORE).process_chat_sft_parquet_from_spool_core(
-        shard_index=0,
-        output_dir=str(folder),
-        spool_dir=str(spooled),
-        output_fs=filesystem("file"),
-        pack_size=_ROW,
-        algorithm=algorithm,
-        dtype=np.dtype(np.int32),
-        seed=42,
-    )
-    theirs = pq.read_table(folder / "shard_000000.parquet").to_pylist()
+    ours, theirs = pq.read_table(made).to_pylist(), pq.read_table(their_file).to_pylist()
     equal = sum(mine == {name: other[name] for name in mine} for mine, other in zip(ours, theirs, strict=False))
-    note = f"{len(given)} conversations; `first_fit_shuffle` shuffles by another generator, so its rows differ"
+    note = f"{conversations} conversations; `first_fit_shuffle` shuffles by another generator, so its rows differ"
     return Row("sft, packed rows", algorithm, max(len(ours), len(theirs)), equal, 0, note)
+
+
+def _checks(called: str, path: Path, given: Mapping[str, list[dict[str, Any]]], scratch: Path) -> Iterator[Row]:
+    """Every check of ours on the packed rows of each shape: a record is a check of a shape."""
+    for like, choices in PRESETS.items():
+        plan = replace(plan_with(path, choices), pack_size=_ROW)
+        red: list[str] = []
+        count = 0
+        for shape, some in given.items():
+            at = scratch / "checked"
+            shard = packed_shard(plan, some, at)
+            for name, finding in prove_packed_sft(shard, sensitive=False).items():
+                count += 1
+                if not finding.passed:
+                    red.append(f"{name} of {shape}")
+            shutil.rmtree(at)
+        note = "; ".join(red) or f"the checks of {len(given)} shapes pass"
+        yield Row("sft, our checks", f"{called}, like: {like}", count, count - len(red), 0, note)

@@ -29,10 +29,10 @@ def source_of(given: list[dict[str, Any]], folder: Path) -> ChatSource:
     )
 
 
-def packed(
+def packed_shard(
     plan: ChatPlan, given: list[dict[str, Any]], folder: Path, algorithm: Algorithm = "first_fit_shuffle"
-) -> Path:
-    """The packed file of a shard of the rows, made in a new folder."""
+) -> SftShard:
+    """The finished shard of the rows, made in a new folder."""
     source = source_of(given, folder)
     shard = SftShard(
         artifact=Artifact(dataset="parity", name="packed_sft", partition="a"),
@@ -44,4 +44,12 @@ def packed(
     )
     spool_source(plan, source, shard.scratch, shard.artifact)
     pack_shard(shard, "full")
+    return shard
+
+
+def packed(
+    plan: ChatPlan, given: list[dict[str, Any]], folder: Path, algorithm: Algorithm = "first_fit_shuffle"
+) -> Path:
+    """The packed file of such a shard."""
+    shard = packed_shard(plan, given, folder, algorithm)
     return shard.store.directory(shard.artifact) / PACKED

@@ -135,7 +135,7 @@ _PROOFS = (
     Proof(
         "run_intact",
         "Every file of the run has the digest of its receipt, no other file is there, and all say what its shards do.",
-        version=3,
+        version=4,
     ),
     Proof("entry_lists_every_shard", "What the trainer reads first lists every used shard once, and nothing else."),
     Proof("splits_disjoint", "No shard, and no row of a source file, is in two splits."),

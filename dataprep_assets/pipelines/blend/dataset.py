@@ -22,11 +22,12 @@ from dataprep_assets.pipelines.blend.card import blend_card
 from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
+from dataprep_assets.pipelines.blend.losses import loss_lines
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RunFacts
-from dataprep_assets.pipelines.blend.sft.cuts import cut_lines
+from dataprep_assets.pipelines.blend.sft.packed_sft import turns_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec
@@ -72,7 +73,12 @@ class Blend(Dataset):
             )
         shards = f"{number_of(len(plan.partitions), 'shard')} in {SHARDS[blend.stage].name}, {len(facts.empty):,} empty"
         lines.append(f"{shards}; run {plan.run_hash}")
-        lines += cut_lines(blend, store, plan)
+        name = SHARDS[blend.stage].name
+        made = {u.name: store.receipts([blend.artifact(name, p) for p in u.partitions]) for u in plan.units}
+        shards_of = {dataset: [r for r in receipts if r is not None] for dataset, receipts in made.items()}
+        lines += loss_lines(blend, shards_of, {p for partitions in facts.used.values() for p in partitions})
+        if blend.stage == "sft":
+            lines += turns_lines(blend, [receipt for receipts in shards_of.values() for receipt in receipts])
         return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
 
 

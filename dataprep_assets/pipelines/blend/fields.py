@@ -1,19 +1,26 @@
-"""Finds datasets of a blend with nothing to train on: they are empty, or no row has the field to read.
+"""Finds datasets of a blend with nothing to train on: they are empty, or no row has the field to read, or one of use.
 
 Reported before the plan if the source is on this machine (`remarks.py`), and by the preview in any case.
 
-Entry points: `asked_field`, `fault_of_files`.
+Entry points: `asked_field`, `conversation_fields`, `fault_of_files`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.sources.first_rows import absent_field, first_rows
+from dataprep_assets.pipelines.blend.losses import by_reason
+from dataprep_assets.pipelines.blend.sft.options import SftOptions
+from dataprep_assets.sources.first_rows import ROWS, first_rows
+from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
+
+_SHOWN = 8
+"""Most fields that a message names."""
+_BLANK = "blank"
 
 
 def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
@@ -25,12 +32,22 @@ def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, st
     return None
 
 
+def conversation_fields(options: SftOptions, dataset: BlendDataset) -> ConversationFields:
+    """Where the messages and tools of a dataset's rows are: its own fields, or those of `options`."""
+    return ConversationFields(
+        messages=dataset.messages_field or options.messages_field,
+        tools=dataset.tools_field or options.tools_field,
+        used_in=options.used_in_field,
+        used_in_filter=options.used_in_filter,
+    )
+
+
 def fault_of_files(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path], *, whole: bool = True
 ) -> str | None:
     """What is wrong with a dataset, in a sentence, from the first rows of its files; None if nothing is found.
 
-    Unreadable files are left to the build of the shards, which refuses them.
+    Unreadable files are left to others.
 
     Args:
         blend: The declaration.
@@ -49,8 +66,39 @@ def _fault_of_rows(
 ) -> str | None:
     """As `fault_of_files`, from the first of these rows."""
     asked = asked_field(blend, dataset)
-    if (first := next(rows, None)) is None:
-        return f"dataset {dataset.name} is empty: there is no row in {dataset.path}" if whole else None
-    if asked is None:
+    seen: dict[str, None] = {}
+    reasons: Counter[str] = Counter()
+    count = having = 0
+    for row in rows:
+        if asked is None or (reason := _of_no_use(blend, dataset, row)) is None:
+            return None
+        reasons[reason] += 1
+        count += 1
+        having += asked[1] in row
+        seen.update(dict.fromkeys(row))
+    if not count and whole:
+        return f"dataset {dataset.name} is empty: there is no row in {dataset.path}"
+    if asked is None or not seen:
         return None
-    return absent_field(chain([first], rows), *asked, f"dataset {dataset.name}", hidden=blend.sensitive)
+    shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
+    told = "" if blend.sensitive else f"; they have {shown}"
+    begun = f"`{asked[0]}: {asked[1]}`: none of the first {count:,} rows of dataset {dataset.name}"
+    if not having:
+        return f"{begun} has it{told}"
+    if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):
+        return None  # later rows may be of use
+    ((first, _),) = reasons.most_common(1)
+    advice = f" ({ADVICE[first]})" if first in ADVICE else ""
+    return f"{begun} can be used: {', '.join(reasons) if blend.sensitive else by_reason(reasons)}{advice}{told}"
+
+
+def _of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
+    """Why nothing of a row can be trained, in a word or two; None if something can."""
+    if blend.stage == "sft":
+        fields = conversation_fields(blend.sft_options, dataset)
+        found = read_conversation(row, fields, blend.sft_options.choices)
+        return found.reason if isinstance(found, Refusal) and found.reason not in FILTERED else None
+    text = row.get(dataset.text_field)
+    if not isinstance(text, str):
+        return "not a text"
+    return None if text.strip() else _BLANK

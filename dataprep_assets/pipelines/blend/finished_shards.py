@@ -15,6 +15,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.losses import nothing_left, rows_of
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
@@ -63,8 +64,8 @@ class FinishedShard:
 
     @property
     def rows(self) -> int:
-        """Rows of the output: documents, records, or the packed rows of SFT (`bins`, a fact that only those have)."""
-        return int(self.receipt.facts.get("bins", self.ledger.documents))
+        """Rows of its output (`losses.rows_of`)."""
+        return rows_of(self.receipt)
 
     @property
     def stem(self) -> str:
@@ -98,10 +99,11 @@ def finished_shards(
         unit, planned = plan.find(str(shard.artifact.partition))
         found.append(FinishedShard(unit=unit, index=planned.index, artifact=shard.artifact, receipt=receipt))
     for unit in plan.units:
-        if not any(shard.rows for shard in found if shard.unit is unit):
+        members = [shard.receipt for shard in found if shard.unit is unit]
+        if not any(map(rows_of, members)):
             raise IntegrityError(
-                f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight} and no data in any of its shards; "
-                "set its weight to 0, or correct its source or filters"
+                f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight} and no data in any of its shards: "
+                f"{nothing_left(blend, members)}"
             )
     return found
 

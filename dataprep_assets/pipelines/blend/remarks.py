@@ -4,10 +4,11 @@ Only cheap checks are made: of its JSON, a local tokenizer, its template, its tr
 of local sources.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
+from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -20,9 +21,13 @@ from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import natural_key
 from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.rows import count_rows
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+_FOOTERS = 256
+"""Most Parquet files of a dataset that are opened."""
 
 
 def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
@@ -108,10 +113,23 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
     if isinstance(listed, Remark):
         yield listed
         return
-    fault = fault_of_files(blend, dataset, listed) if listed is not None else None
-    if fault is not None:
+    if listed is None:
+        return
+    if (damage := _damaged(listed)) is not None:
+        yield Remark(keys=(*keys, "path") if inline else keys, sentence=damage, of_source=True)
+    if (fault := fault_of_files(blend, dataset, listed)) is not None:
         asked = asked_field(blend, dataset)
         yield Remark(keys=(*keys, asked[0]) if asked and inline else keys, sentence=fault)
+
+
+def _damaged(paths: Sequence[Path]) -> str | None:
+    """What is wrong with the first Parquet file whose footer cannot be read; None if there is none."""
+    for path in itertools.islice((path for path in paths if path.suffix == ".parquet"), _FOOTERS):
+        try:
+            count_rows(path, format="parquet", compression=None, label=path.name)
+        except CorruptSourceError as error:
+            return str(error)
+    return None
 
 
 def _listed(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> list[Path] | Remark | None:

@@ -9,15 +9,16 @@ where the store can). A missing, stale or damaged shard is refused and named; a 
 the receipt and listed nowhere.
 """
 
+import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
@@ -27,7 +28,6 @@ from dataprep_assets.pipelines.blend.finished_shards import (
     ShardToBuild,
     data_file,
     finished_shards,
-    suffixes,
 )
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.planner import stage_identity
@@ -40,6 +40,7 @@ VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "rl": 3}
 RUNS = "runs"
 CONFIG = "config.json"
 REALISED = "realised.json"
+_BLOCK = 1 << 20
 
 
 class RunFacts(Facts):
@@ -136,14 +137,19 @@ def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard])
     write_entry(run, plan, used)
 
 
-class _WithoutShards(RunLayout):
-    """A layout of everything except the shards' own bytes, for comparison."""
+@dataclass(frozen=True, kw_only=True)
+class _Described(RunLayout):
+    """A layout of everything except the shards' own bytes; `parts` says which of these each file of the run has."""
+
+    parts: dict[str, list[Part]] = field(default_factory=dict)
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
-        """Do nothing: `_other_bytes` compares the digests."""
+        """Note which file it is."""
+        self.join([shard], suffix, name)
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
-        """Do nothing, as `link`."""
+        """Note which files they are."""
+        self.parts[name] = [Part(s.artifact, data_file(self.blend, s.receipt, suffix)) for s in shards]
 
 
 def _facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[FinishedShard], root: str) -> RunFacts:
@@ -159,16 +165,29 @@ def _facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[Finished
     )
 
 
-def _other_bytes(
-    blend: BlendDeclaration, directory: Path, receipt: Receipt, finished: Sequence[FinishedShard]
-) -> Iterator[str]:
-    """Files of a run that, by the receipts, are not its shards' own."""
+def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator[str]:
+    """Files of a run in `directory` that, by the receipts of its shards, are not their own."""
     digests = {record.path: record.sha256 for record in receipt.files}
-    for shard in finished:
-        for suffix in suffixes(blend) if shard.rows else ():
-            name, made = f"{shard.stem}{suffix}", data_file(blend, shard.receipt, suffix)
-            if digests.get(name) != made.sha256:
-                yield f"{directory / name}: is not the {made.path} of its shard {shard.artifact.partition}"
+    for name, parts in run.parts.items():
+        if len(parts) == 1:
+            wanted, shard = parts[0].record, parts[0].artifact.partition
+            if digests.get(name) != wanted.sha256:
+                yield f"{directory / name}: is not the {wanted.path} of its shard {shard}"
+        elif name not in digests or not _is_joined_of(directory / name, parts):
+            yield f"{directory / name}: is not the files of its {len(parts)} shards in one"
+
+
+def _is_joined_of(path: Path, parts: Sequence[Part]) -> bool:
+    """Whether a file is these files one after another, told by their digests."""
+    with open(path, "rb") as file:
+        for part in parts:
+            digest, left = hashlib.sha256(), part.record.bytes
+            while left and (block := file.read(min(left, _BLOCK))):
+                digest.update(block)
+                left -= len(block)
+            if left or digest.hexdigest() != part.record.sha256:
+                return False
+        return not file.read(1)
 
 
 def other_claims(
@@ -197,10 +216,10 @@ def other_claims(
     told = (receipt.ledger or Ledger()).of_documents
     if told != Ledger.total(shard.ledger for shard in finished).of_documents:
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
-    yield from _other_bytes(blend, directory, receipt, finished)
     with tempfile.TemporaryDirectory(prefix="dataprep-run-") as folder:
-        run = _WithoutShards(blend=blend, store=store, target=Path(folder), root=wanted.root)
+        run = _Described(blend=blend, store=store, target=Path(folder), root=wanted.root)
         _lay_out(run, plan, finished)
+        yield from _other_bytes(run, directory, receipt)
         for path in sorted(run.target.rglob("*.*")):
             kept = directory / path.relative_to(run.target)
             if path.is_file() and path.read_bytes() != kept.read_bytes():

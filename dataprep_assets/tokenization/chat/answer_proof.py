@@ -63,6 +63,10 @@ def _probes(choices: ChatChoices) -> Iterator[_Probe]:
         yield _Probe("an answer before a question", [_answer("Yes, one."), _USER, _answer("Yes, two.")])
         system = {"role": "system", "content": "A rule."}
         yield _Probe("an answer after a system text", [system, _answer("Yes, one."), _USER, _answer("Yes, two.")])
+        for role in ("system", "developer"):
+            thoughts = _answer("Yes, one.", "Thought one."), _answer("Yes, two.", "Thought two.")
+            between = {"role": role, "content": "A rule."}
+            yield _Probe(f"an answer with reasoning after a {role} text", [_USER, thoughts[0], between, thoughts[1]])
 
 
 def prove_answers(

@@ -27,13 +27,26 @@ REASONS = (
     "content_not_a_string",
     "reasoning_not_a_string",
     "empty_assistant",
+    "unclear_weight",
     "bad_tools",
     "bad_tool_call",
     "tool_calls_without_tools",
     "tool_call_text_without_tools",
 )
 """Why a row is not a conversation, as counted in the ledger."""
+ADVICE = {
+    "no_messages": "the field must hold a list of messages; one that is JSON text has to be parsed before",
+    "unknown_role": "each message needs a `role` that is taken, and its text as `content`; rename `from` and `value`, "
+    "as ShareGPT calls them, and its human and gpt to user and assistant, or list further roles as `roles`",
+    "empty_assistant": "an answer says nothing; `like: nemotron` trains such",
+    "unclear_weight": "an answer that is not to be trained says `weight: 0` or `train: false`, any other says nothing, "
+    "`weight: 1` or `train: true`; nothing else can be trained, and no other weight or name for it is known",
+    "tool_calls_without_tools": "it calls tools that the row does not declare in its tools field",
+}
+"""What to know about some of these reasons."""
 _TOOLS_HEADING, _CALL = "# Tools", "<tool_call>"
+_OTHER_MARKS = frozenset({"training", "trainable", "train_detail", "loss", "loss_weight", "loss_mask", "masked"})
+"""How else tools let a message say that it is trained, or not: taken for nothing, such a mark would be lost."""
 _NOT_TEXT = frozenset({"image", "image_url", "input_image", "video", "video_url", "audio", "input_audio", "file"})
 
 
@@ -82,6 +95,11 @@ def reasons(message: Mapping[str, Any]) -> bool:
     return isinstance(reasoning, str) and bool(reasoning.strip())
 
 
+def is_trained(answer: Mapping[str, Any]) -> bool:
+    """Whether an answer says nothing against its training, as by OpenAI's `weight: 0` or axolotl's `train: false`."""
+    return answer.get("weight", 1) != 0 and answer.get("train", True) is not False
+
+
 def read_conversation(
     row: Mapping[str, Any], fields: ConversationFields, choices: ChatChoices = OURS
 ) -> Conversation | Refusal:
@@ -123,6 +141,8 @@ def _tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal |
             except orjson.JSONDecodeError:
                 return Refusal("bad_tools")
         value = value or None
+    elif value in ("", {}):  # transformers makes of both what it makes of an empty list
+        return []
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
@@ -151,9 +171,20 @@ def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]
         checked["tool_calls"] = normalized  # the last key, because templates see the order
     elif choices.call_form == "any":
         checked.pop("tool_calls", None)
+    if _is_unclear(checked):
+        return "unclear_weight"
     if choices.empty_answers == "refuse" and role == "assistant" and _says_nothing(checked):
         return "empty_assistant"
     return checked
+
+
+def _is_unclear(message: Mapping[str, Any]) -> bool:
+    """Whether what a message says of its training cannot be done, or is said in a way that is not known."""
+    weight, train = message.get("weight", 1), message.get("train")
+    if type(weight) not in (int, float) or weight not in (0, 1) or (train is not None and type(train) is not bool):
+        return True
+    asked = train is True and (message["role"] != "assistant" or weight == 0)
+    return asked or not _OTHER_MARKS.isdisjoint(message)
 
 
 def _content(content: Any, choices: ChatChoices) -> Any:

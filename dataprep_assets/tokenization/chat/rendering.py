@@ -8,6 +8,7 @@ if it is chosen (`choices.py`).
 
 A conversation with reasoning becomes one sequence for each user turn, because a template drops the reasoning of earlier
 turns: only the answers after the last user message of a sequence are trained in it. Otherwise there is one sequence.
+Where a template writes an answer in another way once a tool's result follows, a turn is a sequence for each answer.
 
 Literal special tokens in messages stay text. They are replaced by placeholders before rendering, so that every special
 token in the result is the template's own, and put back when the result is encoded.
@@ -22,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import LiteralFinder, SpecialToken
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
-from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, reasons
+from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, is_trained, reasons
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
 REASONS = ("template_refused", "template_mismatch", "no_stop_token")
@@ -107,8 +108,25 @@ class ConversationRenderer:
             turn = messages[user + 1 : stop]
             answered = any(message["role"] == "assistant" for message in turn)
             if answered or (turn and self._choices.untrained == "kept"):
-                chunks = self._sequence(conversation, stop, user + 1, mark)
-                yield self._question_cut(chunks, conversation, user)
+                for chunks in self._turn(conversation, user + 1, stop, mark):
+                    yield self._question_cut(chunks, conversation, user)
+
+    def _turn(self, conversation: Conversation, first: int, stop: int, mark: str | None) -> list[tuple[Chunk, ...]]:
+        """The sequence of the turn of messages from `first` up to `stop`, or, if its answers change, one of each."""
+        try:
+            return [self._sequence(conversation, stop, first, mark)]
+        except _RefusedError as error:
+            if self._is_strict or error.refusal.reason != "template_mismatch":
+                raise
+            answers = [i for i in range(first, stop) if conversation.messages[i]["role"] == "assistant"]
+            if error.refusal.message == answers[-1]:
+                raise
+        return [self._sequence(conversation, i + 1, i, mark) for i in answers]
+
+    @property
+    def _is_strict(self) -> bool:
+        """Whether there is one way alone to render a conversation: that of the original."""
+        return self._choices.inline_reasoning == "refuse"
 
     def _thinks(self, conversation: Conversation) -> bool:
         """Whether the conversation counts as one with reasoning."""
@@ -148,7 +166,7 @@ class ConversationRenderer:
                 raise _RefusedError("no_stop_token", index)
             if self._choices.turn_end_newline:
                 answer = whole[start:end]
-            chunks += (Chunk(whole[at:start], False), Chunk(answer, True))
+            chunks += (Chunk(whole[at:start], False), Chunk(answer, is_trained(messages[index])))
             at = start + len(answer)
         chunks.append(Chunk(whole[at:], False))
         return tuple(chunk for chunk in chunks if chunk.text)
@@ -200,15 +218,15 @@ class ConversationRenderer:
             if not whole.startswith(text):
                 raise _RefusedError("template_mismatch", index)
             return len(text)
-        strict = self._choices.inline_reasoning == "refuse"
         prompts = []
-        for mode in (thinking and reasoned,) if strict else (thinking, not thinking):
+        thought = thinking and reasoned
+        for mode in (thought,) if self._is_strict else (thought, not thought):
             prompt = self._text(before, tools, True, mode, index)
             if whole.startswith(prompt):
                 return len(prompt)
             prompts.append(prompt.rstrip())
         for prompt in prompts:
-            if prompt and whole.startswith(prompt) and not strict and _begins_at(whole, len(prompt), upto[-1]):
+            if prompt and whole.startswith(prompt) and not self._is_strict and _begins_at(whole, len(prompt), upto[-1]):
                 return len(prompt)
         raise _RefusedError("template_mismatch", index)
 

@@ -95,11 +95,63 @@ def test_one_file_of_a_hub_that_is_empty_does_not_make_the_dataset_empty(tmp_pat
 
 def test_what_cannot_be_read_is_left_to_the_build(tmp_path: Path) -> None:
     assert _told(_blend(write_rows(tmp_path / "a.jsonl", [b"{broken\n"]))) == []
-    (tmp_path / "b.parquet").write_bytes(b"PAR1")
-    assert _told(_blend(tmp_path / "b.parquet")) == []
     (gone,) = blend_remarks(_blend(tmp_path / "gone" / "c.jsonl"))
     assert (gone.keys, gone.of_source) == (("blend", "datasets", 0, "path"), True)
     assert _told(_blend(tmp_path / "a.jsonl", {"weight": 1, "path": "hf://org/name"})) == []
+
+
+def test_a_parquet_file_that_cannot_be_opened_is_named_wherever_it_stands(tmp_path: Path) -> None:
+    whole = write_rows(tmp_path / "d" / "a.parquet", texts("a", 60)).read_bytes()
+    (tmp_path / "d" / "b.parquet").write_bytes(whole[:-9])
+    blend = _blend(tmp_path / "d", {"path": str(tmp_path / "d")})
+    (remark,) = blend_remarks(blend)
+    assert (remark.keys, remark.of_source) == (("blend", "datasets", 0, "path"), True)
+    assert "b.parquet" in remark.sentence
+
+
+USELESS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "numbers": ([{"text": i} for i in range(9)], "9 not a text; they have `text`"),
+    "blanks": ([{"text": " \n", "id": i} for i in range(9)], "9 blank; they have `text`, `id`"),
+    "nulls": ([{"text": None}] * 5 + [{"text": ""}] * 4, "5 not a text, 4 blank; they have `text`"),
+}
+
+
+@pytest.mark.parametrize("what", USELESS)
+def test_a_text_field_without_any_text_says_so_before_the_plan_and_in_the_preview(tmp_path: Path, what: str) -> None:
+    rows, told = USELESS[what]
+    blend = _blend(write_rows(tmp_path / "a.jsonl", rows))
+    wanted = f"`text_field: text`: none of the first 9 rows of dataset a can be used: {told}"
+    assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wanted)]
+    assert _previewed(blend, tmp_path / "out").startswith(f"{wanted}. Name the field that its rows have")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "2 no_messages (the field must hold a list of messages; one that is JSON text"),
+        (json.dumps(TURNS), "2 no_messages (the field must hold a list of messages; one that is JSON text"),
+        ([{"from": "human", "value": "a"}], "2 unknown_role (each message needs a `role` that is taken"),
+        ([TURNS[0], {**TURNS[1], "weight": 3}], "2 unclear_weight (an answer that is not to be trained says `weight"),
+    ],
+)
+def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path, value: Any, told: str) -> None:
+    blend = _chat(write_rows(tmp_path / "a.jsonl", [{"messages": value, "meta": i} for i in (1, 2)]))
+    ((keys, sentence),) = _told(blend)
+    assert keys == ("blend", "datasets", 0, "messages_field")
+    begun = "`messages_field: messages`: none of the first 2 rows of dataset a can be used: "
+    assert sentence.startswith(begun + told)
+    assert sentence.endswith("; they have `messages`, `meta`")
+    (hidden,) = _told(blend.model_copy(update={"sensitive": True}))
+    assert hidden[1].startswith(begun + told.removeprefix("2 "))
+
+
+def test_a_thousand_rows_of_no_use_stop_only_a_run_that_they_would_stop(tmp_path: Path) -> None:
+    rows = [{"messages": None}] * 1000 + CHAT
+    assert len(_told(_chat(write_rows(tmp_path / "a.jsonl", rows)))) == 1
+    dropping = _chat(tmp_path / "a.jsonl").model_copy(
+        update={"bad_records": _blend(tmp_path / "a.jsonl", bad_records={"policy": "drop", "budget": 1.0}).bad_records}
+    )
+    assert _told(dropping) == []
 
 
 def test_a_weight_that_is_too_small_is_still_told_as_one(tmp_path: Path) -> None:

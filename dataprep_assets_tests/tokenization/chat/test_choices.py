@@ -163,6 +163,18 @@ def test_only_the_answers_behind_the_last_question_may_be_trained() -> None:
     assert trained(last, answer(), answer("c")) == [[f"b{END}", f"c{END}"]]
 
 
+@pytest.mark.parametrize("choices", [OURS, NEMOTRON])
+def test_an_answer_that_says_so_is_not_trained_under_either_preset(choices: ChatChoices) -> None:
+    masked = [USER, answer(weight=0), USER, answer("c", train=False), USER, answer("d", weight=0.0)]
+    behind = "\n" if choices.turn_end_newline else ""
+    said = [*masked, USER, answer("e", weight=1, train=True)]
+    assert trained(choices, *said) == [[f"e{END}{behind}"]]
+    without = [{key: value for key, value in m.items() if key not in ("weight", "train")} for m in said]
+    assert encoded(choices, *said) == encoded(choices, *without)  # the same tokens, of which fewer are trained
+    reasoned = [answer(reasoning_content="t", weight=0), USER, answer("c", reasoning_content="u")]
+    assert trained(choices, USER, *reasoned) == [[], [f"u\n</think>\nc{END}{behind}"]]
+
+
 def test_an_empty_list_of_tools_reaches_the_template_or_is_none() -> None:
     given = {"messages": [USER, answer()], "tools": []}
     for choices, tools in ((OURS, None), (NEMOTRON, [])):

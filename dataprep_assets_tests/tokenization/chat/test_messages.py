@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS
 from dataprep_assets.tokenization.chat.messages import (
     REASONS,
     Conversation,
     ConversationFields,
     Refusal,
+    is_trained,
     read_conversation,
 )
 
@@ -68,6 +70,17 @@ REFUSED: dict[str, tuple[dict[str, Any], Refusal]] = {
         {"messages": [USER, {**CALL, "tool_calls": [{"function": {"arguments": {}}}]}], "tools": TOOLS},
         Refusal("bad_tool_call", 1),
     ),
+    "half a weight": ({"messages": [USER, {**ANSWER, "weight": 0.5}]}, Refusal("unclear_weight", 1)),
+    "a weight as text": ({"messages": [USER, {**ANSWER, "weight": "0"}]}, Refusal("unclear_weight", 1)),
+    "a weight as truth": ({"messages": [USER, {**ANSWER, "weight": False}]}, Refusal("unclear_weight", 1)),
+    "truth as a weight": ({"messages": [USER, {**ANSWER, "train": 0}]}, Refusal("unclear_weight", 1)),
+    "truth as text": ({"messages": [USER, {**ANSWER, "train": "false"}]}, Refusal("unclear_weight", 1)),
+    "no weight, but trained": (
+        {"messages": [USER, {**ANSWER, "weight": 0, "train": True}]},
+        Refusal("unclear_weight", 1),
+    ),
+    "a trained question": ({"messages": [{**USER, "train": True}, ANSWER]}, Refusal("unclear_weight", 0)),
+    "a weight by another name": ({"messages": [USER, {**ANSWER, "loss": False}]}, Refusal("unclear_weight", 1)),
     "a user who calls": (
         {"messages": [{**USER, "tool_calls": CALL["tool_calls"]}], "tools": TOOLS},
         Refusal("bad_tool_call", 0),
@@ -100,6 +113,25 @@ def test_arguments_given_as_json_become_objects_and_the_row_stays_as_it_was() ->
 def test_nulls_that_parquet_fills_in_are_no_fields() -> None:
     found = read({**USER, "tool_calls": None, "reasoning_content": None}, {**ANSWER, "tool_calls": []}, tools=None)
     assert found == Conversation([USER, ANSWER])
+
+
+def test_marks_that_train_nothing_else_are_taken_under_both_presets() -> None:
+    said = [{**USER, "train": False, "weight": 1}, {**ANSWER, "weight": 1.0}, {**ANSWER, "train": True, "loss": None}]
+    for choices in (OURS, NEMOTRON):
+        found = read_conversation({"messages": said}, ConversationFields(), choices)
+        assert isinstance(found, Conversation)
+        assert [is_trained(message) for message in found.messages[1:]] == [True, True]
+    for spelled in ({"weight": 2}, {"training": True}):
+        row = {"messages": [USER, {**ANSWER, **spelled}]}
+        assert read_conversation(row, ConversationFields(), NEMOTRON) == Refusal("unclear_weight", 1)
+
+
+@pytest.mark.parametrize(("tools", "ours", "theirs"), [("", None, []), ({}, None, []), (" ", None, None)])
+def test_tools_that_are_none_are_none_or_as_transformers_takes_them(tools: Any, ours: Any, theirs: Any) -> None:
+    row = {"messages": [USER, ANSWER], "tools": tools}
+    assert read_conversation(row, ConversationFields()) == Conversation([USER, ANSWER], ours)
+    found = read_conversation(row, ConversationFields(), NEMOTRON)
+    assert found == (Refusal("bad_tools") if theirs is None else Conversation([USER, ANSWER], theirs))
 
 
 def test_tools_in_a_json_column_are_tools() -> None:

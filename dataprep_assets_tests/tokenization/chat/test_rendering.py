@@ -9,7 +9,7 @@ from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
 from dataprep_assets.tokenization.chat.rendering import Rendered, stop_token
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, conversation_renderer
-from dataprep_assets_tests.tokenization.chat.trap import CHATML
+from dataprep_assets_tests.tokenization.chat.trap import CHATML, QWEN
 
 USER = {"role": "user", "content": "Why?"}
 END = "<|im_end|>"
@@ -95,6 +95,22 @@ def test_a_template_that_marks_the_last_answer_is_an_error_that_names_the_messag
     last = CHATML.replace("{{ m.content }}", "{{ 'LAST ' if loop.last and m.role == 'assistant' }}{{ m.content }}")
     assert refusal([USER, answer("A"), USER, answer("B")], last) == Refusal("template_mismatch", 1)
     assert trained(render([USER, answer("A"), USER, answer("B")], last, turns="always"))[1] == [f"LAST B{END}"]
+
+
+def test_an_answer_without_reasoning_is_prompted_without_thinking_among_others_that_have_it() -> None:
+    messages = [USER, answer("A", "think"), USER, answer("B")]
+    assert trained(render(messages, QWEN)) == [[f"<think>\nthink\n</think>\n\nA{END}"], [f"B{END}"]]
+
+
+def test_a_turn_whose_answers_change_as_it_goes_on_is_a_sequence_for_each() -> None:
+    call = answer("look", tool_calls=[{"function": {"name": "f", "arguments": {}}}])
+    messages = [USER, call, {"role": "tool", "content": "12"}, answer("It is 12.")]
+    rendered = render(messages, QWEN, turns="always")
+    called = f'look<tool_call>{{"name": "f", "arguments": {{}}}}</tool_call>{END}'
+    assert trained(rendered) == [[called], [f"It is 12.{END}"]]
+    renderer = compile_template(ChatTemplate.load(QWEN))
+    for chunks, before in zip(rendered.sequences, (messages[:1], messages[:3]), strict=True):
+        assert chunks[0].text == renderer.render(before, None, prompt=True, thinking=False)
 
 
 def test_a_generation_prompt_that_the_answer_does_not_begin_with_is_an_error() -> None:

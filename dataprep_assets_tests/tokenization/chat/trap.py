@@ -36,3 +36,59 @@ LLAMA = (
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
 """Llama 3's headers, with the BOS that its tokenizer would add."""
+HERMES = """\
+{%- if tools %}
+    {{- '<|im_start|>system\\nTools, one a line:\\n' }}
+    {%- for tool in tools %}
+        {{- tool | tojson ~ '\\n' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for m in messages %}
+    {{- '<|im_start|>' ~ m.role ~ '\\n' ~ (m.content if m.content is not none else '') }}
+    {%- for call in m.tool_calls or [] %}
+        {{- '\\n<tool_call>\\n' ~ (call.function or call) | tojson ~ '\\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+"""Turns between two tokens, calls as JSON between tags, no reasoning: in the style of Hermes."""
+HEADERS = """\
+{%- for m in messages %}
+    {{- '[' ~ m.role ~ ']\\n\\n' ~ m.content | default('') | string | trim }}
+    {%- for call in m.tool_calls or [] %}
+        {{- (call.function or call) | tojson }}
+    {%- endfor %}
+    {{- '<|im_end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '[assistant]\\n\\n' }}
+{%- endif %}
+"""
+"""Headers of plain text, a blank line, trimmed text behind which the turn ends at once: in the style of Llama 3."""
+QWEN = """\
+{%- set ns = namespace(question=-1) %}
+{%- for m in messages %}
+    {%- if m.role == 'user' %}
+        {%- set ns.question = loop.index0 %}
+    {%- endif %}
+{%- endfor %}
+{%- for m in messages %}
+    {{- '<|im_start|>' ~ m.role ~ '\\n' }}
+    {%- if m.role == 'assistant' and loop.index0 > ns.question and (loop.last or m.reasoning_content) %}
+        {{- '<think>\\n' ~ m.reasoning_content | default('') ~ '\\n</think>\\n\\n' }}
+    {%- endif %}
+    {{- m.content }}
+    {%- for call in m.tool_calls or [] %}
+        {{- '<tool_call>' ~ (call.function or call) | tojson ~ '</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' ~ ('<think>\\n\\n</think>\\n\\n' if enable_thinking is false else '') }}
+{%- endif %}
+"""
+"""Writes thoughts behind the last question alone, and empty ones in the last answer alone: in the style of Qwen3."""

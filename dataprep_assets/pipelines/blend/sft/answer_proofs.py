@@ -3,8 +3,10 @@
 `round_trip` makes a mask again in the same way, so an error in that way would be in both. Here the trained labels of
 sampled sequences are decoded, and each run of them must begin with the text of an answer of its row, preceded by
 nothing except an opening that `chat_plan` proved (`plan.openings`), contain that answer to its end, and contain one
-stop token. An answer whose text a template may change or leave out (reasoning within it, no text beside a call, a
-template that rewrites its input) is not compared; the finding says how many are.
+stop token. An answer that says of itself that it is not trained is none of them. With `unprompted_header`, an answer
+that is the first message is trained with all that the template writes before it, whatever that is. An answer whose
+text a template may change or leave out (reasoning within it, no text beside a call, a template that rewrites its input)
+is not compared; the finding says how many are.
 
 Entry point: `answers_trained`.
 """
@@ -21,7 +23,7 @@ from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
+from dataprep_assets.tokenization.chat.messages import Refusal, is_trained, read_conversation
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 _BEGINNING = 40
@@ -76,22 +78,23 @@ class _Comparison:
         conversation = read_conversation(values, self._plan.fields, self._plan.choices)
         if isinstance(conversation, Refusal):
             return  # reported by `round_trip`
-        answers = [message for message in conversation.messages if message["role"] == "assistant"]
+        answers = [m for m in conversation.messages if m["role"] == "assistant" and is_trained(m)]
+        begun = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
         as_given = [_said(message, str.strip) for message in answers]
         given_back: list[_Said | None] | None = None
         for start, stop in _runs(sample.mask):
             labels = sample.tokens[start:stop]
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._ends(labels)
-            said = as_given
-            if not self._is_any(text, said, is_cut):
+            said, is_whole = as_given, begun and start == 1  # the first token is nobody's label
+            if not self._is_any(text, said, is_cut, is_whole):
                 # most tokenizers give a text back as it was, so few answers have to be encoded to know
                 given_back = given_back or [_said(message, self._given_back) for message in answers]
                 said = given_back
-            if self._is_any(text, said, is_cut):
+            if self._is_any(text, said, is_cut, is_whole):
                 self.compared += 1
                 if self._holds_several(labels):
                     yield f"what is trained from token {start} of sequence {sample.number} on runs through a stop token"
-            elif not self._plan.openings or any(found is None or found.calls for found in said):
+            elif not self._plan.openings or (is_whole and is_cut) or any(s is None or s.calls for s in said):
                 self.others += 1
             else:
                 yield f"what is trained from token {start} of sequence {sample.number} on is none of its answers"
@@ -100,10 +103,15 @@ class _Comparison:
         """A text after encoding and decoding, because some tokenizers normalize."""
         return self._bundle.decode(self._engine.encode([text.strip()])[0]).strip() if text.strip() else ""
 
-    def _is_any(self, text: str, answers: Sequence[_Said | None], is_cut: bool) -> bool:
-        return any(said is not None and self._is_answer(text, said, is_cut) for said in answers)
+    def _is_any(self, text: str, answers: Sequence[_Said | None], is_cut: bool, is_whole: bool) -> bool:
+        if is_whole:  # what precedes the first of the row's answers is no other's
+            answers = answers[:1]
+        return any(said is not None and self._is_answer(text, said, is_cut, is_whole) for said in answers)
 
-    def _is_answer(self, text: str, said: _Said, is_cut: bool) -> bool:
+    def _is_answer(self, text: str, said: _Said, is_cut: bool, is_whole: bool) -> bool:
+        if is_whole:
+            found = [text[place:] for first in said.first if (place := text.find(first)) >= 0]
+            return any(said.whole in b or (is_cut and said.whole.startswith(b.rstrip("\ufffd"))) for b in found)
         bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
         if is_cut:
             bodies = [body.rstrip("\ufffd") for body in bodies]

@@ -19,7 +19,7 @@ from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, pro
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.mask import check_cutting
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Turns, stop_token
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered, Turns, stop_token
 from dataprep_assets.tokenization.chat.template import (
     ChatTemplate,
     Renderer,
@@ -28,7 +28,7 @@ from dataprep_assets.tokenization.chat.template import (
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-VERSION = 1
+VERSION = 2
 """Increase it when a change in `spool.py` or `tokenization/chat` can change a byte: every key downstream has it."""
 ALLOWED_LITERALS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 """Literals in messages that become tokens even if the tokenizer calls them special, because they end no turn."""
@@ -122,7 +122,7 @@ def chat_plan(
     template_kwargs: Mapping[str, Any] | None = None,
     choices: ChatChoices = OURS,
     stop: str = "auto",
-    turns: Turns = "reasoning",
+    turns: Turns | Literal["auto"] = "auto",
     allowed_literals: Sequence[str] = ALLOWED_LITERALS,
     bad_rows: Literal["fail", "drop"] = "fail",
     max_doc_tokens: int | None = None,
@@ -141,7 +141,8 @@ def chat_plan(
         template_kwargs: further variables of the template.
         choices: what is a conversation and which of its tokens are trained, where tools differ.
         stop: the token that ends an answer, or `auto`: as the template ends it.
-        turns: when each user turn is a sequence of its own.
+        turns: when each user turn is a sequence of its own; `auto`: `always` for a template that writes an answer in
+            another way once a later one follows, such as Qwen3's, else `reasoning`.
         allowed_literals: special tokens that text may contain.
         bad_rows: whether a bad row fails the shard, or is dropped and counted.
         max_doc_tokens: longer sequences are cut to this many tokens before `pack_size` applies.
@@ -165,7 +166,7 @@ def chat_plan(
         choices=choices,
         stop=stop_token(renderer, bundle.special_tokens, stop),
         fields=fields or ConversationFields(),
-        turns=turns,
+        turns="reasoning" if turns == "auto" else turns,
         allowed_literals=tuple(allowed_literals),
         bad_rows=bad_rows,
         max_doc_tokens=max_doc_tokens,
@@ -173,22 +174,27 @@ def chat_plan(
         too_long=too_long,
         sample_rate=sample_rate,
     )
+    tried = _tried(plan, bundle)
+    if turns == "auto" and isinstance(tried, Refusal):
+        by_turn = replace(plan, turns="always")
+        if isinstance(again := _tried(by_turn, bundle), Rendered):
+            plan, tried = by_turn, again
     plan = replace(plan, turn_end=_turn_end(plan, bundle, renderer), openings=_proved_openings(plan, bundle, renderer))
-    _try(plan, bundle)
+    if isinstance(tried, Refusal):
+        raise ConfigError(
+            f"chat_template {template.name}: {tried} on a conversation of two questions and two answers. "
+            "What it writes for the first messages must not depend on later ones; where it does on purpose, leave out "
+            "`turns`, or set `turns: always`, which makes one sequence of each user turn"
+        )
+    check_cutting(bundle, tried)
     return plan
 
 
-def _try(plan: ChatPlan, bundle: TokenizerBundle) -> None:
+def _tried(plan: ChatPlan, bundle: TokenizerBundle) -> Rendered | Refusal:
+    """Two questions and two answers, rendered."""
     messages = (("user", "Is it so?"), ("assistant", " Yes,\n it is. "), ("user", "\tWhy?"), ("assistant", "So."))
     conversation = Conversation([{"role": role, "content": text} for role, text in messages])
-    rendered = conversation_renderer(plan, bundle).render(conversation)
-    if isinstance(rendered, Refusal):
-        raise ConfigError(
-            f"chat_template {plan.template.name}: {rendered} on a conversation of two questions and two answers. "
-            "What it writes for the first messages must not depend on later ones; where it does on purpose, set "
-            "`turns: always`, which makes one sequence of each user turn"
-        )
-    check_cutting(bundle, rendered)
+    return conversation_renderer(plan, bundle).render(conversation)
 
 
 def _proved_openings(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tuple[str, ...]:

@@ -66,7 +66,11 @@ class SftOptions(Declared):
         description="Further variables of the template, each on its own and together as `chat_template_kwargs`; not "
         "`enable_thinking`, which each conversation decides.",
     )
-    turns: Turns = Field("reasoning", description="When each user turn is a sequence of its own.")
+    turns: Turns | Literal["auto"] = Field(
+        "auto",
+        description="When each user turn is a sequence of its own: if a row has `reasoning`, or `always`; `auto`: as "
+        "the template wants it, `always` for one that writes earlier answers in another way, such as Qwen3's.",
+    )
     stop: str = Field("auto", description="The token that ends an answer; `auto`: as the template ends it.")
     like: Like = Field(
         "ours",
@@ -123,7 +127,9 @@ class SftOptions(Declared):
 
     def identity(self) -> dict[str, Any]:
         """The settings that decide bytes, except the template, `choices` and `template_kwargs`."""
-        return self.model_dump(mode="json", exclude=_NOT_IN_KEYS)
+        settings = self.model_dump(mode="json", exclude=_NOT_IN_KEYS)
+        # what `auto` makes of a template follows from the template, which is in the key
+        return settings | ({"turns": "reasoning"} if self.turns == "auto" else {})
 
     def located(self, folder: Path) -> Self:
         """The same settings with the path of a template resolved against `folder`."""

@@ -22,6 +22,7 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.fields import conversation_fields
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
@@ -35,7 +36,6 @@ from dataprep_assets.stream.shard_job import found_quickly, whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import Certificate
-from dataprep_assets.tokenization.chat.messages import ConversationFields
 
 PACKED_SFT = "packed_sft"
 
@@ -94,12 +94,7 @@ def _chat_plan(blend: BlendDeclaration, certificate: Certificate, unit: PlannedU
         certificate,
         declared_template(options, blend.required_tokenizer),
         pack_size=options.pack_size,
-        fields=ConversationFields(
-            messages=dataset.messages_field or options.messages_field,
-            tools=dataset.tools_field or options.tools_field,
-            used_in=options.used_in_field,
-            used_in_filter=options.used_in_filter,
-        ),
+        fields=conversation_fields(options, dataset),
         template_date=options.template_date,
         template_kwargs=options.template_kwargs,
         choices=options.choices,
@@ -215,6 +210,13 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "packing_factor": facts.packing_factor,
         "stop_token": facts.stop_token,
     }
+
+
+def turns_lines(blend: BlendDeclaration, receipts: Iterable[Receipt]) -> list[str]:
+    """A line that says which conversations became a sequence for each user turn, and who decided it."""
+    made = sorted({receipt.recipe["settings"]["turns"] for receipt in receipts if receipt.recipe})
+    why = ": as the template wants it" if blend.sft_options.turns == "auto" else ""
+    return [f"turns: {turns}{why}" for turns in made]
 
 
 PACKED_SFT_SHARDS = BlendShards(

@@ -41,7 +41,11 @@ PACKED_SFT_PROOFS = (
         "Sampled sequences, rendered, encoded and masked again by the reference, are the stored ones.",
         version=2,
     ),
-    Proof("answers_trained", "What is trained of sampled sequences are their rows' answers, found by text alone."),
+    Proof(
+        "answers_trained",
+        "What is trained of sampled sequences are their rows' answers, found by text alone.",
+        version=2,
+    ),
 )
 
 

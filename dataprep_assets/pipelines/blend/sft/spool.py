@@ -41,7 +41,7 @@ from dataprep_assets.sources.rows import RowBlock, RowReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
-from dataprep_assets.tokenization.chat.messages import FILTERED, Refusal, read_conversation
+from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered
 
 TOKENS, MASKS, LENGTHS, ORIGINS, QUARANTINE = (
@@ -191,8 +191,9 @@ class _Spooling:
         if self._plan.bad_rows == "fail" and bad.reason not in CHOSEN:
             where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
             at = "" if message is None else f", message {message}"
+            advice = f" ({ADVICE[bad.reason]})" if bad.reason in ADVICE else ""
             raise BadRecordError(
-                f"{self._source.label}: row {bad.row}, {where}{at}: {bad.reason}. Correct the source, or set "
+                f"{self._source.label}: row {bad.row}, {where}{at}: {bad.reason}{advice}. Correct the source, or set "
                 "`bad_records: {policy: drop}` to count and skip such rows"
             )
         self._dropped[bad.reason] += 1

@@ -1,13 +1,13 @@
 """An SFT blend from its sources to the split directories that a trainer reads."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import blend_json
 from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -23,7 +23,6 @@ from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.run_proofs import run_intact, shards_complete, splits_disjoint
 from dataprep_assets.pipelines.blend.runs import build_blend_run
-from dataprep_assets.pipelines.blend.sft.cuts import cut_lines
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
 from dataprep_assets.stream.engine_certificate import ensure_certificate
@@ -136,20 +135,12 @@ def test_shards_too_coarse_for_the_weights_fail_the_proof(tmp_path: Path) -> Non
     assert "was to be 0.5000 of the blend" in finding.summary
 
 
-def test_what_was_cut_is_told_in_a_line_at_the_end(tmp_path: Path) -> None:
-    store, plans = LocalArtifacts(tmp_path / "out"), []
-    for changes in ({"pack_size": 12}, {"pack_size": 12, "too_long": "drop"}, {"pack_size": 4096}):
-        blend = _blend(tmp_path / "s", tolerance=1.0, num_shards=1, sft={"chat_template": TEMPLATE, **changes})
-        build_blend_plan(blend, store)
-        plan = load_blend_plan(blend, store)
-        for partition in plan.partitions:
-            build_blend_snapshot(blend, store, plan, partition)
-        ensure_certificate(blend_engine(blend), store)
-        results = list(build_packed_sft(sft_shards(blend, store, plan, plan.partitions), workers=1))
-        assert not [result.error for result in results if result.error]
-        plans.append(cut_lines(blend, store, plan))
-    cut, dropped, whole = plans
-    assert len(cut) == len(dropped) == 1
-    assert re.match(r"of 100 sequences: \d+ cut to `pack_size` \(12\)", cut[0])
-    assert re.fullmatch(r"of 100 sequences: \d+ left out \(longer_than_pack_size\)", dropped[0])
-    assert whole == []
+def test_a_dataset_that_lost_everything_says_why(tmp_path: Path) -> None:
+    blend = _blend(tmp_path / "s", num_shards=1, sft={"chat_template": TEMPLATE, "pack_size": 4})
+    with pytest.raises(IntegrityError) as raised:
+        _run(blend, tmp_path / "out")
+    assert str(raised.value) == (
+        "small_blend: big has a weight of 1.0 and no data in any of its shards: none of its 80 rows was kept: 80 "
+        "empty_after_masking. Correct its source or its fields; where every answer lies behind the cut at "
+        "`pack_size: 4`, raise it; or set its weight to 0"
+    )

@@ -1,19 +1,29 @@
 """Proofs that need the text of a shard: each fails on its own planted faults, naming the place."""
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from dataprep_assets.pipelines.blend.sft.answer_proofs import answers_trained
 from dataprep_assets.pipelines.blend.sft.conversation_proofs import CLOSE, OPEN, decoded_mask
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
-from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows, source, trained_texts, write_rows
+from dataprep_assets_tests.pipelines.blend.sft.conversations import (
+    TOOL,
+    Shard,
+    build_rows,
+    source,
+    trained_texts,
+    write_rows,
+)
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import ROWS, edit, failing, opened
-from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
+from dataprep_assets_tests.tokenization.chat.trap import CHATML, HERMES, TRAP
 
 STOP = "<|im_end|>"
 
@@ -126,5 +136,56 @@ def test_a_shard_like_those_of_nemotron_passes_every_proof(tmp_path: Path) -> No
     assert shard.receipt.facts["turn_end"] == list(shard.work.plan.turn_end) != []
 
 
-def said(role: str, content: str) -> dict[str, str]:
+@pytest.mark.parametrize("template", [TRAP, HERMES])
+def test_all_that_precedes_a_first_answer_may_be_trained_like_nemotron(tmp_path: Path, template: str) -> None:
+    """Whatever it is: tools, or an empty system text, and each sequence is compared."""
+    rows = [
+        {"messages": [said("assistant", f"{i} a"), said("user", f"{i}?"), said("assistant", f"{i} b")], "tools": tools}
+        for i in range(60)
+        for tools in ([], [TOOL])
+    ]
+    shard = build_rows(tmp_path, rows, choices=NEMOTRON, template=template, pack_size=512)
+    assert failing(shard) == {}
+    assert answers_trained(opened(shard)).facts["compared"] == 2 * len(rows)
+
+    def later(held: list[dict[str, list[int]]]) -> None:
+        held[0]["loss_mask"][:3] = [0] * 3
+
+    def other(held: list[dict[str, list[int]]]) -> None:  # of the first answer its header alone
+        start = held[0]["loss_mask"].index(0)
+        held[0]["loss_mask"][start - 6 : start] = [0] * 6
+
+    for damage in (later, other):
+        copy = replace(shard, directory=Path(shutil.copytree(shard.directory, tmp_path / damage.__name__)))
+        edit(copy, damage)
+        assert "is none of its answers" in failing(copy)["answers_trained"]
+
+
+def test_an_answer_with_reasoning_that_follows_no_question_passes_like_nemotron(tmp_path: Path) -> None:
+    thought = {"reasoning_content": "so"}
+    rows = [
+        {"messages": [said("user", "a"), said("assistant", f"b{i}") | thought, said("developer", "c"), last | thought]}
+        for i in range(9)
+        for last in (said("assistant", f"d{i}"),)
+    ]
+    shard = build_rows(tmp_path, rows, choices=NEMOTRON, template=TRAP)
+    assert failing(shard) == {}
+    assert "<|im_start|>assistant\n<think>\nso" in "".join(trained_texts(shard.rows))
+
+
+def test_an_answer_that_is_trained_against_its_weight_is_found(tmp_path: Path) -> None:
+    rows = [{"messages": [said("user", "a"), said("assistant", "no") | {"weight": 0}, *PLAIN_TURN]} for _ in range(3)]
+    shard = build_rows(tmp_path, rows)
+    assert failing(shard) == {}
+    assert trained_texts(shard.rows) == [f"yes{STOP}"] * 3
+    every = build_rows(tmp_path / "b", [json.loads(json.dumps(r).replace('"weight": 0', '"weight": 1')) for r in rows])
+    assert trained_texts(every.rows) == [f"no{STOP}", f"yes{STOP}"] * 3
+    wrong = replace(shard, directory=every.directory, receipt=every.receipt)
+    assert "is none of its answers" in failing(wrong)["answers_trained"]
+
+
+def said(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "content": content}
+
+
+PLAIN_TURN = (said("user", "b"), said("assistant", "yes"))

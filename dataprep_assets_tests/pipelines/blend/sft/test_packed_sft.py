@@ -36,6 +36,7 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import (
 )
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import failing
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+from dataprep_assets_tests.tokenization.chat.trap import QWEN
 
 ROWS = [conversation(seed) for seed in range(120)]
 USER = {"role": "user", "content": "Why?"}
@@ -260,10 +261,17 @@ def test_a_prefix_that_does_not_hold_names_row_and_message(tmp_path: Path) -> No
         build_rows(tmp_path, [said("a", "b"), said("a", "b", "c", "d", "e")], template=template, bad_rows="fail")
 
 
-def test_a_template_without_the_prefix_property_is_refused_before_anything_runs() -> None:
+def test_a_template_without_the_prefix_property_makes_a_sequence_of_each_turn_unless_that_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"template_mismatch \(message 1\).*`turns: always`"):
-        plan(AHEAD)
-    plan(AHEAD, turns="always")
+        plan(AHEAD, turns="reasoning")
+    assert plan(AHEAD).turns == plan(QWEN).turns == plan(turns="always").turns == "always"
+    assert plan().turns == "reasoning"
+
+
+def test_rows_of_a_template_in_the_style_of_qwen_pass_every_proof_with_default_settings(tmp_path: Path) -> None:
+    shard = build_rows(tmp_path, [conversation(seed) for seed in range(40)], template=QWEN, bad_rows="fail", budget=0.0)
+    assert failing(shard) == {}
+    assert not any(text.startswith("<think>\n\n") for text in trained_texts(shard.rows))
 
 
 AHEAD = (

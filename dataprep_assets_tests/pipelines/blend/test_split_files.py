@@ -1,0 +1,64 @@
+"""What a trainer reads below `splits/` are the shards' bytes: by `verify`, and by a check where a receipt lies."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.component import TrainingBlend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets_tests.drill.box import reseal, write
+from dataprep_assets_tests.drill.judge import failed_proofs
+from dataprep_assets_tests.pipelines.blend.blend_project import sample_blend
+from dataprep_assets_tests.pipelines.blend.dagster_blend import blend as with_dagster
+from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
+from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+
+
+def _flipped(data: bytes) -> bytes:
+    at = len(data) // 2
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "a byte": _flipped,
+    "its first half twice": lambda data: data[: len(data) // 2] * 2 + data[len(data) // 2 * 2 :],
+    "a byte more": lambda data: data + b"x",
+}
+
+
+def _named(blend: BlendDeclaration, store: LocalArtifacts, folder: Path) -> None:
+    """Damage each file below `splits/` in each way; name it by `verify`, and with a receipt that agrees by a check."""
+    (spec,) = [spec for spec in TrainingBlend(blend).specs if spec.name == "blend"]
+    assert list(failed_proofs(spec, store, [])) == []
+    artifact = spec.located(store, None)
+    files = [path for path in sorted((folder / "splits").rglob("*")) if path.is_file()]
+    receipt, sealed = store.require(artifact), (folder / "receipt.json").read_bytes()
+    for path in files:
+        whole = path.read_bytes()
+        for damage in DAMAGES.values():
+            write(path, damage(whole))
+            assert any(path.name in defect for defect in store.damage(artifact, receipt))
+            reseal(folder)
+            assert store.damage(artifact, store.require(artifact)) == []
+            told = dict(failed_proofs(spec, store, []))
+            assert path.name in told["run_intact"]
+            write(folder / "receipt.json", sealed)
+        write(path, whole)
+    assert list(failed_proofs(spec, store, [])) == []
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_of_an_rl_blend(tmp_path: Path, compression: str) -> None:
+    options = {"transforms": ["passthrough"], "compression": compression}
+    made: FinishedBlend = finish(weighted_records(tmp_path / "s", (2.0, 1.0), rl=options), tmp_path / "out")
+    _named(made.blend, made.store, made.directory)
+
+
+def test_of_an_sft_blend(tmp_path: Path) -> None:
+    declaration = sample_blend("sft")
+    with with_dagster(declaration, tmp_path) as made:
+        assert made.run_all()[-1].success
+        (folder,) = (path for path in (tmp_path / declaration.dataset / "runs").iterdir() if path.name[0] != ".")
+        _named(declaration, LocalArtifacts(tmp_path), folder)
