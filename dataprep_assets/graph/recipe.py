@@ -61,7 +61,7 @@ class Recipe:
     def difference(self, receipt: Receipt) -> Change | None:
         """How this recipe differs from the one in the receipt; None if the keys are equal, and the ledger is as wanted.
 
-        Settings are compared before sources: a listing may differ because the globs do.
+        Settings are told before sources: a listing may differ because the globs do, or for both reasons.
         """
         if receipt.key == self.key:
             return self._other_ledger(receipt)
@@ -80,12 +80,15 @@ class Recipe:
             return Change(kind="input changed", reason=f"its input changed: {_first(changed)}")
         # as in a receipt, whose JSON turns a tuple into a list
         before, now = flat(made["settings"]), flat(json.loads(json.dumps(self.settings)))
+        sources = _changed(made["sources"], self.sources)
+        source = f"its source changed: {self.source_change or _first(sources)}" if sources else ""
         if changed := _changed(before, now):
             name = changed[0]
             was, wanted = _shown(before.get(name)), _shown(now.get(name))
-            return Change(kind="settings changed", reason=f"{name} was {was}, is {wanted} now{_more(changed)}")
-        if changed := _changed(made["sources"], self.sources):
-            return Change(kind="input changed", reason=f"its source changed: {self.source_change or _first(changed)}")
+            told = f"{name} was {was}, is {wanted} now{_more(changed)}"
+            return Change(kind="settings changed", reason=f"{told}; {source}" if source else told)
+        if sources:
+            return Change(kind="input changed", reason=source)
         return Change(kind="recipe changed", reason="made from other inputs or settings than now")
 
     def _other_ledger(self, receipt: Receipt) -> Change | None:

@@ -91,7 +91,7 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "include": Key(turned={"include": ["**/*.jsonl", "**/*.jsonl.*"]}, touches=("manifest",)),
         "splits": Key(
             turned={"splits": {split: [f"{split}/**"] for split in SPLITS[:2]}},
-            touches=_PLAN,
+            touches=(*_PLAN, *(f"{view}_bins" for view in (*VIEWS, "megatron", "mds"))),
             told=("", ""),
             back=True,
         ),
@@ -106,7 +106,12 @@ def keys(corpus: Corpus) -> dict[str, Key]:
             touches=("combined_bins/",),
             told=("settings changed", "tokenizer was "),
         ),
-        "tokenizer.engine": Key(turned={"tokenizer.engine": "tokenizers"}, touches=("engine_certificate",)),
+        "tokenizer.engine": Key(
+            # classes that the fast engine may encode no more are encoded again: who turns this may not trust it
+            turned={"tokenizer.engine": "tokenizers"},
+            touches=("engine_certificate", *_TOKENS),
+            told=("", ""),
+        ),
         "tokenizer.refuse": Key(
             turned={"tokenizer.refuse": ["east_asian"]}, touches=("engine_certificate", *_TOKENS), told=("", "refuse")
         ),
