@@ -34,7 +34,8 @@ def _package() -> Any:
         from array_record.python import array_record_module
     except ImportError as error:
         raise ConfigError(
-            "ArrayRecord files need the array_record package, which is not installed; install dataprep-assets[array_record]"
+            "ArrayRecord files need the package array_record, which is not installed: pip install "
+            "'dataprep-assets[array_record]'"
         ) from error
     return array_record_module
 
