@@ -159,7 +159,8 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
             )
         if self.held_out is not None and isinstance(self.blend, DataBlend) and self.blend.per_split:
             raise ValueError("`held_out` and a blend with its own `train`, `valid`, `test` lists: give one of them")
-        shards = min(filter(None, (self.num_shards, self.sample and self.sample.count)), default=None)
+        limits = (self.num_shards, None if self.sample is None else self.sample.count)
+        shards = min((limit for limit in limits if limit is not None), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
             raise ValueError(
                 f"`held_out`: {self.held_out.valid} shards for valid and {self.held_out.test} for test leave none of "
