@@ -55,7 +55,7 @@ def test_a_failed_step_ends_what_needs_it_and_says_why(board: NoticeBoard, capsy
     assert not board.materialize()
     printed = capsys.readouterr()
     assert printed.out.splitlines() == ["  failed"]
-    assert printed.err.startswith("    notices: 1 of 3 notices failed")
+    assert printed.err.startswith("    notices/notices: 1 of 3 notices failed")
     assert "n-1.txt: is not there" in printed.err
     assert board.store.receipt(board.declaration.artifact("board")) is None
 

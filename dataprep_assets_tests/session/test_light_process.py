@@ -14,7 +14,13 @@ COMMANDS = {
     *("bench/contenders.py", "bench/datatrove_tokenizer.py", "bench/sft.py", "bench/tfrecord.py"),
     "execution/engine_wings.py",
     "execution/ray_tasks.py",
-    *("parity/bridge.py", "parity/maxtext.py", "parity/nemotron_sft.py", "parity/templar_rank.py"),
+    *(
+        "parity/bridge.py",
+        "parity/maxtext.py",
+        "parity/nemotron_sft.py",
+        "parity/templar_rank.py",
+        "parity/their_sft.py",
+    ),
 }
 SKIPPERS = {"importorskip", "import_module", "__import__"}
 
