@@ -148,7 +148,7 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
         (
             {"splits": {"train": ["train/**"], "val": ["validation/**"]}},
             "manifest",
-            "splits.test was ['test/**'], is not set now",
+            "splits.test was ['test/**'], is not set now; its source changed: 1 file removed, 1 shard gone",
         ),
         (
             {"document": {"separator": "<|endoftext|>", "special_tokens": "match"}},
