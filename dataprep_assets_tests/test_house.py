@@ -74,7 +74,8 @@ def test_no_variable_of_the_environment_is_a_message_to_the_same_process() -> No
     }
     assert writers <= {
         "dataprep_assets/cli/__init__.py",  # threads of NumPy and of the fast engine
-        "dataprep_assets/cli/project.py",  # DAGSTER_HOME, which Dagster reads
+        "dataprep_assets/library/project.py",  # DAGSTER_HOME, which Dagster and its settings read
+        "dataprep_assets/library/instance.py",  # the batch of events, which Dagster reads
         "dataprep_assets/execution/processes.py",  # a worker's own, as its parent has it now
         "dataprep_assets/execution/slurm_task.py",  # the same on a node of Slurm
         "dataprep_assets/execution/ray_pool.py",  # what a Ray worker's libraries, and Ray itself, read

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import wraps
 from pathlib import Path
 from typing import Annotated
@@ -110,6 +111,7 @@ def _root(
         Path | None, typer.Option("--project", metavar="DIR", help="The project; default: that of the working folder.")
     ] = None,
     _verbose: Annotated[bool, typer.Option("--verbose", help="Show the Python stack of an error, too.")] = False,
+    _quiet: Annotated[bool, typer.Option("--quiet", help="Print only what is wrong, on standard error.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:
@@ -130,14 +132,14 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
     given = sys.argv[1:] if arguments is None else arguments
-    Options.verbose = "--verbose" in given
-    with one_command():
-        return _execute(given)
+    Options.verbose, Options.quiet = "--verbose" in given, "--quiet" in given
+    with one_command(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere if Options.quiet else sys.stdout):
+        return _execute([word for word in given if word not in ("--verbose", "--quiet")])
 
 
 def _execute(given: list[str]) -> int:
     try:
-        code = _app([word for word in given if word != "--verbose"], prog_name="dataprep", standalone_mode=False)
+        code = _app(given, prog_name="dataprep", standalone_mode=False)
         return int(code or 0)
     except _ReaderGoneError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,5 +1,6 @@
 """The arguments that several commands have."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,13 @@ class Options:
     """The global options, which may stand before or after the command."""
 
     verbose = False
+    quiet = False
+    """Whether standard output is closed."""
+
+
+def tell_wrong(line: str) -> None:
+    """Print a line about something that is wrong, which `--quiet` shows, too: then on standard error."""
+    print(line, file=sys.stderr if Options.quiet else sys.stdout, flush=True)
 
 
 def dataset_names(incomplete: str) -> list[str]:

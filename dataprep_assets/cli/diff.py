@@ -40,7 +40,7 @@ def command(
 def _side(where: str, dataset: str | None) -> "Lock":
     from dataprep_assets.graph.lock_file import read_lock
     from dataprep_assets.graph.lock_of_copy import lock_of_receipts
-    from dataprep_assets.integrity.verify import receipts_below, receipts_in
+    from dataprep_assets.integrity.verify import place_of_dataset, receipts_below, receipts_in
     from dataprep_assets.stores.connect import LocalPlace
 
     place = project.place(where)
@@ -49,7 +49,7 @@ def _side(where: str, dataset: str | None) -> "Lock":
     if isinstance(place, LocalPlace) and not place.root.is_dir():
         raise MissingArtifactError(f"{where}: neither a lock nor a folder is there")
     if dataset is not None:
-        place = project.place_of_dataset(place, dataset)
+        place = place_of_dataset(place, dataset)
     receipts = receipts_below(place.root) if isinstance(place, LocalPlace) else receipts_in(place())
     found = lock_of_receipts(receipts, where, dataset)
     for name in found.left_over:

@@ -1,12 +1,14 @@
 """`dataprep plan`: what a dataset will cost to build from nothing."""
 
+import json
 import os
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Name
+from dataprep_assets.cli.arguments import AsJson, Name
 
 
 def command(
@@ -16,15 +18,20 @@ def command(
     ] = None,
     bandwidth: Annotated[float, typer.Option(help="Bytes a second to source and bucket.")] = 125e6,
     runs_at_a_time: Annotated[int, typer.Option(min=1, help="Batches that run at the same time.")] = 1,
+    json_: AsJson = False,
 ) -> int:
     """Say what building a dataset from nothing will cost: shards, runs, hours, disk, requests."""
     from dataprep_assets.planning.cost import Machine, table
-    from dataprep_assets.planning.engines import engine_table
+    from dataprep_assets.planning.engines import OVERHEADS, engine_seconds, engine_table
 
-    component = project.component(dataset)
-    cores = cores or len(os.sched_getaffinity(0))
-    machine = Machine(cores=cores, bandwidth=bandwidth, runs_at_a_time=runs_at_a_time)
-    found = component.cost(component.store(project.storage()), machine)
+    opened = project.opened(dataset)
+    machine = Machine(cores=cores or len(os.sched_getaffinity(0)), bandwidth=bandwidth, runs_at_a_time=runs_at_a_time)
+    found = opened.component.cost(opened.store, machine)
+    if json_:
+        engines = {engine: round(engine_seconds(found.cost, machine, engine), 1) for engine in OVERHEADS}
+        told = {"dataset": dataset, "machine": asdict(machine), **found.cost.to_json(), "seconds_on": engines}
+        print(json.dumps(told | {"rates_measured_on": found.measured}))
+        return 0
     print(table(dataset, found.cost, machine))
     print(engine_table(found.cost, machine))
     print(

@@ -1,43 +1,35 @@
-"""The project that the commands work on: its storage, its declared datasets, its Dagster instance.
+"""The project that a command works on, what the command says of its datasets, and how it ends.
 
 Dagster is imported when it is first needed: most commands do without it.
 """
 
-import fcntl
-import logging
 import os
 import re
-import shutil
-import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.graph.declaration_mistakes import nearest
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.small_cells import SHOW_ALL, cells_of
-from dataprep_assets.project import VARIABLE, Project, find
-from dataprep_assets.project_template import TEMPLATE
-from dataprep_assets.stores.locks import own_file
+from dataprep_assets.library.project import OpenProject, open_project
+from dataprep_assets.project import VARIABLE
 from dataprep_assets.stores.private import private_files
 
 if TYPE_CHECKING:
-    import dagster as dg
-
     from dataprep_assets.declarations import Declarations
     from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.declaration import DatasetDeclaration
     from dataprep_assets.integrity.storage import Storage
+    from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.stores.connect import Place
 
 
 @cache
-def current() -> Project:
+def current() -> OpenProject:
     """The project that this command works on."""
-    return find(_chosen[-1] if _chosen else None)
+    return open_project(_chosen[-1] if _chosen else None)
 
 
 def choose(folder: Path) -> None:
@@ -47,16 +39,13 @@ def choose(folder: Path) -> None:
 
 
 _chosen: list[str] = []
-_GONE = re.compile(r"dataprep_assets\.orchestration\.(sqlite_storage|compute_logs)\b")
 _PLACE = re.compile(r"(^ *\S*defs\.yaml:\d+:)", re.MULTILINE)
 _TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 
 def declarations() -> "Declarations":
     """The declared datasets of the current project."""
-    from dataprep_assets.declarations import declarations_of
-
-    return declarations_of(current())
+    return current().declarations
 
 
 def names() -> list[str]:
@@ -84,18 +73,12 @@ def _files() -> dict[str, Path]:
     """Name of each declared dataset → its `defs.yaml`; nothing of the project is imported for it."""
     from dataprep_assets.declarations import files_below
 
-    return files_below(current().defs)
+    return files_below(current().project.defs)
 
 
 def storage() -> "Storage":
     """The storage that the environment configures."""
-    from dataprep_assets.integrity.storage import local_storage
-
-    if (local := local_storage(current().root)) is not None:
-        return local
-    from dataprep_assets.resources import open_storage
-
-    return open_storage(current().root)
+    return current().storage
 
 
 def work_folder() -> Path:
@@ -115,20 +98,7 @@ def place(url: str | None, profile: str | None = None) -> "Place":
     """The store at a URL or in a folder, or the storage of the environment."""
     from dataprep_assets.stores.connect import place_of
 
-    return storage().place() if url is None else place_of(url, os.environ, profile=profile)
-
-
-def place_of_dataset(place: "Place", dataset: str) -> "Place":
-    """The folder of a dataset below a place if there is one, so that nothing else is read; else the place itself."""
-    from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place
-
-    if isinstance(place, LocalPlace):
-        below = place.root / dataset
-        return replace(place, root=below) if below.is_dir() else place
-    if not isinstance(place, S3Place | GcsPlace):
-        return place
-    narrow = replace(place, prefix=f"{place.prefix}/{dataset}".lstrip("/"))
-    return place if next(narrow().list(), None) is None else narrow
+    return storage().place() if url is None else place_of(url, os.environ, profile=profile)  # of a URL: no project
 
 
 def folder(name: str) -> Path:
@@ -139,19 +109,7 @@ def folder(name: str) -> Path:
 
 def declaration_of(name: str) -> Path:
     """The `defs.yaml` of a dataset; raises ConfigError when there is none of this name."""
-    known = declarations().files
-    if name in known:
-        return known[name]
-    below = name.removeprefix("defs/").rstrip("/")
-    for dataset, path in known.items():
-        folder = path.parent.relative_to(declarations().folder).as_posix()
-        if folder == below or folder.endswith(f"/{below}"):
-            raise ConfigError(f"{name!r} is not a dataset here, but the folder of one: its name is {dataset!r}")
-    near = nearest(name, list(known))
-    raise ConfigError(
-        f"{name!r} is not a dataset here; "
-        + (f"did you mean {near!r}?" if near else f"defs/ has {', '.join(known) or 'none'}")
-    )
+    return current().declaration_of(name)
 
 
 def component(name: str) -> "Dataset":
@@ -164,12 +122,14 @@ def component(name: str) -> "Dataset":
 
 def loaded(name: str) -> "Dataset":
     """As `component`, of a dataset that is only looked at."""
-    from dataprep_assets.graph.dataset import Dataset
+    return current().load(name)
 
-    found = declarations().load(declaration_of(name))
-    if not isinstance(found, Dataset):
-        raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
-    return found
+
+def opened(name: str) -> "OpenDataset":
+    """As `component`, opened."""
+    dataset = current().dataset(name)
+    take(dataset.component)
+    return dataset
 
 
 def take(component: "Dataset") -> "Dataset":
@@ -228,9 +188,9 @@ def naming(dataset: str) -> "list[Dataset]":
         for name in sorted(texts):
             if name == dataset or name in found or not wanted.search(texts[name]):
                 continue
-            with suppress(DataprepError, ValueError):
-                found[name] = component(name)
-                asked.append(found[name].declaration.dataset)
+            for other in _loaded([name]):
+                found[name] = other
+                asked.append(other.declaration.dataset)
     return list(found.values())
 
 
@@ -251,24 +211,7 @@ def may_retract(dataset: str) -> bool:
 
 
 def _loaded(names: Iterable[str]) -> "list[Dataset]":
-    found = []
-    for name in names:
-        with suppress(DataprepError, ValueError):
-            found.append(component(name))
-    return found
-
-
-def instance_home() -> Path:
-    """The folder of the Dagster instance: DAGSTER_HOME, by default one inside the project.
-
-    Raises ConfigError if DAGSTER_HOME is not an absolute path.
-    """
-    if not os.environ.get("DAGSTER_HOME"):
-        os.environ["DAGSTER_HOME"] = str(current().dagster_home)
-    home = Path(os.environ["DAGSTER_HOME"])
-    if not home.is_absolute():
-        raise ConfigError(f"DAGSTER_HOME: {str(home)!r}: Dagster wants an absolute path")
-    return home
+    return [take(found) for found in current().loaded(names)]
 
 
 def browser() -> str:
@@ -277,78 +220,10 @@ def browser() -> str:
     makefile = root / "Makefile"
     if makefile.is_file() and re.search(r"^ui:", makefile.read_text(encoding="utf-8"), re.MULTILINE):
         return "make ui" if root == Path.cwd() else f"make -C {root} ui"
-    home = "" if instance_home() == current().dagster_home else f"DAGSTER_HOME={instance_home()} "
+    home = "" if current().home == current().project.dagster_home else f"DAGSTER_HOME={current().home} "
     return f"{home}dataprep ui" if root == Path.cwd() else f"{home}dataprep --project {root} ui"
 
 
 def in_the_browser() -> str:
     """The line that says how to see the result in the browser."""
     return f"see it: {browser()}, then open http://127.0.0.1:3000"
-
-
-def _opened() -> "dg.DagsterInstance":
-    """The instance of DAGSTER_HOME; raises ConfigError if its settings are invalid."""
-    import dagster as dg
-    import yaml  # type: ignore[import-untyped]
-
-    settings = instance_home() / "dagster.yaml"
-    try:
-        _require_own_storage_of_dagster(settings)
-        return dg.DagsterInstance.get()
-    except (dg.DagsterError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split()).partition(" Expected: ")[0]
-        raise ConfigError(f"{settings}: Dagster cannot open its instance: {said:.300}") from error
-
-
-def _require_own_storage_of_dagster(settings: Path) -> None:
-    """Raise ConfigError if the settings of an instance name classes that an earlier release wrote into them."""
-    import yaml
-
-    found = yaml.safe_load(settings.read_bytes()) if settings.exists() else None
-    gone = [key for key, value in found.items() if _GONE.search(str(value))] if isinstance(found, dict) else []
-    if gone:
-        raise ConfigError(
-            f"{settings}: delete {' and '.join(f'`{key}:`' for key in gone)} with what is below: the classes named "
-            "there are gone. Dagster's own, the default, keep the same files: all runs, records and logs stay"
-        )
-
-
-def _quiet() -> None:
-    import dagster as dg
-
-    logging.getLogger("dagster").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore", dg.BetaWarning)
-
-
-def instance() -> "dg.DagsterInstance":
-    """The Dagster instance, created on first use, with limits on the pools of the assets.
-
-    Raises ConfigError if its folder cannot be created, or if its settings are invalid.
-    """
-
-    # the planned materializations of a run with many partitions are then written in one batch
-    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
-    from dataprep_assets.orchestration.pools import limit_pools
-
-    _quiet()
-    home = instance_home()
-    try:
-        home.parent.mkdir(parents=True, exist_ok=True)
-        home.mkdir(mode=0o700, exist_ok=True)  # runs, logs and events of every dataset are in it
-    except OSError as error:
-        raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
-    with _locked(home):
-        if not (home / "dagster.yaml").exists():
-            shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
-        found = _opened()
-        found.all_asset_keys()  # the event log creates its tables at the first query
-        limit_pools(found)
-        return found
-
-
-@contextmanager
-def _locked(home: Path) -> Iterator[None]:
-    """Two commands that create the databases of a new home at the same time would collide."""
-    with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

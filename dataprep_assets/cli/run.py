@@ -1,29 +1,27 @@
 """`dataprep run`: materialize datasets, or some shards of one."""
 
-import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, LockFile, Names, Options
-from dataprep_assets.cli.check import require_sound
+from dataprep_assets.cli.arguments import AsJson, LockFile, Names, Options, tell_wrong
 from dataprep_assets.cli.lock import LockedBuild, lock_of
-from dataprep_assets.cli.part import Part
 from dataprep_assets.cli.status import tell
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.graph.shown import number_of
+from dataprep_assets.library.part import Part
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.lock import Lock
     from dataprep_assets.graph.spec import ArtifactSpec
-    from dataprep_assets.integrity.artifacts import ArtifactStore
+    from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.orchestration.build import Attendant
+    from dataprep_assets.orchestration.runs import RunResult
 
 
 def command(
@@ -82,10 +80,12 @@ def command(
     return max(codes)
 
 
-def _sound(name: str) -> "Dataset":
-    component = project.loaded(name)
-    require_sound(name, component)
-    return component
+def _sound(name: str) -> "OpenDataset":
+    """The dataset, opened, if nothing is wrong with it; hints go to standard error."""
+    dataset = project.current().dataset(name)
+    for hint in dataset.require_sound():
+        print(f"note: {hint}", file=sys.stderr)
+    return dataset
 
 
 class _Shown:
@@ -103,23 +103,26 @@ class _Shown:
         print(sentence, flush=True)
 
 
-def _run(component: "Dataset", lock: "Lock | None") -> int:
+def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
     from dataprep_assets.graph.status import sweep
     from dataprep_assets.graph.summary import summary
 
-    name = project.take(component).declaration.dataset
-    specs, store = component.specs, component.store(project.storage())
+    component = project.take(dataset.component)
+    specs, store = dataset.specs, dataset.store
     locked = None if lock is None else LockedBuild(lock, specs, store)
     if locked is not None:
         locked.begin()
     started = time.monotonic()
-    if _up_to_date(specs, store):
+    if dataset.up_to_date():
         sweep(specs, store)
-        print(f"{name}: all is up to date, nothing to do")
+        print(f"{dataset.name}: all is up to date, nothing to do")
         print(summary(component, store))
     else:
-        print(f"{name}:")
-        if code := _build(component, attendants=[locked] if locked is not None else []):
+        print(f"{dataset.name}:")
+        attendants: list[Attendant] = [_Shown(), *([locked] if locked is not None else [])]
+        with _progress():
+            result = dataset.build(attendants=attendants, verbose=Options.verbose)
+        if code := _told(dataset, result):
             if locked is not None and locked.drift is not None:
                 raise locked.drift
             for line in component.standing(store):
@@ -131,74 +134,33 @@ def _run(component: "Dataset", lock: "Lock | None") -> int:
     return 0
 
 
-def _up_to_date(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> bool:
-    """Whether every artifact is current by its receipt, proven, and recorded; Dagster is asked last."""
-    from dataprep_assets.graph.prune import retracted_left
-    from dataprep_assets.graph.standing import unproven
-    from dataprep_assets.graph.status import never_built, stale
-
-    if never_built(specs, store) or retracted_left(specs, store) or next(stale(specs, store), None) is not None:
-        return False
-    if any(unproven(spec, store, spec.slots(store)) for spec in specs):
-        return False
-    from dataprep_assets.orchestration.recorded import Recorded, unrecorded
-
-    with project.instance() as instance:
-        return not unrecorded(specs, store, Recorded(instance))
-
-
-def _build(
-    component: "Dataset",
-    *,
-    only: "Mapping[ArtifactSpec, Sequence[str]] | None" = None,
-    attendants: "Sequence[Attendant]" = (),
-    part: str = "",
-) -> int:
-    """Execute the dataset's job, or the part of it that makes `only` some partitions; return the exit code."""
-    import dagster as dg
-
-    from dataprep_assets.code_location import bound
-    from dataprep_assets.orchestration.build import job_of
-    from dataprep_assets.orchestration.keys import PART
-    from dataprep_assets.orchestration.runs import execute
+def _progress() -> AbstractContextManager[None]:
     from dataprep_assets.orchestration.terminal import watched
 
-    job = job_of(component.specs, only=only, attendants=[_Shown(), *attendants])
-    here = project.current()
-    definitions = bound(dg.Definitions(jobs=[job]), here.root)
-    with project.instance() as instance, watched(sys.stderr):
-        tags = {PART: part} if part else {}
-        whole, complain = definitions.resolve_job_def(job.name), partial(_complain, component)
-        return execute(whole, instance, location=here.location, tags=tags, complain=complain, verbose=Options.verbose)
+    return nullcontext() if Options.quiet else watched(sys.stderr)
 
 
-def _complain(component: "Dataset", where: str, why: str, misconfigured: bool) -> None:
-    """Print why an artifact was not made; of a mistake in the declaration with the line of the first key it names."""
-    from dataprep_assets.graph.declaration_mistakes import read
-
-    path = project.declaration_of(component.declaration.dataset)
-    keys = [first or quoted for first, quoted in re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", why)]
-    for key in keys if misconfigured else []:
-        if key.partition(".")[0] in type(component.declaration).model_fields:
-            (document, *_) = read(path)
-            where = f"{where}: {path}:{document.line_of(key.split('.'))}"
-            break
-    print(f"    {where}: {why}", file=sys.stderr)
+def _told(dataset: "OpenDataset", result: "RunResult") -> int:
+    """Print what failed in a run, and what its checks found; return its exit code."""
+    if result.ended:
+        print("  failed")
+    for line in dataset.complaints(result):
+        print(f"    {line}", file=sys.stderr)
+    for check in result.checks:
+        tell_wrong(f"    {check}")
+    return result.ended
 
 
 def _run_part(name: str, part: Part) -> int:
     """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
-    from dataprep_assets.graph.order import ancestors
-
-    component = project.take(_sound(name))
-    specs, store = component.specs, component.store(project.storage())
-    partitioned = part.partitioned(specs)
+    dataset = _sound(name)
+    project.take(dataset.component)
+    part.partitioned(dataset.specs)
     print(f"{name}:")
-    first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
-    if code := _build(component, only={spec: () for spec in specs if spec in first}, part=str(part)):
-        return code
-    only = part.chosen(specs, store)
-    if not only:
-        print(f"{name}: nothing in this part: there are fewer partitions than processes")
+    try:
+        with _progress():
+            result = dataset.build_part(part, attendants=[_Shown()], verbose=Options.verbose)
+    except NotFoundError as nothing:
+        print(nothing)
         return 0
-    return _build(component, only=only, part=str(part))
+    return _told(dataset, result)

@@ -1,30 +1,51 @@
 """`dataprep show`: what a dataset makes and where, and the lines for its trainer that a run also prints at its end."""
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Name
+from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
+    from dataprep_assets.library.dataset import OpenDataset
 
 
-def command(dataset: Name) -> int:
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    """An artifact: its name, whether the dataset is made for it, where it (or its first partition) is, how many
+    partitions are there, of how many (1 if it has none; None if that is not planned yet)."""
+
+    artifact: str
+    product: bool
+    noun: str | None
+    location: str | None = None
+    there: int = 0
+    planned: int | None = None
+
+
+def command(dataset: Name, json_: AsJson = False) -> int:
     """Say what a dataset makes and where, and how its trainer takes it. What was made is not read: `verify` does."""
     from dataprep_assets.graph.status import never_built
     from dataprep_assets.graph.summary import summary
 
-    component = project.component(dataset)
-    store = component.store(project.storage())
+    opened = project.opened(dataset)
+    component, store = opened.component, opened.store
+    made = list(_made(component.specs, store))
+    if json_:
+        print(json.dumps(_as_json(opened, made), ensure_ascii=False))
+        return 0
     print(f"{dataset}: {component.component}, declared in {project.declaration_of(dataset)}")
     if component.declaration.description:
         print(component.declaration.description)
     print()
-    for line in _table(component.specs, store):
+    for line in _table(made):
         print(line)
     if never_built(component.specs, store):
         print(f"\nnever run: `dataprep run {dataset}` makes it, with --dry-run it only says what that would do")
@@ -38,15 +59,45 @@ def command(dataset: Name) -> int:
     return 0
 
 
-def _table(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[str]:
-    """One line for each artifact, with products marked, how many partitions are there, and where the first one is."""
+def _made(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_Made]:
     from dataprep_assets.graph.products import products
 
-    made_for, rows = products(specs), []
+    made_for = products(specs)
     for spec in specs:
-        if spec.kept:
-            place, there = _place(spec, store)
-            rows.append(("/".join(spec.path[1:]), "*" if spec in made_for else "", there, place))
+        if not spec.kept:
+            continue
+        one = _Made(
+            artifact="/".join(spec.path[1:]),
+            product=spec in made_for,
+            noun=None if spec.partitions is None else spec.partitions.noun,
+        )
+        with suppress(DataprepError):
+            artifacts = spec.artifacts(store)
+            there = sum(receipt is not None for receipt in store.receipts(artifacts))
+            location = store.location(artifacts[0]) if artifacts else None
+            one = replace(one, location=location, there=there, planned=len(artifacts))
+        yield one
+
+
+def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
+    component = opened.component
+    try:
+        summary = [project.shown(line) for line in component.summary(opened.store) if line]
+    except DataprepError:  # not finished
+        summary = None
+    return {
+        "dataset": opened.name,
+        "component": component.component,
+        "declaration": str(project.declaration_of(opened.name)),
+        "description": component.declaration.description,
+        "artifacts": [asdict(one) for one in made],
+        "summary": summary,
+    }
+
+
+def _table(made: Sequence[_Made]) -> Iterator[str]:
+    """One line for each artifact, with products marked, how many partitions are there, and where the first one is."""
+    rows = [(one.artifact, "*" if one.product else "", _there(one), _where(one)) for one in made]
     widths = [max(len(row[at]) for row in [*rows, ("artifact", "", "there", "")]) for at in range(3)]
     yield f"  {'artifact':<{widths[0]}}  {'there':>{widths[2]}}  where"
     for name, mark, there, place in rows:
@@ -54,16 +105,13 @@ def _table(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[
     yield "* what the dataset is made for"
 
 
-def _place(spec: "ArtifactSpec", store: "ArtifactStore") -> tuple[str, str]:
-    """Where an artifact is stored, and how much of it is there: `yes`, `no`, `2 of 3 shards`."""
-    try:
-        artifacts = [spec.located(store, slot) for slot in spec.slots(store)]
-        there = sum(receipt is not None for receipt in store.receipts(artifacts))
-    except DataprepError:
-        return "", "not planned"
-    if spec.partitions is None:
-        return store.location(artifacts[0]), "yes" if there else "no"
-    where = store.location(artifacts[0]) if artifacts else ""
-    return where + (
-        " …" if len(artifacts) > 1 else ""
-    ), f"{there:,} of {number_of(len(artifacts), spec.partitions.noun)}"
+def _there(one: _Made) -> str:
+    if one.planned is None:
+        return "not planned"
+    if one.noun is None:
+        return "yes" if one.there else "no"
+    return f"{one.there:,} of {number_of(one.planned, one.noun)}"
+
+
+def _where(one: _Made) -> str:
+    return f"{one.location or ''}{' …' if one.planned is not None and one.planned > 1 else ''}"

@@ -4,7 +4,6 @@ Also `run --dry-run`.
 """
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,19 +29,11 @@ def tell(name: str, *, as_json: bool) -> int:
 
     Nothing is written: no artifact, no lock, no instance.
     """
-    return tell_of(project.component(name), as_json=as_json)
-
-
-def tell_of(component: "Dataset", *, as_json: bool) -> int:
-    """`tell` for a dataset that is already loaded: loading takes about as long as the rest of the command."""
     from dataprep_assets.graph.prune import retracted_left
-    from dataprep_assets.graph.rebuild import rebuild_of
     from dataprep_assets.graph.status import unplanned
-    from dataprep_assets.planning.cost import Machine
 
-    store = component.store(project.storage())
-    cores = component.declaration.workers or len(os.sched_getaffinity(0))
-    rebuild = rebuild_of(component.specs, store, Machine(cores=cores, bandwidth=125e6))
+    dataset = project.opened(name)
+    component, store, rebuild = dataset.component, dataset.store, dataset.status()
     left = [(str(artifact), store.location(artifact)) for artifact in unplanned(component.specs, store)]
     retracted = retracted_left(component.specs, store)
     if as_json:

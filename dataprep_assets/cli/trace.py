@@ -70,8 +70,7 @@ def command(
     }
     if text_file is not None:
         question["text"] = _text_of(text_file)
-    component = project.component(dataset)
-    tracer = component.tracer(component.store(project.storage()))
+    tracer = project.opened(dataset).tracer()
     for found in trace(tracer, decode=not no_text, **question):
         one = replace(found, source_bytes=tracer.source_bytes(found))
         print(json.dumps(one.to_json(), ensure_ascii=False) if json_ else "\n".join(one.lines()))

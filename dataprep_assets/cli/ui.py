@@ -41,16 +41,18 @@ def command(
     # SIGINT, too, which a shell has what a script starts in the background ignore
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    here = project.current()
+    opened = project.current()
+    here = opened.project
     _require_free(host, port)
-    with project.instance():
+    with opened.instance():
         pass  # the pools are limited before the first run
     # because the project need not be installed
     below = str(here.defs.parents[here.defs_module.count(".")])
     path = os.pathsep.join([below, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(opened.home)}
     code = ["-m", here.target_module, "-d", str(here.root), "--location-name", here.location]
     # the folder is its owner's alone, and with it the socket, at which gRPC asks for no password
-    with tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder, _services({"PYTHONPATH": path}) as services:
+    with tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder, _services(environment) as services:
         socket, workspace = Path(folder, "code"), Path(folder, "workspace.yaml")
         served = {"location_name": here.location, "host": "localhost", "socket": str(socket)}
         workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": served}]}))

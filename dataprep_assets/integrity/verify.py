@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import (
     NAME,
@@ -24,6 +24,7 @@ from dataprep_assets.integrity.receipt import (
     parse_receipt,
     read_receipt,
 )
+from dataprep_assets.stores.connect import GcsPlace, LocalPlace, Place, S3Place
 from dataprep_assets.stores.store import ObjectInfo, Store
 
 _AT_ONCE = 4
@@ -56,6 +57,32 @@ def verify(path: Path, verification: Verification = "full", *, strays: bool = Fa
 def verify_store(store: Store, verification: Verification = "full", *, strays: bool = False) -> Iterator[Verified]:
     """As `verify`, for a bucket or a prefix of one."""
     return _verify(_Bucket(store), verification, strays)
+
+
+def verify_place(
+    place: Place, verification: Verification = "full", *, dataset: str | None = None, strays: bool = False
+) -> Iterator[Verified]:
+    """As `verify`, for a folder or a bucket; of a `dataset` that has a folder there, in that alone.
+
+    Raises ConfigError if nothing is there.
+    """
+    found = place if dataset is None else place_of_dataset(place, dataset)
+    if not isinstance(found, LocalPlace):
+        return verify_store(found(), verification, strays=strays)
+    if not found.root.exists():
+        raise ConfigError(f"{found.root}: nothing there to verify; `dataprep run NAME` builds a dataset")
+    return verify(found.root, verification, strays=strays)
+
+
+def place_of_dataset(place: Place, dataset: str) -> Place:
+    """The folder of a dataset below a place if there is one, so that nothing else is read; else the place itself."""
+    if isinstance(place, LocalPlace):
+        below = place.root / dataset
+        return replace(place, root=below) if below.is_dir() else place
+    if not isinstance(place, S3Place | GcsPlace):
+        return place
+    narrow = replace(place, prefix=f"{place.prefix}/{dataset}".lstrip("/"))
+    return place if next(narrow().list(), None) is None else narrow
 
 
 def name_in(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], str]:

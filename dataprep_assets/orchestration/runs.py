@@ -3,11 +3,11 @@
 import json
 import signal
 import socket
-import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
@@ -17,16 +17,8 @@ import dagster as dg
 from dataprep_assets.orchestration.keys import DATASET, FAILED_CHECKS, MISCONFIGURED, TOGETHER
 from dataprep_assets.orchestration.lost_runs import at_work, end_lost_runs
 
-# `execute` says each error once, without the stack. The event log has all of it.
+# the result has each error once, without the stack. The event log has all of it.
 _QUIET, _VERBOSE = ({"loggers": {"console": {"config": {"log_level": level}}}} for level in ("CRITICAL", "ERROR"))
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _complain(where: str, why: str, _misconfigured: bool) -> None:
-    print(f"    {where}: {why}", file=sys.stderr)
 
 
 class Ended(IntEnum):
@@ -38,16 +30,34 @@ class Ended(IntEnum):
     """Every step that failed did so by what is declared: the same run fails again until that is changed."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class FailedStep:
+    """A step that failed: the artifact that it makes (`dataset/artifact`), why, and whether that is of what is
+    declared."""
+
+    where: str
+    why: str
+    misconfigured: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """How a run ended: what failed, and a sentence for each check that did not pass (`warning: ` before one that only
+    warns)."""
+
+    ended: Ended
+    failures: tuple[FailedStep, ...] = ()
+    checks: tuple[str, ...] = ()
+
+
 def execute(
     job: dg.JobDefinition,
     instance: dg.DagsterInstance,
     *,
     location: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
-    say: Callable[[str], None] = _say,
-    complain: Callable[[str, str, bool], None] = _complain,
     verbose: bool = False,
-) -> Ended:
+) -> RunResult:
     """Execute a job; return how it ended. Steps that need no failed one are executed all the same.
 
     Raises KeyboardInterrupt if the run was interrupted.
@@ -58,8 +68,6 @@ def execute(
         location: The code location that has this job in the UI: its Timeline shows the run, and whoever sees it there
             can execute it again.
         tags: Tags of the run, in addition to those of the job.
-        say: Called with a line for each failed check.
-        complain: Called with `dataset/artifact`, the reason, and whether it is of the declaration, when a step failed.
         verbose: Whether Dagster's own error messages go to standard error, with their stacks.
     """
     end_lost_runs(instance)
@@ -76,18 +84,26 @@ def execute(
     failures = [event for event in outcome.all_events if event.is_failure]
     # the event that the run failed adds nothing
     failures = [event for event in failures if event.is_step_failure] or failures
-    if not outcome.success:
-        say("  failed")
-        for event in failures:
-            if (why := _why(event)) is not None:
-                complain(_where(event, job.tags.get(DATASET, "")), why, _is_misconfigured(event))
-    for evaluation in outcome.get_asset_check_evaluations():
-        if not evaluation.passed:
-            kind = "check" if evaluation.severity == dg.AssetCheckSeverity.ERROR else "warning: check"
-            say(f"    {kind} {evaluation.check_name}: {evaluation.description}")
+    ended = Ended.FAILED
     if outcome.success:
-        return Ended.WELL
-    return Ended.MISCONFIGURED if failures and all(map(_is_misconfigured, failures)) else Ended.FAILED
+        ended = Ended.WELL
+    elif failures and all(map(_is_misconfigured, failures)):
+        ended = Ended.MISCONFIGURED
+    dataset = job.tags.get(DATASET, "")
+    return RunResult(
+        ended=ended,
+        failures=tuple(
+            FailedStep(where=_where(event, dataset), why=why, misconfigured=_is_misconfigured(event))
+            for event in ([] if outcome.success else failures)
+            if (why := _why(event)) is not None
+        ),
+        checks=tuple(
+            f"{'' if evaluation.severity == dg.AssetCheckSeverity.ERROR else 'warning: '}check "
+            f"{evaluation.check_name}: {evaluation.description}"
+            for evaluation in outcome.get_asset_check_evaluations()
+            if not evaluation.passed
+        ),
+    )
 
 
 def _where(event: dg.DagsterEvent, dataset: str) -> str:

@@ -7,7 +7,8 @@ sum is given.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -167,6 +168,22 @@ class Cost:
     def disk_bytes(self) -> int:
         """Free disk space needed before the start, in bytes, with headroom."""
         return int((self.mirror_bytes + self.artifact_bytes + self.scratch_bytes) * HEADROOM)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
+        seconds = {"orchestration": self.orchestration, "transfer": self.transfer, "tokenizing": self.tokenizing}
+        return {
+            "splits": [asdict(split) for split in self.splits],
+            "shards": self.shards,
+            "runs": self.runs,
+            "source_bytes": self.source_bytes,
+            "tokens": self.tokens,
+            **{f"{name}_seconds": round(value, 1) for name, value in seconds.items()},
+            "seconds": round(self.seconds, 1),
+            "disk_bytes": self.disk_bytes,
+            "get_requests": self.get_requests,
+            "put_requests": self.put_requests,
+        }
 
 
 def split_sizes(

@@ -53,7 +53,7 @@ class NoticeBoard:
 
     def materialize(self) -> bool:
         """The job, as `dataprep run` executes it."""
-        return execute(self.definitions.resolve_job_def(job_name("notices")), self.instance) == Ended.WELL
+        return execute(self.definitions.resolve_job_def(job_name("notices")), self.instance).ended == Ended.WELL
 
     def tick(self, name: str, cursor: str | None = None) -> Any:
         """What the daemon gets of a sensor, or with no cursor of a schedule, at a tick."""

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-import dataprep_assets
+from dataprep_assets import errors
 from dataprep_assets.errors import DataprepError, SourceError
 
-_PACKAGE = Path(dataprep_assets.__file__).parent
+_PACKAGE = Path(errors.__file__).parent
 
 
 @contextmanager

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.cli import main
-from dataprep_assets.cli.part import Part
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.library.part import Part
 
 TRAIN = [f"train-{i:05d}" for i in range(10)]
 VAL = ["val-00000", "val-00001"]

@@ -1,0 +1,230 @@
+"""A dataset that is opened: what a person, a script or a notebook does with it."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, RunFailedError
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.graph.order import ancestors
+from dataprep_assets.graph.rebuild import Rebuild, rebuild_of
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.trace import Trace, Tracer, trace
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.integrity.receipt import Verification
+from dataprep_assets.integrity.verify import Verified, verify_place
+from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
+from dataprep_assets.library.part import Part
+from dataprep_assets.planning.cost import Machine
+from dataprep_assets.stores.private import private_files
+
+if TYPE_CHECKING:
+    from dataprep_assets.library.project import OpenProject
+    from dataprep_assets.orchestration.build import Attendant
+    from dataprep_assets.orchestration.runs import RunResult
+
+
+class OpenDataset:
+    """A dataset of a project, as `OpenProject.dataset` opens it."""
+
+    def __init__(self, project: "OpenProject", component: Dataset) -> None:
+        self.project, self.component = project, component
+
+    def __repr__(self) -> str:
+        return f"{self.project!r}.dataset({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """Its name, the key `dataset:`."""
+        return self.component.declaration.dataset
+
+    @property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        """What it makes, inputs before what is made of them."""
+        return self.component.specs
+
+    @cached_property
+    def store(self) -> ArtifactStore:
+        """Where its artifacts are."""
+        return self.component.store(self.project.storage)
+
+    def check(self) -> list[Mistake]:
+        """What is wrong with its declaration, its tokenizer and its local source, and what may be (`Mistake.hint`)."""
+        require_sound_environment()
+        return mistakes_of(self.project, self.component, self.project.declaration_of(self.name))
+
+    def require_sound(self) -> list[Mistake]:
+        """Raise ConfigError naming all that holds up a run; else return the hints.
+
+        What only the source can tell is left to the run: a dataset may be up to date while its source is out of reach.
+        """
+        found = self.check()
+        wrong = [mistake for mistake in found if not mistake.hint and not mistake.of_source]
+        if wrong:
+            raise ConfigError("\n".join(map(str, wrong)))
+        return [mistake for mistake in found if mistake.hint]
+
+    def status(self) -> Rebuild:
+        """What a run would make now, why, and what that costs. Nothing is written; local sources are read."""
+        cores = self.component.declaration.workers or len(os.sched_getaffinity(0))
+        return rebuild_of(self.specs, self.store, Machine(cores=cores, bandwidth=125e6))
+
+    def run(
+        self,
+        *,
+        split: str | None = None,
+        partitions: str | None = None,
+        process_count: int | None = None,
+        process_index: int | None = None,
+    ) -> "RunResult":
+        """Make it, with all checks; what is current is kept. The run is recorded in the project's Dagster instance.
+
+        Args:
+            split: Only the partitions of this split.
+            partitions: Only this range of them, `FIRST...LAST`, or one.
+            process_count: Cut what these leave into so many even parts, …
+            process_index: … and make this one, from 0.
+
+        Returns:
+            The result, whose `checks` has the warnings.
+
+        Raises ConfigError for what is wrong with the declaration, RunFailedError for anything else that failed; what
+        was finished is kept, and the next run goes on from there.
+        """
+        self.require_sound()
+        part = Part(split=split, bounds=partitions, option="partitions", count=process_count, index=process_index)
+        result = self.build() if not part.is_some else self.build_part(part)
+        if result.ended:
+            lines = [*self.complaints(result), *(check for check in result.checks if check.startswith("check "))]
+            error = ConfigError if result.ended == result.ended.MISCONFIGURED else RunFailedError
+            raise error("\n".join(lines))
+        return result
+
+    def up_to_date(self) -> bool:
+        """Whether every artifact is current by its receipt, proven, and recorded; Dagster is asked last."""
+        from dataprep_assets.graph.prune import retracted_left
+        from dataprep_assets.graph.standing import unproven
+        from dataprep_assets.graph.status import never_built, stale
+
+        specs, store = self.specs, self.store
+        if never_built(specs, store) or retracted_left(specs, store) or next(stale(specs, store), None) is not None:
+            return False
+        if any(unproven(spec, store, spec.slots(store)) for spec in specs):
+            return False
+        from dataprep_assets.orchestration.recorded import Recorded, unrecorded
+
+        with self.project.instance() as instance:
+            return not unrecorded(specs, store, Recorded(instance))
+
+    def build(
+        self,
+        *,
+        only: Mapping[ArtifactSpec, Sequence[str]] | None = None,
+        attendants: "Sequence[Attendant]" = (),
+        part: str = "",
+        verbose: bool = False,
+    ) -> "RunResult":
+        """Execute the dataset's job, or the part of it that makes `only` some partitions.
+
+        Args:
+            only: The artifacts to make, each with the partitions to make of it; None for everything.
+            attendants: Who attends to the build.
+            part: What the run's tag says of a part.
+            verbose: Whether Dagster's own error messages go to standard error.
+        """
+        import dagster as dg
+
+        from dataprep_assets.code_location import bound
+        from dataprep_assets.orchestration.build import job_of
+        from dataprep_assets.orchestration.keys import PART
+        from dataprep_assets.orchestration.runs import execute
+
+        job, here = job_of(self.specs, only=only, attendants=attendants), self.project.project
+        definitions = bound(dg.Definitions(jobs=[job]), here.root)
+        with self.project.instance() as instance, private_files(self.component.declaration.sensitive):
+            tags = {PART: part} if part else {}
+            whole = definitions.resolve_job_def(job.name)
+            return execute(whole, instance, location=here.location, tags=tags, verbose=verbose)
+
+    def build_part(self, part: Part, *, attendants: "Sequence[Attendant]" = (), verbose: bool = False) -> "RunResult":
+        """Make the chosen partitions, and before them what plans them and what they are made of.
+
+        Raises NotFoundError if there are fewer partitions than processes, so that none is left for this one.
+        """
+        partitioned = part.partitioned(self.specs)
+        first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
+        before = {spec: () for spec in self.specs if spec in first}
+        result = self.build(only=before, attendants=attendants, part=str(part), verbose=verbose)
+        if result.ended:
+            return result
+        if only := part.chosen(self.specs, self.store):
+            return self.build(only=only, attendants=attendants, part=str(part), verbose=verbose)
+        raise NotFoundError(f"{self.name}: nothing in this part: there are fewer partitions than processes")
+
+    def complaints(self, result: "RunResult") -> list[str]:
+        """A line for each failure: the artifact, of a mistake in the declaration the place of the first key that the
+        reason names, and the reason."""
+        path, lines = self.project.declaration_of(self.name), []
+        for failure in result.failures:
+            where, fields = failure.where, type(self.component.declaration).model_fields
+            named = re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", failure.why) if failure.misconfigured else []
+            key = next((key for pair in named if (key := pair[0] or pair[1]).partition(".")[0] in fields), None)
+            if key is not None:
+                (document, *_) = read(path)
+                where = f"{where}: {path}:{document.line_of(key.split('.'))}"
+            lines.append(f"{where}: {failure.why}")
+        return lines
+
+    def tracer(self) -> Tracer:
+        """Finds documents in its artifacts as they are now; what it opened stays mapped.
+
+        Raises ConfigError for a kind whose artifacts do not say where documents lie.
+        """
+        return self.component.tracer(self.store)
+
+    def trace(self, *, decode: bool = True, **question: Any) -> list[Trace]:
+        """The documents at a place of the training data, each with its source row and every place that holds it.
+
+        Args:
+            decode: Whether their texts are decoded; those of sensitive data never are.
+            question: Exactly one way to ask, within a split, shard or file: `trace(token=123, split="train")`. The
+                fields of `dataprep_assets.graph.trace.Question`; `dataprep trace --help` has the same.
+
+        Raises NotFoundError if there is none, ConfigError for a question that this dataset cannot answer.
+        """
+        return trace(self.tracer(), decode=decode, **question)
+
+    def verify(self, verification: Verification = "full") -> Iterator[Verified]:
+        """The verdict on each of its artifacts: the bytes against the receipt. `verification`: `full` or `size`."""
+        place = self.project.place(self.component.declaration.storage)
+        return verify_place(place, verification, dataset=self.name)
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        """The artifacts that are there, inputs before what is made of them."""
+        found: list[Artifact] = []
+        for spec in self.specs:
+            with suppress(DataprepError):  # not planned yet
+                artifacts = spec.artifacts(self.store)
+                receipts = self.store.receipts(artifacts)
+                found += [one for one, receipt in zip(artifacts, receipts, strict=True) if receipt is not None]
+        return list(dict.fromkeys(found))
+
+    def artifact(self, name: str | None = None, partition: str | None = None) -> ArtifactHandle:
+        """An artifact that is there, to be opened as paths, files, ranges of bytes or NumPy arrays.
+
+        Args:
+            name: For example `nanogpt_bins`; None for what the trainer reads.
+            partition: For example `train-00003` of `token_bins`; a split, of what is made for each.
+
+        Raises MissingArtifactError if it is not there.
+        """
+        if name is None:
+            return ArtifactHandle.of(self.store, self.component.product(self.store))
+        return ArtifactHandle.of(self.store, Artifact(dataset=self.name, name=name, partition=partition))

@@ -1,0 +1,148 @@
+"""What is wrong with declarations and what they name, before anything is built: each mistake with its file and line."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.execution.pool import chosen_engine, require_engine, worker_count
+from dataprep_assets.execution.slurm import SlurmSettings
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.declaration_mistakes import nearest, read
+from dataprep_assets.graph.engine_declaration import MadeByEngine
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.spec import OtherDataset
+from dataprep_assets.stores.connect import LocalPlace
+
+if TYPE_CHECKING:
+    from dataprep_assets.library.project import OpenProject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """Something to correct in a declaration, or to know of.
+
+    Attributes:
+        file: The `defs.yaml`, or a file that it names.
+        line: The line there, from 1; None if it is about the file as a whole.
+        sentence: What is wrong, and what to do.
+        hint: Whether it only may be wrong: nothing is held up by it.
+        of_source: Whether only the source can tell: a run of a dataset that is up to date does not ask.
+    """
+
+    file: Path
+    line: int | None
+    sentence: str
+    hint: bool = False
+    of_source: bool = False
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else str(self.file)
+        return f"{where}: {self.sentence}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object with the documented keys of `--json`."""
+        return {"file": str(self.file), "line": self.line, "sentence": self.sentence, "hint": self.hint}
+
+
+def require_sound_environment() -> None:
+    """Raise ConfigError if an environment variable that controls execution has an invalid value."""
+    worker_count(None)
+    chosen_engine(os.environ)
+    SlurmSettings.of(os.environ)
+
+
+def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:
+    """The mistakes in a `defs.yaml`; none of one that declares no dataset."""
+    try:
+        component = project.declarations.load(path)
+        return mistakes_of(project, component, path) if isinstance(component, Dataset) else []
+    except DataprepError as error:
+        return _of_error(str(error), path)
+
+
+def _of_error(text: str, path: Path) -> list[Mistake]:
+    """The lines of an error of loading a file, each of which begins with a place."""
+    found: list[Mistake] = []
+    for line in text.splitlines():
+        if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
+            number = int(place[2]) if place[2] else None
+            found.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
+        else:  # such as how many more there are
+            found.append(Mistake(file=path, line=None, sentence=line))
+    return found
+
+
+def mistakes_of(project: "OpenProject", component: Dataset, path: Path) -> list[Mistake]:
+    """What is wrong with a dataset that could be loaded from the `defs.yaml` at `path`."""
+    (document, *_) = read(path)
+    remarks = (
+        *component.remarks(),
+        *_of_other_datasets(project, component),
+        *_of_engine(component),
+        *_of_storage(project, component),
+    )
+    cells = cells_of(component.declaration)
+    return [
+        Mistake(
+            file=path,
+            line=document.line_of(remark.keys),
+            sentence=cells.text(remark.sentence),
+            hint=remark.hint,
+            of_source=remark.of_source,
+        )
+        for remark in remarks
+    ]
+
+
+def _of_engine(component: Dataset) -> Iterator[Remark]:
+    """A remark if what is to do the work is not installed."""
+    if isinstance(component.declaration, MadeByEngine):
+        try:
+            require_engine(os.environ, component.declaration.run_on)
+        except ConfigError as error:
+            yield Remark(keys=("run_on",), sentence=str(error))
+
+
+def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
+    """A remark if the artifacts cannot be written into the folder that is to hold them."""
+    declared = component.declaration.storage
+    place = project.place(declared)
+    if not isinstance(place, LocalPlace):
+        return
+    there = next(path for path in (place.root, *place.root.parents) if os.path.lexists(path))
+    begins = f"storage: {place.root}: " if declared is not None else f"DATAPREP_ROOT: {place.root}: "
+    if not there.is_dir():
+        yield Remark(keys=("storage",), sentence=f"{begins}cannot be a folder: {there} is a file")
+    elif not os.access(there, os.W_OK | os.X_OK):
+        yield Remark(keys=("storage",), sentence=f"{begins}cannot be written to: {there} is not writable for this user")
+
+
+def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
+    """A remark for each input dataset that is of another kind, or not declared here: another project's, or misspelt."""
+    declared = project.names
+    inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, OtherDataset)]
+    for source in {source.dataset: source for source in inputs}.values():
+        name = source.dataset
+        if name in declared:
+            yield from _of_another_kind(project, source)
+            continue
+        near = nearest(name, declared)
+        sentence = f"`sources`: {name}: no dataset of this project; " + (
+            f"did you mean {near!r}?" if near else "its artifacts have to be in the same storage"
+        )
+        yield Remark(keys=("sources",), sentence=sentence, hint=True)
+
+
+def _of_another_kind(project: "OpenProject", source: OtherDataset) -> Iterator[Remark]:
+    """A remark if a declared dataset never has the artifact that another one is made of; one that is broken says so."""
+    for found in project.loaded([source.dataset]):
+        if not any(spec.name == source.name for spec in found.specs):
+            sentence = (
+                f"`sources`: {source.dataset}: is a {found.component}, which has no `{source.name}` to be made of"
+            )
+            yield Remark(keys=("sources",), sentence=sentence)

@@ -1,0 +1,223 @@
+"""A project that is opened: its datasets by name, its storage, its Dagster instance."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.graph.declaration_mistakes import nearest
+from dataprep_assets.project import Project, find
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from dataprep_assets.declarations import Declarations
+    from dataprep_assets.graph.dataset import Dataset
+    from dataprep_assets.integrity.storage import Storage
+    from dataprep_assets.library.dataset import OpenDataset
+    from dataprep_assets.library.mistakes import Mistake
+    from dataprep_assets.stores.connect import Place
+
+_HOME = "DAGSTER_HOME"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+def open_project(folder: str | os.PathLike[str] | None = None) -> "OpenProject":
+    """Open a project.
+
+    Args:
+        folder: Its folder. By default the one that DATAPREP_PROJECT names, else that of the working folder or of the
+            nearest folder above it.
+
+    Raises ConfigError if there is none.
+    """
+    return OpenProject(find(None if folder is None else os.fspath(folder)))
+
+
+class OpenProject:
+    """A project, as `open_project` opens it. Its files are read when they are asked for, and once."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+
+    def __repr__(self) -> str:
+        return f"open_project({str(self.root)!r})"
+
+    @property
+    def root(self) -> Path:
+        """Its folder."""
+        return self.project.root
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its datasets, sorted; also of those whose declarations are broken."""
+        return list(self.declarations.files)
+
+    def dataset(self, name: str) -> "OpenDataset":
+        """The dataset of this name, loaded.
+
+        Raises ConfigError if there is none, or its declaration cannot be loaded: with file, line, key, and what is
+        allowed. Other declarations are not looked at.
+        """
+        from dataprep_assets.library.dataset import OpenDataset
+
+        return OpenDataset(self, self.load(name))
+
+    def declare(self, name: str, component: str, **attributes: Any) -> "OpenDataset":
+        """Declare a dataset: write `defs/NAME/defs.yaml`, as a person would, and load it.
+
+        Args:
+            name: Its name, which nothing in the project has yet.
+            component: For example `TokenizedCorpus`; the whole dotted name, where it is not one of ours.
+            attributes: What stands below `attributes:`. Relative paths begin in `defs/NAME`.
+
+        Raises ConfigError if it cannot be loaded, or the name or folder is taken; then nothing was written.
+        """
+        import yaml  # type: ignore[import-untyped]
+
+        from dataprep_assets.integrity.commit import write_atomically
+
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{name!r}: the name of a dataset has letters, digits and '_', and begins with a letter")
+        folder = self.project.defs / name
+        path = folder / "defs.yaml"
+        if name in self.names or path.exists():
+            raise ConfigError(f"{name}: is declared already: {self.declarations.files.get(name, path)}")
+        type_ = component if "." in component else f"dataprep_assets.components.{component}"
+        text = yaml.safe_dump(
+            {"type": type_, "attributes": {"dataset": name, **attributes}}, sort_keys=False, allow_unicode=True
+        )
+        there = folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+        self._forget()
+        try:
+            return self.dataset(name)
+        except BaseException:
+            path.unlink()
+            if not there:
+                with suppress(OSError):  # something else is in it
+                    folder.rmdir()
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        """Look at the declarations anew when they are asked for."""
+        from dataprep_assets.declarations import declarations_of
+
+        declarations_of.cache_clear()
+
+    def check(self, names: Sequence[str] | None = None) -> "Iterator[Mistake]":
+        """What is wrong in declarations, and with the tokenizers and local sources that they name. Builds nothing.
+
+        Args:
+            names: Datasets; None for all that the code location shows.
+
+        Raises ConfigError if a variable of the environment has a value that is not allowed.
+        """
+        from dataprep_assets.library.mistakes import mistakes_in, require_sound_environment
+
+        require_sound_environment()
+        for path in self.files(names):
+            yield from mistakes_in(self, path)
+
+    def files(self, names: Sequence[str] | None = None) -> list[Path]:
+        """The `defs.yaml` of each of these datasets; by default of all that are shown, two where a name is used twice.
+
+        Raises ConfigError when there is none of a name.
+        """
+        from dataprep_assets.orchestration.shipped import is_shown, shown_as
+
+        if names is None:
+            return [path for path in self.declarations.paths if is_shown(shown_as(path.parent))]
+        return [self.declaration_of(name) for name in names]
+
+    @property
+    def declarations(self) -> "Declarations":
+        """The files that declare its datasets."""
+        from dataprep_assets.declarations import declarations_of
+
+        return declarations_of(self.project)
+
+    def declaration_of(self, name: str) -> Path:
+        """The `defs.yaml` of a dataset; raises ConfigError when there is none of this name."""
+        declared = self.declarations
+        if name in declared.files:
+            return declared.files[name]
+        below = name.removeprefix("defs/").rstrip("/")
+        for dataset, path in declared.files.items():
+            folder = path.parent.relative_to(declared.folder).as_posix()
+            if folder == below or folder.endswith(f"/{below}"):
+                raise ConfigError(f"{name!r} is not a dataset here, but the folder of one: its name is {dataset!r}")
+        near = nearest(name, list(declared.files))
+        raise ConfigError(
+            f"{name!r} is not a dataset here; "
+            + (f"did you mean {near!r}?" if near else f"defs/ has {', '.join(declared.files) or 'none'}")
+        )
+
+    def load(self, name: str) -> "Dataset":
+        """What a dataset's declaration makes; raises as `dataset`."""
+        from dataprep_assets.graph.dataset import Dataset
+
+        found = self.declarations.load(self.declaration_of(name))
+        if not isinstance(found, Dataset):
+            raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
+        return found
+
+    def loaded(self, names: Iterable[str]) -> "list[Dataset]":
+        """Those of these datasets that can be loaded; the commands of the others say why they cannot."""
+        found = []
+        for name in names:
+            with suppress(DataprepError, ValueError):
+                found.append(self.load(name))
+        return found
+
+    @property
+    def storage(self) -> "Storage":
+        """The storage that the environment configures, for datasets that declare none of their own."""
+        from dataprep_assets.integrity.storage import local_storage
+
+        if (local := local_storage(self.root)) is not None:
+            return local
+        from dataprep_assets.resources import open_storage
+
+        return open_storage(self.root)
+
+    def place(self, url: str | None, profile: str | None = None) -> "Place":
+        """The store at a URL or in a folder; without one, that of the storage."""
+        from dataprep_assets.stores.connect import place_of
+
+        return self.storage.place() if url is None else place_of(url, os.environ, profile=profile)
+
+    @property
+    def home(self) -> Path:
+        """The folder of its Dagster instance: DAGSTER_HOME, by default one inside the project.
+
+        Raises ConfigError if DAGSTER_HOME is not an absolute path.
+        """
+        home = Path(os.environ.get(_HOME) or self.project.dagster_home)
+        if not home.is_absolute():
+            raise ConfigError(f"{_HOME}: {str(home)!r}: Dagster wants an absolute path")
+        return home
+
+    @contextmanager
+    def instance(self) -> "Iterator[dg.DagsterInstance]":
+        """Its Dagster instance, created on first use. Inside, DAGSTER_HOME is set: its settings and Dagster read it.
+
+        Raises ConfigError if its folder cannot be created, or if its settings are invalid.
+        """
+        from dataprep_assets.library.instance import opened
+
+        home, before = self.home, os.environ.get(_HOME)
+        os.environ[_HOME] = str(home)
+        try:
+            with opened(home) as instance:
+                yield instance
+        finally:
+            if before is None:
+                del os.environ[_HOME]
+            else:
+                os.environ[_HOME] = before
