@@ -1,24 +1,30 @@
 """Training data for language models as proven, resumable Dagster assets.
 
-The names in `__all__` are the library: they and their public methods stay as they are documented (docs/python.md).
-Each is imported when it is first asked for.
+The names in `__all__` are the library: they and their public methods stay as docs/python.md has them. Each is imported
+when it is first asked for.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dataprep_assets.errors import ConfigError, DataprepError, RunFailedError
-    from dataprep_assets.graph.rebuild import Rebuild, ToBuild
-    from dataprep_assets.graph.trace import Trace, Tracer
-    from dataprep_assets.integrity.artifact import Artifact
-    from dataprep_assets.integrity.handle import ArtifactHandle
-    from dataprep_assets.integrity.receipt import Receipt
-    from dataprep_assets.integrity.verify import Verified
-    from dataprep_assets.library.dataset import OpenDataset
-    from dataprep_assets.library.mistakes import Mistake
-    from dataprep_assets.library.project import OpenProject, open_project
-    from dataprep_assets.orchestration.runs import RunResult
+    from dataprep_assets.errors import ConfigError as ConfigError
+    from dataprep_assets.errors import DataprepError as DataprepError
+    from dataprep_assets.errors import RunFailedError as RunFailedError
+    from dataprep_assets.graph.rebuild import Rebuild as Rebuild
+    from dataprep_assets.graph.rebuild import ToBuild as ToBuild
+    from dataprep_assets.graph.trace import Question as Question
+    from dataprep_assets.graph.trace import Trace as Trace
+    from dataprep_assets.graph.trace import Tracer as Tracer
+    from dataprep_assets.integrity.artifact import Artifact as Artifact
+    from dataprep_assets.integrity.handle import ArtifactHandle as ArtifactHandle
+    from dataprep_assets.integrity.receipt import Receipt as Receipt
+    from dataprep_assets.integrity.verify import Verified as Verified
+    from dataprep_assets.library.dataset import OpenDataset as OpenDataset
+    from dataprep_assets.library.mistakes import Mistake as Mistake
+    from dataprep_assets.library.project import OpenProject as OpenProject
+    from dataprep_assets.library.project import open_project as open_project
+    from dataprep_assets.orchestration.runs import RunResult as RunResult
 
 __version__ = "0.2.0"
 
@@ -30,6 +36,7 @@ _WHERE = {
     "Mistake": "library.mistakes",
     "OpenDataset": "library.dataset",
     "OpenProject": "library.project",
+    "Question": "graph.trace",
     "Rebuild": "graph.rebuild",
     "Receipt": "integrity.receipt",
     "RunFailedError": "errors",
@@ -40,24 +47,7 @@ _WHERE = {
     "Verified": "integrity.verify",
     "open_project": "library.project",
 }
-__all__ = [
-    "Artifact",
-    "ArtifactHandle",
-    "ConfigError",
-    "DataprepError",
-    "Mistake",
-    "OpenDataset",
-    "OpenProject",
-    "Rebuild",
-    "Receipt",
-    "RunFailedError",
-    "RunResult",
-    "ToBuild",
-    "Trace",
-    "Tracer",
-    "Verified",
-    "open_project",
-]
+__all__ = [*_WHERE]
 
 
 def __getattr__(name: str) -> object:

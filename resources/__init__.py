@@ -8,11 +8,11 @@ the store of their dataset; what they make goes downstream through `ArtifactIOMa
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.resources.environment import build_storage, open_storage
+from dataprep_assets.resources.environment import build_storage
 from dataprep_assets.resources.io_manager import KEY, ArtifactIOManager
 from dataprep_assets.resources.storage import StorageResource
 
-__all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "open_storage", "resources_of"]
+__all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "resources_of"]
 
 
 def build_resources(project_root: Path) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class OpenDataset:
         Args:
             decode: Whether their texts are decoded; those of sensitive data never are.
             question: Exactly one way to ask, within a split, shard or file: `trace(token=123, split="train")`. The
-                fields of `dataprep_assets.graph.trace.Question`; `dataprep trace --help` has the same.
+                fields of `Question`.
 
         Raises NotFoundError if there is none, ConfigError for a question that this dataset cannot answer.
         """

@@ -182,7 +182,7 @@ class OpenProject:
 
         if (local := local_storage(self.root)) is not None:
             return local
-        from dataprep_assets.resources import open_storage
+        from dataprep_assets.resources.environment import open_storage
 
         return open_storage(self.root)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli import check, main, project
+from dataprep_assets.cli import arguments, main, project
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.samples import SAMPLE
@@ -187,6 +187,6 @@ def test_it_is_told_in_one_sentence_with_its_line(
 def test_what_only_a_source_says_stops_no_run(told: tuple[dict[str, list[str]], Path]) -> None:
     """A dataset may be current without its source; a key or a token that is missing stops it at once."""
     del told
-    check.require_sound("notes_9", project.component("notes_9"))
+    project.current().dataset("notes_9").require_sound()
     with pytest.raises(ConfigError, match="UNSET_KEY is not set"):
-        check.require_sound("notes_7", project.component("notes_7"))
+        project.current().dataset("notes_7").require_sound()

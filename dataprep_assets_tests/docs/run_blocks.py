@@ -5,6 +5,7 @@
 Its working folder is the project; DOCS is the folder of the pages. It prints a line for each block.
 """
 
+import asyncio
 import re
 import sys
 from pathlib import Path
@@ -33,6 +34,15 @@ def executed(page: Path, as_file: Path) -> dict[str, Any]:
     return names
 
 
+async def notebook(page: Path) -> dict[str, Any]:
+    """The names that the blocks of a page leave, one after the other, as cells do: inside a running event loop."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for cell in blocks(page):
+        exec(compile(cell, page.name, "exec"), names)
+    print(f"ran {page.name}")
+    return names
+
+
 def main(docs: Path) -> None:
     """Run them all; what a block promises is asserted."""
     project = Path.cwd()
@@ -50,6 +60,12 @@ def main(docs: Path) -> None:
         assert job.execute_in_process(asset_selection=[dg.AssetKey("train")]).success
 
     executed(docs / "trace.md", project / "trace.py")
+
+    cells = asyncio.run(notebook(docs / "python.md"))
+    assert cells["result"].ended == 0
+    assert cells["damaged"] == []
+    assert cells["found"].text
+    assert cells["again"].status().works == ()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ RUN_BY = {
     "dagster.md": [INSTALLED],
     "storage.md": [INSTALLED],
     "trace.md": [INSTALLED],
+    "python.md": [INSTALLED] * 5,
     "own-views.md": ["dataprep_assets_tests/pipelines/corpus/test_own_view.py"] * 3,
     "pipelines/notes.md": [HERE, CONSUMERS],
     "pipelines/release.md": [HERE] * 3,

@@ -9,8 +9,8 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.storage import local_storage
-from dataprep_assets.resources import build_resources, open_storage
-from dataprep_assets.resources.environment import build_storage
+from dataprep_assets.resources import build_resources
+from dataprep_assets.resources.environment import build_storage, open_storage
 from dataprep_assets.stores.connect import GcsPlace, S3Place
 from dataprep_assets_tests.resources.variables import KEY_ID, R2, SECRET
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.resources import StorageResource, open_storage
+from dataprep_assets.resources import StorageResource
+from dataprep_assets.resources.environment import open_storage
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.resources.variables import KEY_ID, R2
 

@@ -1,0 +1,145 @@
+"""The library: what `import dataprep_assets` offers, in a project under another name with broken neighbours."""
+
+import ast
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dataprep_assets
+from dataprep_assets import ConfigError, OpenDataset, OpenProject, RunFailedError, open_project
+from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
+
+pytestmark = pytest.mark.slow
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenProject]:
+    """The project, without any variable of the environment."""
+    root = nested_project(tmp_path_factory.mktemp("library"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("DATAPREP_")]:
+            patch.delenv(name)
+        patch.delenv("DAGSTER_HOME", raising=False)
+        yield open_project(root)
+
+
+@pytest.fixture(scope="module")
+def corpus(project: OpenProject) -> OpenDataset:
+    """Its dataset d00, made."""
+    dataset = project.dataset("d00")
+    assert not dataset.run().ended
+    return dataset
+
+
+def test_importing_it_imports_nothing_else() -> None:
+    code = "import sys; before = set(sys.modules); import dataprep_assets; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    roots = {name.partition(".")[0] for name in done.stdout.split()}
+    assert roots & {"dagster", "numpy", "pyarrow", "pydantic", "typer", "yaml"} == set()
+    assert [name for name in done.stdout.split() if name.startswith("dataprep_assets.")] == []
+
+
+def test_every_name_is_there_documented_and_typed() -> None:
+    source = ast.parse(Path(dataprep_assets.__file__).read_text())
+    typed = {alias.asname for node in ast.walk(source) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert set(dataprep_assets.__all__) <= typed
+    page = PAGE.read_text()
+    for name in dataprep_assets.__all__:
+        found = getattr(dataprep_assets, name)
+        assert found.__doc__, name
+        assert f"`{name}" in page, name
+    with pytest.raises(AttributeError, match="no attribute 'open_projekt'"):
+        dataprep_assets.open_projekt  # noqa: B018
+
+
+@pytest.mark.parametrize("cls", [OpenProject, OpenDataset], ids=lambda cls: cls.__name__)
+def test_every_public_method_is_documented_and_typed(cls: type) -> None:
+    for name, found in vars(cls).items():
+        if not name.startswith("_"):
+            function = getattr(found, "fget", None) or getattr(found, "func", None) or found
+            assert inspect.getdoc(function), name
+            assert "return" in inspect.unwrap(function).__annotations__, name
+
+
+def test_a_project_names_its_datasets_and_the_broken_ones_stand_in_nobodys_way(project: OpenProject) -> None:
+    assert {"d00", "d01", "d02", "d03"} <= set(project.names)
+    assert project.dataset("d01").name == "d01"
+    with pytest.raises(ConfigError, match=r"third/defs.yaml:\d+: spilts: unknown key; did you mean `splits`"):
+        project.dataset("d02")
+    with pytest.raises(ConfigError, match="did you mean 'd0"):
+        project.dataset("d0")
+    wrong = list(project.check())
+    assert {mistake.file.parent.name for mistake in wrong} == {"third"}
+    assert any(mistake.sentence.startswith("spilts: unknown key") and mistake.line == 6 for mistake in wrong)
+
+
+def test_a_dataset_is_made_and_opened(project: OpenProject, corpus: OpenDataset) -> None:
+    assert corpus.status().works == ()
+    tokens = corpus.artifact().tokens("train.bin")
+    assert tokens.dtype == np.uint16
+    assert len(tokens) * 2 == corpus.artifact("combined_bins", "train").path("train.bin").stat().st_size
+    assert {artifact.name for artifact in corpus.artifacts} >= {"manifest", "token_bins", "nanogpt_bins"}
+    (found,) = corpus.trace(token=0, split="train")
+    assert (found.source, found.text) == ("train.jsonl:1", "train 0: a document of d00")
+    assert [verdict.defects for verdict in corpus.verify()] == [()] * len(corpus.artifacts)
+    assert "DAGSTER_HOME" not in os.environ
+    with project.instance() as instance:
+        assert [run.tags["dataprep/dataset"] for run in instance.get_runs()] == ["d00"]
+
+
+def test_damage_is_named_told_by_status_and_made_again(corpus: OpenDataset) -> None:
+    path = corpus.artifact("nanogpt_bins").path("meta.json")
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    (bad,) = [verdict for verdict in corpus.verify() if verdict.defects]
+    assert bad.name == "d00/nanogpt_bins"
+    assert corpus.status().works[0].stale.kind == "damaged"
+    assert not corpus.run().ended
+    assert corpus.status().works == ()
+
+
+def test_a_run_that_fails_is_raised_with_what_failed(project: OpenProject) -> None:
+    folder = project.project.defs / "team" / "cut"
+    write_corpus(folder, "cut")
+    (folder / "texts" / "train.jsonl").write_text('{"text": "a whole line"}\n{"text": "cut of')
+    project._forget()
+    with pytest.raises(RunFailedError, match=r"cut/token_bins_train: .*train.jsonl.*row 2"):
+        project.dataset("cut").run()
+
+
+def test_a_part_is_made_and_a_wrong_one_is_refused(project: OpenProject) -> None:
+    dataset = project.dataset("d01")
+    assert not dataset.run(split="val").ended
+    assert {artifact.partition for artifact in dataset.artifacts if artifact.name == "token_bins"} == {"val-00000"}
+    with pytest.raises(ConfigError, match=r"partitions train-00009: give FIRST...LAST among train-00000"):
+        dataset.run(partitions="train-00009")
+
+
+def test_a_declaration_is_written_whole_or_not_at_all(project: OpenProject) -> None:
+    attributes = {
+        "source": {"kind": "local", "path": "../team/first/texts"},
+        "include": ["*.jsonl"],
+        "splits": {"train": ["train*"]},
+        "tokenizer": {"path": str(project.dataset("d00").component.declaration.tokenizer.path)},
+        "document": {"separator": "<|endoftext|>"},
+        "views": ["nanogpt"],
+    }
+    with pytest.raises(ConfigError, match="viws: unknown key; did you mean `views`"):
+        project.declare("written", "TokenizedCorpus", **attributes, viws=["nanogpt"])
+    assert not (project.project.defs / "written").exists()
+    assert "written" not in project.names
+    dataset = project.declare("written", "TokenizedCorpus", **attributes)
+    assert "written" in project.names
+    assert not dataset.run().ended
+    for taken in ("written", "d00"):
+        with pytest.raises(ConfigError, match="is declared already"):
+            project.declare(taken, "TokenizedCorpus", **attributes)
+    with pytest.raises(ConfigError, match="the name of a dataset"):
+        project.declare("../d", "TokenizedCorpus", **attributes)
