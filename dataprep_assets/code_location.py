@@ -28,18 +28,23 @@ for _parameter in ("execution_type", "owners"):
     warnings.filterwarnings("ignore", f"Parameter `{_parameter}` of ", dg.BetaWarning)
 
 
-def definitions_of(root: Path) -> dg.Definitions:
+def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in_process_executor) -> dg.Definitions:
     """The definitions of the project in this folder.
 
     They are the datasets under `defs/`, except shipped ones that are hidden (`orchestration/shipped.py`), and any other
     Dagster definitions found there.
+
+    Args:
+        root: The folder of its pyproject.toml.
+        executor: What executes assets that are started by hand, unless something under `defs/` names an executor; None
+            to leave that to what this is merged with. The job of a dataset has its own.
 
     Raises ConfigError if the folder is not a project.
     """
     project = at(root)
     if project is None:
         raise ConfigError(f"{root}: not a project: no pyproject.toml with [tool.dg.project] is there")
-    return bound(with_planning(merged(declarations_of(project), _tree(project))), root)
+    return bound(with_planning(merged(declarations_of(project), _tree(project))), root, executor)
 
 
 @cache
@@ -48,8 +53,10 @@ def _tree(project: Project) -> dg.ComponentTree:
     return dg.ComponentTree.for_project(path_within_project=declarations_of(project).folder)
 
 
-def bound(loaded: dg.Definitions, root: Path) -> dg.Definitions:
-    """Definitions with the resources of the environment, whose steps run in the run's own process.
+def bound(
+    loaded: dg.Definitions, root: Path, executor: dg.ExecutorDefinition | None = dg.in_process_executor
+) -> dg.Definitions:
+    """Definitions with the resources of the environment, whose steps by default run in the run's own process.
 
     A process for each step would cost seconds of imports, and would go on when its run is killed. Heavy steps start
     worker processes of their own, which use every core and die with the run.
@@ -57,10 +64,11 @@ def bound(loaded: dg.Definitions, root: Path) -> dg.Definitions:
     Args:
         loaded: The definitions of datasets.
         root: The folder of their project; relative storage folders are below it.
+        executor: Their executor if they name none.
     """
-    resources = build_resources(root)
+    own = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
     overview = overview_definitions(lambda: every)
-    every = dg.Definitions.merge(loaded, overview, dg.Definitions(resources=resources, executor=dg.in_process_executor))
+    every = dg.Definitions.merge(loaded, overview, own)
     return every
 
 

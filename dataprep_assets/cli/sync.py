@@ -1,13 +1,15 @@
 """`dataprep sync`: copy a dataset, a release or any prefix between two places, comparing digests."""
 
 import hashlib
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Profile, Select
+from dataprep_assets.cli.arguments import AsJson, Profile, Select
 from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,13 +30,29 @@ def command(
     ] = False,
     source_profile: Profile = None,
     dest_profile: Profile = None,
+    json_: AsJson = False,
 ) -> int:
     """Copy a dataset, a release or any prefix between two places, comparing digests."""
     from dataprep_assets.stores.private import private_files
 
     there, here = project.place(source, source_profile), project.place(destination, dest_profile)
     with private_files(private or _is_closed(there)):
-        return _sync(there, here, prefix, tuple(select or ()), dry_run=dry_run)
+        said = _Said(as_json=json_)
+        _sync(there, here, prefix, tuple(select or ()), said, dry_run=dry_run)
+    if json_:
+        print(json.dumps({"source": there.url, "destination": here.url, "copied": not dry_run, **said.plan}))
+    return 0
+
+
+class _Said:
+    """What is printed of a copy: lines, or with `as_json` nothing, and then the `plan` as one JSON object."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json, self.plan = as_json, dict[str, Any]()
+
+    def __call__(self, line: str) -> None:
+        if not self._as_json:
+            print(line, flush=True)
 
 
 def _is_closed(place: "Place") -> bool:
@@ -48,7 +66,7 @@ def _is_closed(place: "Place") -> bool:
     return any(not folder.stat().st_mode & OTHERS for folder in (place.root, *datasets) if folder.is_dir())
 
 
-def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], *, dry_run: bool) -> int:
+def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], say: _Said, *, dry_run: bool) -> None:
     from dataprep_assets.integrity.sync import MANIFEST, Item, Sync
     from dataprep_assets.serving.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
@@ -56,7 +74,8 @@ def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], *
     identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
     work = project.work_folder() / "sync" / identity
     if not select and there().head(f"{prefix}{RELEASE}") is not None:
-        return _sync_release(there, here, prefix, work, dry_run=dry_run)
+        _sync_release(there, here, prefix, work, say, dry_run=dry_run)
+        return
     copying = Sync(
         source=there(),
         destination=here(),
@@ -66,29 +85,32 @@ def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], *
         server=server_between(there, here),
     )
     plan = copying.plan()
+    say.plan = {"bytes": plan.bytes, "on_server": plan.on_server, "notes": list(plan.findings)}
+    say.plan["objects"] = [asdict(item) for item in plan.items]
     for finding in plan.findings:
-        print(f"note: {finding}")
+        say(f"note: {finding}")
     for item in plan.items if dry_run else ():
-        print(f"{item.action:<8}{item.bytes:>18,} B  {item.key} ({item.why})")
+        say(f"{item.action:<8}{item.bytes:>18,} B  {item.key} ({item.why})")
     how = "on the server" if plan.on_server else "through this machine"
-    print(f"{len(plan.items)} objects, {len(plan.todo)} to copy: {plan.bytes:,} bytes, ", end="")
-    print(f"about {plan.requests:,} requests, {how}")
+    size = f"{plan.bytes:,} bytes, about {plan.requests:,} requests, {how}"
+    say(f"{len(plan.items)} objects, {len(plan.todo)} to copy: {size}")
     if dry_run:
-        return 0
+        return
     if not plan.items:
         raise ConfigError(f"{there.url}: nothing there to copy; check the prefix and --select")
 
     def show(item: Item) -> None:
-        print(f"copied {item.bytes:>18,} B  {item.key}", flush=True)
+        say(f"copied {item.bytes:>18,} B  {item.key}")
 
     copying.run(plan, show)
-    print(f"all there, digests compared: {here.url}/{MANIFEST}")
+    say(f"all there, digests compared: {here.url}/{MANIFEST}")
     for line in consumer_lines(here):
-        print(line)
-    return 0
+        say(line)
 
 
-def _sync_release(source: "Place", destination: "Place", prefix: str, scratch: Path, *, dry_run: bool) -> int:
+def _sync_release(
+    source: "Place", destination: "Place", prefix: str, scratch: Path, say: _Said, *, dry_run: bool
+) -> None:
     """Copy a release by its manifest: every file is compared with it, and the manifest is copied last."""
     from dataprep_assets.pipelines.release.migration import migrate, plan_migration
     from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
@@ -96,12 +118,17 @@ def _sync_release(source: "Place", destination: "Place", prefix: str, scratch: P
 
     there, here = (release.Place(place(), prefix) for place in (source, destination))
     plan = plan_migration(there, here)
+    todo = {file.key for file in plan.todo}
+    say.plan = {"bytes": plan.bytes, "on_server": False, "release": plan.release.digest, "notes": []}
+    say.plan["objects"] = [
+        {"key": file.key, "bytes": file.bytes, "sha256": file.sha256, "action": "copy" if file.key in todo else "skip"}
+        for file in plan.release.files
+    ]
     for line in plan.lines:
-        print(line)
+        say(line)
     if dry_run:
-        return 0
+        return
     migrate(plan, there, here, scratch)
-    print(f"all there, digests compared: {here}/{release.MANIFEST}")
+    say(f"all there, digests compared: {here}/{release.MANIFEST}")
     for line in [*consumer_environment(destination), consumer_code(here)]:
-        print(line)
-    return 0
+        say(line)

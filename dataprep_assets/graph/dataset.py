@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.declaration_mistakes import Document, mistakes, read, together
+from dataprep_assets.graph.declaration_mistakes import Document, mistakes, nearest, read, together
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
@@ -84,11 +84,14 @@ class Dataset(ABC):
         warning = sorted({proof.name for proof in proofs if not proof.blocking})
         for name in self.declaration.accept:
             if name not in warning:
-                blocks = any(proof.name == name for proof in proofs)
-                wrong = (
-                    "blocks what is downstream, and cannot be accepted" if blocks else "is not a check of this dataset"
-                )
-                raise ConfigError(f"{yaml_path}: accept.{name}: {wrong}; those that only warn are {warning}")
+                near = nearest(name, warning)
+                wrong = "is not a check of this dataset"
+                if any(proof.name == name for proof in proofs):
+                    near, wrong = None, "blocks what is downstream, and cannot be accepted"
+                hint = f"did you mean `{near}`?" if near else f"those that only warn are {', '.join(warning)}"
+                (document, *_) = read(yaml_path)
+                line = document.line_of(["accept", name])
+                raise ConfigError(f"{yaml_path}:{line}: accept.{name}: {wrong}; {hint}")
 
     @property
     @abstractmethod

@@ -7,7 +7,7 @@ validation error of a component's model into one line.
 import difflib
 import re
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -93,19 +93,61 @@ def read(path: Path) -> list[Document]:
             _refuse_twice(path, node)
         documents = [_document(path, node) for node in nodes]
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 1
-        what = error.problem or str(error)
-        if "\t" in _line(text, line):
-            what = "a tab; YAML is indented with spaces"
-        elif "found unknown escape" not in what and ":" in _line(text, line) and "mapping values" in what:
-            what = "a colon where no key can be; put the value in quotes"
+        line, what = _not_yaml(error, text)
         raise ConfigError(f"{path}:{line}: not YAML: {what}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     if not documents:
         raise ConfigError(f"{path}: empty; `dg scaffold defs` writes a commented example")
     return documents
+
+
+def _not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+    """The line where text stops being YAML, and why, in words about what is written there."""
+    mark, context, problem = error.problem_mark or error.context_mark, error.context or "", error.problem or str(error)
+    line = mark.line + 1 if mark is not None else 1
+    begun = error.context_mark.line + 1 if error.context_mark is not None else line
+    written = _line(text, line)
+    if "\t" in written:
+        return line, "a tab; YAML is indented with spaces"
+    if "unknown escape" in problem:
+        return line, "a backslash that escapes nothing: put the value in single quotes"
+    if "end of stream" in problem and "quoted scalar" in context:
+        return begun, "a quote that is not closed"
+    if "expected" in problem and (unclosed := _unclosed(text, line)) is not None:
+        return unclosed, "a quote that is not closed"
+    if "flow sequence" in context or "flow mapping" in context:
+        return begun, f"a `{'[' if 'sequence' in context else '{'}` that is not closed"
+    if "alias" in context or "alias" in problem or "cannot start any token" in problem:
+        character = written[mark.column] if mark is not None and mark.column < len(written) else "*"
+        return line, f"a value that begins with `{'*' if 'alias' in context else character}`: put it in quotes"
+    if ":" in written and "mapping values" in problem:
+        return line, "a colon where no key can be; put the value in quotes"
+    if "expected key" in problem:
+        return line, "neither a key nor indented as the keys above it"
+    return line, problem
+
+
+def _unclosed(text: str, last: int) -> int | None:
+    """The first of the lines up to this one with a quote that is opened and not closed, from 1."""
+    for number, line in enumerate(text.splitlines()[:last], 1):
+        for quote in "\"'":
+            opens = re.search(rf"(?:^|[:\[{{,-])\s*{quote}", line)
+            if opens is not None and line.replace(f"\\{quote}", "").count(quote) % 2:
+                return number
+    return None
+
+
+def of_json(path: Path, text: str, value: Any) -> Document:
+    """A JSON file that a declaration names, as a document whose `attributes` are its parsed `value`.
+
+    Nearly all JSON is YAML, which gives the lines; of the rest (a tab, an escaped slash) the mistakes have none.
+    """
+    try:
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError:
+        node = None
+    return Document(path=path, type="", attributes=value, node=node, line=0)
 
 
 def _line(text: str, number: int) -> str:
@@ -127,6 +169,12 @@ def _refuse_twice(path: Path, node: yaml.Node) -> None:
             _refuse_twice(path, value)
 
 
+def _near(name: str, keys: Iterable[str]) -> str:
+    """That there is another key which is nearly the missing one, in brackets."""
+    near = nearest(name, [key for key in keys if key != name])
+    return f" (there is `{near}`: write `{name}`)" if near else ""
+
+
 def _document(path: Path, node: yaml.Node) -> Document:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
@@ -134,10 +182,9 @@ def _document(path: Path, node: yaml.Node) -> Document:
     keys = {str(key.value): value for key, value in node.value}
     type_ = keys.get("type")
     if type_ is None:
-        near = nearest("type", list(keys))
         raise ConfigError(
             f"{path}:{line}: `type` is missing: the component, for example dataprep_assets.components.TokenizedCorpus"
-            + (f" (there is `{near}`)" if near else "")
+            + _near("type", keys)
         )
     return Document(
         path=path,
@@ -165,7 +212,10 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 def validated(model: type[M], document: Document) -> M:
     """Validate the attributes of a document; raises ConfigError with a line for each mistake."""
     if document.attributes is None:
-        raise ConfigError(f"{document.path}:{document.line}: `attributes` is missing: `dg scaffold defs` writes them")
+        near = _near("attributes", document.keys)
+        raise ConfigError(
+            f"{document.path}:{document.line}: `attributes` is missing" + (near or ": `dg scaffold defs` writes them")
+        )
     try:
         return model.model_validate(document.attributes)
     except ValidationError as error:
@@ -248,6 +298,8 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) ->
         return f"`{name}` is missing: one of {', '.join(map(str, tags))}"
     if kind in ("literal_error", "union_tag_invalid", "enum"):
         return _choice(details, context, got)
+    if kind in _KINDS and details["input"] is None:
+        return f"has no value; {_KINDS[kind]}{_described(field)}"
     if kind in _KINDS:
         return _KINDS[kind] + (f", not {got}" if got else "")
     if kind == "string_pattern_mismatch":

@@ -1,7 +1,8 @@
 """Tells shipped datasets from the user's own: samples, and examples that need a network.
 
-They are in `defs/samples/` and `defs/examples/`; everything else in `defs/` is the user's. Their assets have the tag
-`dataprep/shown_as`, and DATAPREP_SHOW says which of them the code location has. `dataprep` commands find all by name.
+They are in `samples/` and `examples/` of this package's `defs/`; everything else is the user's, whatever its folders
+are called. Their assets have the tag `dataprep/shown_as`, and DATAPREP_SHOW says which of them the code location has.
+`dataprep` commands find all by name.
 
 Entry points: `shown_as`, `is_shown`.
 """
@@ -13,14 +14,15 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError
 
 FOLDERS = {"samples": "sample", "examples": "example"}
-"""Folders of `defs/` → how the assets of the datasets in them are tagged."""
+"""Folders of `SHIPPED` → how the assets of the datasets in them are tagged."""
+SHIPPED = Path(__file__).parents[1] / "defs"
 TAG = "dataprep/shown_as"
 VARIABLE = "DATAPREP_SHOW"
 
 
 def shown_as(folder: Path) -> str | None:
     """`sample` or `example` for the folder of a shipped dataset; None for one of the user's own."""
-    return FOLDERS.get(folder.parent.name)
+    return FOLDERS.get(folder.parent.name) if folder.parent.parent == SHIPPED else None
 
 
 def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> bool:

@@ -19,13 +19,13 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.errors import ConfigError, SourceError, TransferError
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.sources.hub_cache import (
     COMMIT,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TREE_VERSION = 1
+_FIRST_ATTEMPTS = 5
 _REPO_TYPES = ("dataset", "model", "space")
 
 
@@ -125,7 +126,15 @@ class HubRepo:
                 )
             return commit_of(info.sha or "", label)
 
-        return self.retry.run(ask, label=label)
+        # the first thing that is asked of a hub: whoever has no network knows it after some seconds
+        soon = replace(self.retry, attempts=min(self.retry.attempts, _FIRST_ATTEMPTS))
+        try:
+            return soon.run(ask, label=label)
+        except TransferError as error:
+            raise TransferError(
+                f"{error}. Is {self.hub_url} reachable from here? HF_ENDPOINT names another hub; `source: {{kind: "
+                "hf_cache}}` reads what this machine has"
+            ) from error
 
     def list_files(self, commit: str) -> list[HubFile]:
         """Every file of ``commit``, sorted by path.

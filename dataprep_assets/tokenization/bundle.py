@@ -136,12 +136,14 @@ class TokenizerBundle:
         configured = self.configured("eos_token")
         if configured and configured not in CHAT_TURN_TOKENS:
             return self.token(configured, key=f"{key} (auto: eos_token)")
-        ours = [c for c in _DOCUMENT_END_TOKENS if self._id(c) is not None]
+        # only special ones: `</s>` is an ordinary word of many vocabularies
+        ours = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
         because = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
         )
         raise TokenizerError(
-            f"{key}: auto cannot choose for {self.name}: {because}. Name one; in its vocabulary are {ours}"
+            f"{key}: auto cannot choose for {self.name}: {because}. Name the token that ends a document"
+            + (f"; in its vocabulary are {ours}" if ours else "")
         )
 
     def bos(self, declared: str, *, key: str = "document.bos") -> SpecialToken | None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,3 +116,90 @@ def test_the_code_location_has_all_that_can_be_loaded_and_says_what_cannot(proje
     # `d00` is right, and the broken file of its name does not hide it from the command
     done = dataprep(project, "status", "d00", project=project)
     assert done.returncode == 0, done.stderr
+
+
+def told(project: Path, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    """The JSON objects that a command prints, and nothing else."""
+    done = dataprep(project, *arguments, "--json", project=project)
+    assert done.returncode == code, (arguments, done.stdout, done.stderr)
+    assert done.stderr == ""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_what_commands_tell_is_there_as_json(project: Path, tmp_path: Path) -> None:
+    mistakes = told(project, "check", code=2)
+    (spilts,) = [one for one in mistakes if one["sentence"].startswith("spilts: unknown key")]
+    assert (Path(spilts["file"]).parent.name, spilts["line"], spilts["hint"]) == ("third", 6, False)
+    (shown,) = told(project, "show", "d00")
+    assert (shown["dataset"], shown["component"]) == ("d00", "TokenizedCorpus")
+    made = {one["artifact"]: one for one in shown["artifacts"]}
+    assert made["nanogpt_bins"]["product"]
+    assert Path(made["nanogpt_bins"]["location"]).is_dir()
+    assert (made["token_bins/train"]["there"], made["token_bins/train"]["planned"]) == (1, 1)
+    assert any("for the trainer: nanoGPT" in line for line in shown["summary"])
+    (planned,) = told(project, "plan", "d00", "--cores", "4")
+    assert planned["machine"]["cores"] == 4
+    assert planned["tokens"] > 0
+    assert set(planned["seconds_on"]) == {"processes", "ray", "slurm"}
+    (unmade,) = told(project, "show", "d01")
+    assert unmade["summary"] is None
+    assert told(project, "prune", "d00") == []
+    verdicts = told(project, "verify")
+    assert {verdict["artifact"].partition("/")[0] for verdict in verdicts} == {"d00"}
+    assert [verdict["defects"] for verdict in verdicts] == [[]] * len(verdicts)
+    copy = tmp_path / "copy"
+    (copied,) = told(project, "sync", str(project / "artifacts"), str(copy))
+    assert copied["copied"]
+    assert sum(one["bytes"] for one in copied["objects"]) == copied["bytes"] > 0
+    victim = copy / "d00" / "nanogpt_bins" / "meta.json"
+    victim.write_bytes(victim.read_bytes()[:-1] + b"x")
+    (bad,) = [one for one in told(project, "verify", str(copy), code=1) if one["defects"]]
+    assert bad["artifact"] == "d00/nanogpt_bins"
+    quiet = dataprep(project, "verify", str(copy), "--quiet", project=project)
+    assert (quiet.returncode, quiet.stdout) == (1, "")
+    assert quiet.stderr.startswith("DAMAGED d00/nanogpt_bins: ")
+
+
+def test_quiet_prints_what_is_wrong_and_nothing_else(project: Path) -> None:
+    for arguments, code in ((["run", "d00"], 0), (["status", "d01"], 1), (["check", "d00"], 0), (["list"], 0)):
+        done = dataprep(project, *arguments, "--quiet", project=project)
+        assert (done.returncode, done.stdout, done.stderr) == (code, "", ""), arguments
+    wrong = dataprep(project, "--quiet", "check", project=project)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "spilts: unknown key" in wrong.stderr
+
+
+EXECUTORS = """
+import sys
+from pathlib import Path
+import dagster as dg
+from dataprep_assets.code_location import definitions_of
+root = Path(sys.argv[1])
+mine = dg.Definitions(executor=dg.multi_or_in_process_executor)
+assert definitions_of(root).executor is dg.in_process_executor
+merged = dg.Definitions.merge(mine, definitions_of(root, executor=None))
+assert merged.executor is dg.multi_or_in_process_executor
+assert merged.resolve_job_def("build_d00").executor_def is dg.in_process_executor
+Path(sys.argv[1], "my_texts", "defs", "theirs.py").write_text(
+    "import dagster as dg\\ndefs = dg.Definitions(executor=dg.multi_or_in_process_executor)\\n"
+)
+"""
+ITS_OWN = """
+import sys
+from pathlib import Path
+import dagster as dg
+from dataprep_assets.code_location import definitions_of
+assert definitions_of(Path(sys.argv[1])).executor is dg.multi_or_in_process_executor
+"""
+
+
+def test_the_executor_of_a_persons_own_definitions_is_left_alone(project: Path) -> None:
+    variables = {**os.environ, "PYTHONPATH": str(project), "DAGSTER_HOME": str(project / "home")}
+    try:
+        for code in (EXECUTORS, ITS_OWN):
+            done = subprocess.run(
+                [sys.executable, "-c", code, str(project)], env=variables, capture_output=True, text=True, cwd=project
+            )
+            assert done.returncode == 0, done.stderr
+    finally:
+        (project / "my_texts" / "defs" / "theirs.py").unlink(missing_ok=True)

@@ -10,8 +10,9 @@ from dataprep_assets.code_location import bound
 from dataprep_assets.declarations import files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.orchestration import shipped as shipped_module
 from dataprep_assets.orchestration.component import definitions_of_dataset
-from dataprep_assets.orchestration.shipped import FOLDERS, TAG, is_shown
+from dataprep_assets.orchestration.shipped import FOLDERS, TAG, is_shown, shown_as
 
 DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
 
@@ -75,7 +76,8 @@ def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) 
     assert project.folder("not_there") == DEFS / "not_there"
 
 
-def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path) -> None:
+def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped_module, "SHIPPED", tmp_path)
     texts = {
         "examples/dclm_2t": "dclm_2t",
         "samples/tales": "tales",
@@ -92,3 +94,8 @@ def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path) -> None:
         "tales": "samples/tales",
         "third": "mine/samples",
     }
+
+
+def test_a_users_folder_may_be_called_as_ours(tmp_path: Path) -> None:
+    assert [shown_as(tmp_path / folder / "mine") for folder in FOLDERS] == [None, None]
+    assert shown_as(DEFS / "examples" / "dclm_2t") == "example"

@@ -6,7 +6,7 @@ begin with `_` are notes of the author: they are kept and shown, and have no eff
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, resolved
+from dataprep_assets.graph.declaration_mistakes import mistakes, of_json, together
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.planning.blend import SPLITS
 
@@ -126,15 +127,19 @@ class DataBlend(_Noted):
     def load(cls, path: Path) -> "DataBlend":
         """The blend in a JSON file; local paths in it are relative to its folder. ConfigError names file and key."""
         try:
-            value = json.loads(path.read_bytes(), object_pairs_hook=_unique, parse_constant=_no_constant)
+            text = path.read_bytes().decode()
+            value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
         except OSError as error:
             raise ConfigError(f"blend: {path}: cannot be read: {error.strerror or error}") from error
+        except json.JSONDecodeError as error:
+            why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
+            raise ConfigError(f"blend: {path}:{error.lineno}: not the JSON of a blend: {why}") from error
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
         try:
             return cls.model_validate(value).located(path.parent)
         except ValidationError as error:
-            raise ConfigError(f"{path}: " + "; ".join(_told(error))) from error
+            raise ConfigError(together(mistakes(error, cls, of_json(path, text, value)))) from error
 
     @property
     def per_split(self) -> bool:
@@ -180,10 +185,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
-
-
-def _told(error: ValidationError) -> Iterator[str]:
-    for detail in error.errors():
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
-        given = "" if detail["type"] in ("missing", "value_error") else f" (it is {detail['input']!r})"
-        yield f"{where or 'blend'}: {detail['msg'].removeprefix('Value error, ')}{given}"

@@ -272,8 +272,9 @@ COMBINED_BINS_PROOFS = (
     Proof("alignment", "Inputs and labels read apart are shifted by one, and document ends fall on separators."),
     Proof(
         "sampler_dry_run",
-        "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it.",
-        version=2,
+        "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it. It only warns if "
+        "there are fewer than eight blocks of 256 tokens to fit the model on; a split of no token is red.",
+        version=3,
     ),
     Proof("eye_test", "Decoded windows near the start and deep in look like text.", blocking=False, version=2),
     Proof("no_retracted_document", "No document of its shards is on the retraction list, and they are as they were."),

@@ -120,7 +120,8 @@ def sampler_dry_run(
     Blocks are drawn without replacement, as by a shuffling DataLoader, so the model was not fitted on any held-out
     block. A uniform model's loss, ln(vocabulary), is what training starts from; the unigram model has additive
     smoothing of 0.1 per token. Losses are in nats per token. If ids are noise, the unigram model is no better than the
-    uniform one: an error, or a warning if it was fitted on fewer than eight blocks.
+    uniform one: an error, or a warning if it was fitted on fewer than eight blocks. A split of no token at all is an
+    error, one too short for two batches a warning.
     Blocks of only one id are an error if they are the majority, and a warning if they are few: documents of one
     repeated token exist.
     """
@@ -131,12 +132,13 @@ def sampler_dry_run(
     batch_size = min(batch_size, max(blocks // 2, 1))
     batches = min(batches, blocks // batch_size)
     if batches < 2:
+        short = f"{len(tokens)} tokens are too few for two batches of a block of {block} tokens"
+        todo = "Give the split more text, or train with a shorter block"
+        if not len(tokens):
+            short = "no token: every row of the split was dropped, or its files have none"
+            todo = "The ledgers of its shards say why; give the split text, or take it out of `splits`"
         return verdict(
-            [f"{tokens_path.name}: {len(tokens)} tokens are too few for two batches of a block of {block} tokens"],
-            "",
-            "Give the split more text, or train with a shorter block",
-            facts={"tokens": len(tokens)},
-            warning=True,
+            [f"{tokens_path.name}: {short}"], "", todo, facts={"tokens": len(tokens)}, warning=bool(len(tokens))
         )
     starts = (rng.choice(blocks, (batches, batch_size), replace=False) * block).tolist()
     counts = np.zeros(vocab_size, np.int64)

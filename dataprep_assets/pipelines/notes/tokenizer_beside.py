@@ -9,16 +9,17 @@ from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.project import at
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 
 
 def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
     """The folder of a dataset's tokenizer, or its name on the hub, from its `defs.yaml`.
 
-    Searched in the folders beside ``folder``, that of another `defs.yaml`. None if the dataset is not declared there,
-    or if its declaration is broken; its own commands say what is wrong.
+    Searched in the project of ``folder``, that of another `defs.yaml`. None if the dataset is not declared there, or if
+    its declaration is broken; its own commands say what is wrong.
     """
-    for path in sorted(folder.parent.glob("*/defs.yaml")) if folder is not None else ():
+    for path in _declarations(folder) if folder is not None else ():
         try:
             every = [document.attributes for document in read(path)]
         except (ConfigError, OSError):
@@ -31,3 +32,8 @@ def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
                     return None
                 return str(found.path or found.repo)
     return None
+
+
+def _declarations(folder: Path) -> list[Path]:
+    project = next((found for parent in folder.parents if (found := at(parent)) is not None), None)
+    return sorted((folder.parent if project is None else project.defs).rglob("defs.yaml"))

@@ -52,8 +52,9 @@ class Tasks(Dataset):
         if receipt is None:
             return f"{partition:<24}  not there"
         facts = TaskFolderFacts.of(receipt)
-        rows = f"{len(facts.rows):>8}{sum(facts.rows.values()):>10,}"
-        return f"{partition:<24}{facts.version:>16}{rows}   {task_line(target_of(self.declaration, partition))}"
+        rows, target = f"{len(facts.rows):>8}{sum(facts.rows.values()):>10,}", target_of(self.declaration, partition)
+        line = task_line(target) if target.is_dir() else f"not there any more: {target}"
+        return f"{partition:<24}{facts.version:>16}{rows}   {line}"
 
     def standing(self, store: ArtifactStore) -> list[str]:
         return self.summary(store)

@@ -117,6 +117,14 @@ def test_two_blocks_that_have_nothing_in_common_are_a_warning(tmp_path: Path) ->
     assert not sampled(tmp_path / "noise.bin").warning
 
 
+def test_a_short_split_is_a_warning_and_one_of_no_token_is_not(tmp_path: Path) -> None:
+    (tmp_path / "none.bin").touch()
+    np.arange(100).astype("<u2").tofile(tmp_path / "short.bin")
+    none, short = sampled(tmp_path / "none.bin"), sampled(tmp_path / "short.bin")
+    assert (none.passed, none.warning, short.passed, short.warning) == (False, False, False, True)
+    assert none.summary.startswith("none.bin: no token: every row of the split was dropped")
+
+
 def test_noise_is_not_learnable(copy: Combined) -> None:
     size = copy.tokens.stat().st_size // 2
     np.random.default_rng(0).integers(0, VOCABULARY, size).astype("<u2").tofile(copy.tokens)
