@@ -149,9 +149,18 @@ def test_the_python_of_the_pages_runs_on_the_sample(project: Path) -> None:
     docs = PROJECT_ROOT / "docs"
     out = said(project, "python", str(PROJECT_ROOT / "dataprep_assets_tests" / "docs" / "run_blocks.py"), str(docs))
     assert [line for line in out.splitlines() if line.startswith("ran ")] == [
-        f"ran {page}.md" for page in ("installation", "dagster", "storage", "trace")
+        f"ran {page}.md" for page in ("installation", "dagster", "storage", "trace", "python")
     ]
     assert "sample_corpus/token_bins/train-" in out
+
+
+def test_the_wheel_deploys_the_project(project: Path) -> None:
+    """The files of deploy/ are in it: in the tree their folder is a link."""
+    for place, file in (("compose", "docker-compose.yaml"), ("kubernetes", "values.yaml"), ("slurm", "run.sbatch")):
+        said(project, "dataprep", "init", ".", "--deploy", place)
+        assert (project / "deploy" / place / file).is_file()
+    assert "my-data" in (project / "deploy" / "kubernetes" / "values.yaml").read_text(encoding="utf-8")
+    assert (project / "deploy" / "Dockerfile").is_file()
 
 
 def test_dagsters_own_command_takes_the_project(project: Path) -> None:

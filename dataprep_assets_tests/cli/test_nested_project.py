@@ -135,7 +135,7 @@ def test_what_commands_tell_is_there_as_json(project: Path, tmp_path: Path) -> N
     made = {one["artifact"]: one for one in shown["artifacts"]}
     assert made["nanogpt_bins"]["product"]
     assert Path(made["nanogpt_bins"]["location"]).is_dir()
-    assert (made["token_bins/train"]["there"], made["token_bins/train"]["planned"]) == (1, 1)
+    assert (made["token_bins_train"]["there"], made["token_bins_train"]["planned"]) == (1, 1)
     assert any("for the trainer: nanoGPT" in line for line in shown["summary"])
     (planned,) = told(project, "plan", "d00", "--cores", "4")
     assert planned["machine"]["cores"] == 4
