@@ -153,7 +153,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     # what others build on comes first, for the page shows what is alike once
     ordered = sorted(components.__all__, key=lambda name: (len(components.dataset_type(name).model.__mro__), name))
     found: dict[str, dict[str, _Rows]] = {name: {} for name in ordered}
-    for component in _samples():
+    for component in samples():
         for spec in component.specs:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
@@ -161,7 +161,8 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     return found
 
 
-def _samples() -> Iterator[Dataset]:
+def samples() -> Iterator[Dataset]:
+    """The sample datasets, which use every component."""
     project = at(ROOT)
     assert project is not None
     declarations = declarations_of(project)

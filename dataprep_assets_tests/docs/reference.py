@@ -1,9 +1,11 @@
-"""Write `docs/yaml-reference.md` from the pydantic models of the components: `make docs-reference`.
+"""Write `docs/yaml-reference.md` and a page for each component: `make docs-reference`.
 
-A component's keys are the fields of its model; a nested model has a table of its own, once, however many keys have it.
-Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs.reference`, which writes it.
+A component's page has what it makes (of the sample datasets), a declaration with every key (its scaffold), and its
+keys: the fields of its pydantic model. A nested model has a table of its own on each page whose keys have it.
+Entry points: `pages` (the whole texts), and `python -m dataprep_assets_tests.docs.reference`, which writes them.
 """
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,45 +17,116 @@ from pydantic.fields import FieldInfo
 
 from dataprep_assets import components
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets_tests.docs.checks import samples
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "yaml-reference.md"
+INDEX = ROOT / "docs" / "yaml-reference.md"
 _HEAD = """\
 # YAML reference
 
 Generated from the models of the components by `make docs-reference`; a test fails when it is behind. Do not edit it.
 
-A dataset is declared in `defs/<name>/defs.yaml`:
+A dataset is declared in a `defs.yaml` in a folder of its own below `defs/`:
 
 ```yaml
 type: dataprep_assets.components.TokenizedCorpus   # the component
-attributes:                                        # its keys, as the tables below have them
+attributes:                                        # its keys, as the tables below and the component's page have them
   dataset: my_corpus
 ```
 
 `dg scaffold defs dataprep_assets.components.<Component> NAME` writes such a file with every key and a comment.
 "Required" in the column *default* means that the key must be there. "None" means that nothing is set.
 Relative paths belong to the folder of the `defs.yaml`. An unknown key is an error.
+
+| component | |
+|---|---|
 """
+_COMPONENT = """\
+# {name}
+
+Generated from the models of the components by `make docs-reference`; a test fails when it is behind. Do not edit it.
+
+{what} How it is used: [{guide_title}](../pipelines/{guide}.md). What its checks prove: [checks](../checks.md#{anchor}).
+
+## What it makes
+
+| artifact | |
+|---|---|
+{artifacts}
+
+A sample's; which there are follows from the declaration (`dataprep show NAME`).
+
+## A declaration
+
+With every key, as `dg scaffold defs dataprep_assets.components.{name} NAME` writes it:
+
+```text
+{scaffold}
+```
+
+## Keys
+
+The [keys of every component](../yaml-reference.md#keys-of-every-component), and:
+
+"""
+_GUIDES = {
+    "TokenizedCorpus": ("corpus", "tokenized corpora"),
+    "ShardRelease": ("release", "shard releases"),
+    "PackedCohorts": ("notes", "clinical notes"),
+    "CombinedCohorts": ("notes", "clinical notes"),
+    "TaskMigration": ("tasks", "task folders"),
+    "TrainingBlend": ("blends", "training blends"),
+}
 _WORDS: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`", Any: "any"}
 _BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
 
-def page() -> str:
-    """The text of the page."""
-    roots = {name: getattr(components, name).model for name in sorted(components.__all__)}
-    nested = sorted(_nested([DatasetDeclaration, *roots.values()]), key=lambda model: model.__name__)
-    lines = [_HEAD]
-    lines += [f"- [{name}](#{name.lower()}): {_first_line(model)}" for name, model in roots.items()]
-    lines += ["", "## Keys of every component", "", *_table(DatasetDeclaration.model_fields)]
-    for name, model in roots.items():
-        own = {key: field for key, field in model.model_fields.items() if not _is_common(key, field)}
-        lines += ["", f"## {name}", "", _first_line(model)]
-        lines += ["", "The [keys of every component](#keys-of-every-component), and:", "", *_table(own)]
-    lines += ["", "## Nested keys", ""]
-    for model in nested:
-        lines += [f"### {model.__name__}", "", _first_line(model), "", *_table(model.model_fields), ""]
+def pages() -> dict[Path, str]:
+    """The text of each page, by its file."""
+    models = {name: getattr(components, name).model for name in sorted(components.__all__)}
+    links = [f"| [{name}](components/{page_of(name).name}) | {_first_line(model)} |" for name, model in models.items()]
+    index = [_HEAD + "\n".join(links), "", "## Keys of every component", "", *_table(DatasetDeclaration.model_fields)]
+    index += _nested_tables([DatasetDeclaration])
+    return {INDEX: _text(index), **{page_of(name): _text(_component(name, model)) for name, model in models.items()}}
+
+
+def page_of(component: str) -> Path:
+    """The file of a component's page."""
+    return INDEX.parent / "components" / f"{re.sub(r'(?<=.)(?=[A-Z])', '-', component).lower()}.md"
+
+
+def _text(lines: Sequence[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _component(name: str, model: type[BaseModel]) -> Iterator[str]:
+    guide, title = _GUIDES[name]
+    made = {spec.name: spec for one in samples() if one.component == name for spec in one.specs}
+    rows = [f"| `{key}` | {' '.join(spec.description.split('. ')[0].split())} |" for key, spec in made.items()]
+    wing = Path(inspect.getfile(components.dataset_type(name))).parent
+    (scaffold,) = wing.glob(f"{page_of(name).stem.replace('-', '_')}.scaffold.yaml")
+    yield _COMPONENT.format(
+        name=name,
+        what=_first_line(model),
+        guide=guide,
+        guide_title=title,
+        anchor=name.lower(),
+        artifacts="\n".join(rows),
+        scaffold=scaffold.read_text(encoding="utf-8").replace("__name__", "NAME").rstrip(),
+    ).rstrip("\n")
+    yield ""
+    yield from _table({key: field for key, field in model.model_fields.items() if not _is_common(key, field)})
+    yield from _nested_tables([model], but=[DatasetDeclaration])
+
+
+def _nested_tables(roots: Sequence[type[BaseModel]], *, but: Sequence[type[BaseModel]] = ()) -> Iterator[str]:
+    """A table for each model below the roots, but for those below other ones."""
+    elsewhere = {*_nested(but)}
+    found = sorted(_nested(roots), key=lambda model: model.__name__)
+    if nested := [model for model in found if model not in elsewhere]:
+        yield from ("", "## Nested keys", "")
+        for model in nested:
+            yield from (f"### {model.__name__}", "", _first_line(model), "", *_table(model.model_fields), "")
 
 
 def undescribed() -> list[str]:
@@ -167,5 +240,7 @@ def _yaml(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)}: written")
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(f"{path.relative_to(ROOT)}: written")

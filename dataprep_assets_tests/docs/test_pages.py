@@ -141,7 +141,9 @@ def test_every_option_of_a_run_is_on_the_page_of_commands() -> None:
 
 def test_every_key_of_the_migration_pages_is_in_the_reference() -> None:
     """In the column that says what stands here, `key: …` and `key.key` are keys."""
-    known = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "yaml-reference.md").read_text(encoding="utf-8"), re.MULTILINE))
+    tables = [DOCS / "yaml-reference.md", *(DOCS / "components").glob("*.md")]
+    reference = "\n".join(path.read_text(encoding="utf-8") for path in tables)
+    known = set(re.findall(r"^\| `(\w+)` \|", reference, re.MULTILINE))
     found = set()
     for page in sorted((DOCS / "migration").glob("*.md")):
         for row in re.findall(r"^\|(.*)\|$", page.read_text(encoding="utf-8"), re.MULTILINE):

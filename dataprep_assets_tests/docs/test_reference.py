@@ -1,5 +1,6 @@
-"""`docs/yaml-reference.md` is what the models say now, and says all of it."""
+"""`docs/yaml-reference.md` and the page of each component are what the models say now, and say all of it."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +13,8 @@ from dataprep_assets_tests.docs import reference
 
 
 def test_the_reference_is_up_to_date() -> None:
-    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make docs-reference`"
+    for path, text in reference.pages().items():
+        assert path.read_text(encoding="utf-8") == text, "run `make docs-reference`"
 
 
 def test_every_key_is_described() -> None:
@@ -21,9 +23,9 @@ def test_every_key_is_described() -> None:
 
 @pytest.mark.parametrize("name", components.__all__)
 def test_every_key_of_a_component_is_there(name: str) -> None:
-    text = reference.page()
-    common = text.partition("## Keys of every component")[2].partition("\n## ")[0]
-    own = text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    pages = reference.pages()
+    common = pages[reference.INDEX].partition("## Keys of every component")[2].partition("\n## ")[0]
+    own = pages[reference.page_of(name)].partition("\n## Keys\n")[2].partition("\n## ")[0]
     for key in getattr(components, name).model.model_fields:
         assert f"| `{key}` |" in common + own, key
 
@@ -48,10 +50,17 @@ def test_nested_keys_have_the_names_of_the_yaml_their_types_defaults_and_bounds(
         model = Outer
 
     monkeypatch.setattr(components, "TokenizedCorpus", Component, raising=False)
-    text = reference.page()
+    monkeypatch.setattr(reference, "samples", lambda: ())  # they have the keys of the real one
+    text = reference.pages()[reference.page_of("TokenizedCorpus")]
     assert "| `inner` | list of [Inner](#inner) | empty | The inner ones. |" in text
     assert "| `mode` | one of `a`, `b` | `a` | Which. |" in text
     assert "| `folder` | path | `x` | Where. |" in text
     assert "### Inner\n\nWhat is inside.\n" in text
     assert "| `from` | text | required | Who sends. |" in text
     assert "| `tail` | whole number; at least 1 | none | Left \\| right. |" in text
+
+
+def test_every_link_to_a_nested_model_has_its_table_on_the_page() -> None:
+    for path, text in reference.pages().items():
+        anchors = {heading.lower() for heading in re.findall(r"^##+ (\w+)$", text, re.MULTILINE)}
+        assert set(re.findall(r"\]\(#([a-z]+)\)", text)) <= anchors, path.name

@@ -85,7 +85,7 @@ def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
     [
         ('{"datasets": [{"name": "a", "path": "x", "weight": 1, "weight": 2}]}', "the key 'weight' occurs twice"),
         ('{"datasets": [{"name": "a", "path": "x", "weight": NaN}]}', "NaN is not a JSON number"),
-        ('{"datasets": [{"name": "a"}]}', "datasets[0].path"),
+        ('{"datasets": [{"name": "a"}]}', "blend.json:1: datasets.0.path: missing"),
         ("[]", "blend.json"),
         ("{", "not the JSON of a blend"),
     ],
