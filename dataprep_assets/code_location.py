@@ -112,9 +112,9 @@ def _right(declarations: Declarations, folder: Path, wrong: Mapping[Path, str]) 
         if inner.is_dir() and inner.name != "__pycache__":
             yield from _right(declarations, inner, wrong)
         elif inner.suffix == ".py" and inner.name != "__init__.py":
-            yield dg.load_definitions_from_module(
-                importlib.import_module(f"{declarations.module_of(folder)}.{inner.stem}")
-            )
+            module = importlib.import_module(f"{declarations.module_of(folder)}.{inner.stem}")
+            whole = [found for found in vars(module).values() if isinstance(found, dg.Definitions)]
+            yield from whole or [dg.load_definitions_from_module(module)]  # as Dagster's own tree does
 
 
 def _without_tree(loaded: dg.Definitions) -> dg.Definitions:

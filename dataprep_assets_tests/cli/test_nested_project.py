@@ -180,8 +180,9 @@ assert definitions_of(root).executor is dg.in_process_executor
 merged = dg.Definitions.merge(mine, definitions_of(root, executor=None))
 assert merged.executor is dg.multi_or_in_process_executor
 assert merged.resolve_job_def("build_d00").executor_def is dg.in_process_executor
-Path(sys.argv[1], "my_texts", "defs", "theirs.py").write_text(
-    "import dagster as dg\\ndefs = dg.Definitions(executor=dg.multi_or_in_process_executor)\\n"
+Path(sys.argv[1], "my_texts", "defs", "own_executor.py").write_text(
+    "import dagster as dg\\n@dg.asset\\ndef alone(): ...\\n"
+    "defs = dg.Definitions(assets=[alone], executor=dg.multi_or_in_process_executor)\\n"
 )
 """
 ITS_OWN = """
@@ -189,7 +190,9 @@ import sys
 from pathlib import Path
 import dagster as dg
 from dataprep_assets.code_location import definitions_of
-assert definitions_of(Path(sys.argv[1])).executor is dg.multi_or_in_process_executor
+found = definitions_of(Path(sys.argv[1]))
+assert found.executor is dg.multi_or_in_process_executor
+assert dg.AssetKey("alone") in found.resolve_asset_graph().get_all_asset_keys()
 """
 
 
@@ -202,4 +205,4 @@ def test_the_executor_of_a_persons_own_definitions_is_left_alone(project: Path) 
             )
             assert done.returncode == 0, done.stderr
     finally:
-        (project / "my_texts" / "defs" / "theirs.py").unlink(missing_ok=True)
+        (project / "my_texts" / "defs" / "own_executor.py").unlink(missing_ok=True)
