@@ -44,11 +44,12 @@ class Blend(Dataset):
     @classmethod
     def before_templates(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         options = attributes.get("sft")
-        template = options.get("chat_template") if isinstance(options, dict) else None
-        # a path may be `{{ env.TEMPLATES }}/chat.jinja`, which Dagster is to resolve
-        if not isinstance(template, str) or ("{%" not in template and "messages" not in template):
+        if not isinstance(options, dict) or not isinstance(template := options.get("chat_template"), str):
             return attributes
-        return {**attributes, "sft": {**options, "chat_template": kept_from_templates(template)}}
+        # a path may be `{{ env.TEMPLATES }}/chat.jinja`, which Dagster is to resolve
+        is_jinja = "{%" in template or "messages" in template
+        kept = kept_from_templates(template) if is_jinja else template
+        return {**attributes, "sft": {**options, "chat_template": kept}}
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
