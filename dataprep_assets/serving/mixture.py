@@ -1,0 +1,107 @@
+"""Which source each sample of a training run comes from, so that every prefix of the run has the mixture asked for.
+
+The sources' shares are whole 65,536ths. A table of 65,536 places is filled by Tijdeman's chairman assignment (R.
+Tijdeman, "The chairman assignment problem", 1980): the j-th sample of a source may come once its share has earned it,
+and must come before it is due; of what may come, the one that is due first comes. Then after any number of samples
+every source is less than one sample off its share. The table is used again and again, so the source of any sample, and
+how many samples of that source came before, are two look-ups.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError
+
+PLACES = 65_536
+Int64 = NDArray[np.int64]
+
+
+def shares(weights: Sequence[float | int]) -> list[int]:
+    """The 65,536ths of each source for these weights, which are positive: the nearest that sum to the whole.
+
+    Raises ConfigError for a weight so small that its source would never be read.
+    """
+    exact = [Fraction(weight) for weight in weights]
+    total = sum(exact)
+    wanted = [weight * PLACES / total for weight in exact]
+    found = [int(want) for want in wanted]
+    by_rest = sorted(range(len(wanted)), key=lambda number: (found[number] - wanted[number], number))
+    for number in by_rest[: PLACES - sum(found)]:
+        found[number] += 1
+    for number, share in enumerate(found):
+        if not share:
+            raise ConfigError(
+                f"weight {weights[number]} of source {number + 1} is {float(wanted[number]):.2g} of 65,536 samples: it "
+                "would never be read. Raise it, or leave the source out"
+            )
+    return found
+
+
+class Mixture:
+    """The table for sources with these `shares`, which sum to 65,536."""
+
+    def __init__(self, shares: Sequence[int]) -> None:
+        self.shares = np.array(shares, np.int64)
+        self.table = _filled(shares)
+        order = np.argsort(self.table, kind="stable")
+        self._starts = np.concatenate([[0], np.cumsum(self.shares)])
+        self._places = order.astype(np.int64)
+        ranks = np.empty(PLACES, np.int64)
+        ranks[order] = np.arange(PLACES) - self._starts[self.table[order]]
+        self._ranks = ranks
+
+    def at(self, samples: Int64) -> tuple[Int64, Int64]:
+        """The source of each of these samples, numbered from 0, and how many samples of it came before."""
+        cycle, place = samples // PLACES, samples % PLACES
+        source = self.table[place].astype(np.int64)
+        return source, cycle * self.shares[source] + self._ranks[place]
+
+    def place_of(self, source: int, ordinals: Int64) -> Int64:
+        """The inverse of `at`: where the given samples of a source stand."""
+        share = int(self.shares[source])
+        return ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]
+
+    def counts(self, samples: int) -> list[int]:
+        """How many of the first `samples` come from each source."""
+        cycle, rest = divmod(samples, PLACES)
+        partial = np.bincount(self.table[:rest], minlength=len(self.shares))
+        return [int(count) for count in cycle * self.shares + partial]
+
+
+@lru_cache(maxsize=64)
+def mixture_of(shares: tuple[int, ...]) -> Mixture:
+    """The mixture of these shares, of which many revisions have the same."""
+    return Mixture(shares)
+
+
+def _filled(shares: Sequence[int]) -> NDArray[np.int32]:
+    """The table; int32, shape ``(65536,)``, read-only."""
+    if sum(shares) != PLACES or min(shares, default=0) < 1:
+        raise ConfigError(f"shares {list(shares)[:8]}: must be positive and sum to {PLACES}")
+    slack = max(2 * len(shares) - 2, 1)
+    jobs = []
+    for source, share in enumerate(shares):
+        # all in whole numbers: sample j of a source may stand at place n (from 1) if n * share / PLACES - j is at least
+        # 1 / slack, and must if it would be more than 1 - 1 / slack after it
+        sample = np.arange(share, dtype=np.int64)
+        first = -(-(slack * sample + 1) * PLACES // (slack * share))
+        due = (slack * (sample + 1) - 1) * PLACES // (slack * share)
+        jobs.append(np.stack([first, np.maximum(due, first), np.full(share, source)], axis=1))
+    every = np.concatenate(jobs)
+    every = every[np.argsort(every[:, 0], kind="stable")]
+    firsts, dues, sources = every[:, 0].tolist(), every[:, 1].tolist(), every[:, 2].tolist()
+    table = np.empty(PLACES, np.int32)
+    waiting: list[tuple[int, int]] = []
+    at = 0
+    for place in range(1, PLACES + 1):
+        while at < PLACES and firsts[at] <= place:
+            heappush(waiting, (dues[at], sources[at]))
+            at += 1
+        table[place - 1] = heappop(waiting)[1]
+    table.flags.writeable = False
+    return table

@@ -1,0 +1,230 @@
+"""Random histories of a training run, and what must be true of each: nothing twice, nothing lost, shares as asked.
+
+Every token of a history has a number of its own, so what a step reads is known to the token. `tell` compares a history
+with the claims, from the spans alone; the bench runs a thousand.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.mixture import PLACES
+from dataprep_assets.serving.packs import pack_shard
+from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revised
+from dataprep_assets.serving.sampler import Sampler
+from dataprep_assets.serving.source_order import PackTable
+from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
+
+Document = tuple[int, ...]
+"""The numbers of its tokens."""
+
+
+@dataclass
+class World:
+    """The sources of a history as they are, and every shard that there ever was, by its content."""
+
+    random: np.random.Generator
+    sources: dict[str, FoundSource] = field(default_factory=dict)
+    contents: dict[str, list[Document]] = field(default_factory=dict)
+    tables: dict[tuple[str, int], PackTable] = field(default_factory=dict)
+    tokens: int = 0
+
+    def documents(self, content: str) -> Documents:
+        """The documents of a shard; an id is the number of a document's first token."""
+        held = self.contents[content]
+        ends = np.cumsum([len(one) for one in held], dtype=np.uint64)
+        return Documents(ends=ends, ids=np.array([one[0] for one in held], np.uint64))
+
+    def packs(self, shard: SourceShard, length: int) -> PackTable:
+        """The packs of a shard."""
+        key = (shard.content, length)
+        if key not in self.tables:
+            self.tables[key] = pack_shard(self.documents(shard.content).ends, length)
+        return self.tables[key]
+
+    def numbers(self, content: str) -> np.ndarray:
+        """The numbers of a shard's tokens."""
+        return np.array([token for one in self.contents[content] for token in one], np.int64)
+
+    def _shard(self, name: str, documents: list[Document]) -> tuple[str, str, int]:
+        content = f"{len(self.contents):064x}"
+        self.contents[content] = documents
+        return name, content, sum(map(len, documents))
+
+    def new_shard(self, name: str, most: int = 12) -> tuple[str, str, int]:
+        """A shard of a few new documents."""
+        documents = []
+        for _ in range(self.random.integers(1, most)):
+            length = int(self.random.integers(1, 40))
+            documents.append(tuple(range(self.tokens, self.tokens + length)))
+            self.tokens += length
+        return self._shard(name, documents)
+
+    def add(self, name: str) -> None:
+        """A new source."""
+        shards = tuple(self.new_shard(f"train-{at:05d}") for at in range(self.random.integers(1, 5)))
+        epochs = None if self.random.random() < 0.8 else 50
+        weight = float(self.random.choice([0.05, 0.3, 1, 1, 3]))
+        self.sources[name] = FoundSource(
+            name=name, dataset=name, split="train", dtype="uint16", tokenizer="t", weight=weight, shards=shards,
+            epochs=epochs,
+        )  # fmt: skip
+
+    def append(self, name: str) -> None:
+        """New shards of a source."""
+        source = self.sources[name]
+        first = 1 + max((int(shard[0][-5:]) for shard in source.shards), default=-1)
+        new = tuple(self.new_shard(f"train-{first + at:05d}") for at in range(self.random.integers(1, 4)))
+        self.sources[name] = replace(source, shards=source.shards + new)
+
+    def retract(self, name: str) -> None:
+        """Take documents out of a shard of a source, or the whole shard."""
+        source = self.sources[name]
+        at = int(self.random.integers(len(source.shards)))
+        shard = source.shards[at]
+        keep = float(self.random.choice([0.2, 0.8, 0.95]))
+        kept = [one for one in self.contents[shard[1]] if self.random.random() < keep]
+        whole = self.random.random() < 0.15 and len(source.shards) > 1
+        changed = () if whole else (self._shard(shard[0], kept),)
+        shards = source.shards[:at] + changed + source.shards[at + 1 :]
+        if sum(tokens for _, _, tokens in shards):
+            self.sources[name] = replace(source, shards=shards)
+
+
+@dataclass
+class History:
+    """A schedule that grew in revisions, with the world in which it did."""
+
+    world: World
+    schedule: TrainingSchedule
+    changes: Counter[str]
+
+    def sampler(self) -> Sampler:
+        """Its sampler, made anew: nothing is carried over from one to the next."""
+        return Sampler(TrainingSchedule.of_json(self.schedule.to_json()), self.world.packs)
+
+
+def history(seed: int, changes: int = 6) -> History:
+    """A run that is changed several times at random steps, at times after going back to an earlier one."""
+    random = np.random.default_rng(seed)
+    world, told = World(random), Counter[str]()
+    for name in "abcdef"[: random.integers(1, 5)]:
+        world.add(name)
+    mode = "documents" if random.random() < 0.3 else "windows"
+    wanted = Wanted(
+        name="run", batch=int(random.integers(1, 9)), sequence_length=int(random.choice([4, 8, 16])),
+        seed=int(random.integers(3)), samples=mode, steps=4000,
+    )  # fmt: skip
+    away: dict[str, FoundSource] = {}
+    schedule, step = None, 0
+    for _ in range(changes):
+        try:
+            schedule = revised(
+                schedule, wanted, list(world.sources.values()), documents=world.documents, packs=world.packs,
+                from_step=step, trained=None,
+            )  # fmt: skip
+        except ConfigError as error:
+            if not any(
+                words in str(error) for words in ("nothing has changed", "no step could be made", "would be cut")
+            ):
+                raise
+            told["refused"] += 1
+        assert schedule is not None
+        end = Sampler(schedule, world.packs).end
+        last = schedule.revisions[-1].first_step
+        step = min(last + int(random.integers(1, 60)), end)
+        for _ in range(random.integers(1, 3)):
+            change = str(
+                random.choice(
+                    ["append", "retract", "add", "remove", "back", "weights", "batch", "length", "seed", "go"]
+                )
+            )
+            told[change] += 1
+            name = str(random.choice(list(world.sources)))
+            if change in ("append", "retract"):
+                getattr(world, change)(name)
+            elif change == "add":
+                if away and random.random() < 0.7:
+                    back = away.popitem()
+                    world.sources[back[0]] = back[1]
+                else:
+                    world.add(f"s{len(world.contents)}")
+            elif change == "remove" and len(world.sources) > 1:
+                away[name] = world.sources.pop(name)
+            elif change == "back":
+                step = int(random.integers(0, step + 1))
+            elif change == "weights":
+                world.sources[name] = replace(world.sources[name], weight=float(random.random() + 0.05))
+            elif change == "batch":
+                wanted = replace(wanted, batch=int(random.integers(1, 12)))
+            elif change == "length":
+                factor = int(random.choice([2, 4])) if mode == "documents" else 1
+                length = wanted.sequence_length * factor if factor > 1 else int(random.choice([3, 4, 8, 16, 23]))
+                wanted = replace(wanted, sequence_length=length)
+            elif change == "seed":
+                wanted = replace(wanted, seed=int(random.integers(9)))
+    assert schedule is not None
+    return History(world, schedule, told)
+
+
+@dataclass
+class Told:
+    """What is wrong with a history, and what was looked at."""
+
+    twice: int = 0
+    lost: int = 0
+    empty: int = 0
+    too_long: int = 0
+    off_share: float = 0.0
+    samples: int = 0
+    epochs: int = 0
+
+
+def tell(run: History, extra: int = 80) -> Told:
+    """Read all steps of a history, and `extra` steps after its last revision, and compare it with the claims."""
+    sampler, told = run.sampler(), Told()
+    read: dict[tuple[str, int], set[int]] = {}
+    numbers = {content: run.world.numbers(content) for content in run.world.contents}
+    for rule in sampler.rules:
+        counts = np.zeros(len(rule.turns), np.int64)
+        shares = np.array([source.share for source in rule.revision.sources]) / PLACES
+        stop = min(rule.stop, rule.first + extra) if rule is sampler.rules[-1] else rule.stop
+        for step in range(rule.first, stop):
+            spans = sampler.spans(step)
+            rows = np.unique(spans.row)
+            told.empty += rule.revision.batch - len(rows)
+            told.samples += rule.revision.batch
+            widths = np.bincount(spans.row, spans.stop - spans.start, rule.revision.batch)
+            told.too_long += int((widths > rule.revision.sequence_length).sum())
+            first = np.unique(spans.row, return_index=True)[1]
+            for row in first.tolist():
+                counts[spans.source[row]] += 1
+                told.off_share = max(told.off_share, float(np.abs(counts - shares * counts.sum()).max()))
+            for row, source, epoch, shard, start, stop_ in zip(*(column.tolist() for column in spans), strict=True):
+                one = rule.revision.sources[source]
+                seen = read.setdefault((one.name, epoch), set())
+                tokens = numbers[one.shards[shard].content][start:stop_].tolist()
+                assert len(tokens) == stop_ - start > 0, (row, start, stop_)
+                told.twice += len(seen.intersection(tokens))
+                seen.update(tokens)
+                if epoch and (before := read.get((one.name, epoch - 1))) is not None:
+                    ended = (one.name, epoch - 1, -1)
+                    if ended not in read:  # type: ignore[comparison-overlap]
+                        read[ended] = set()  # type: ignore[index]
+                        present = {int(t) for s in one.shards for t in numbers[s.content]}
+                        told.epochs += 1
+                        told.lost += len(present - before)
+    return told
+
+
+def readings_of(run: History, steps: int) -> Iterator[tuple[int, int, int]]:
+    """(step, position, token) of all that is read before a step, from the spans."""
+    sampler = run.sampler()
+    for step in range(steps):
+        spans, sources = sampler.spans(step), sampler.rule(step).revision.sources
+        for row, source, _, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
+            for token in run.world.numbers(sources[source].shards[shard].content)[start:stop].tolist():
+                yield step, row, token

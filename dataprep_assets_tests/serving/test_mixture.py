@@ -1,0 +1,49 @@
+"""The mixture: after any number of samples every source is less than one sample off its share."""
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.mixture import PLACES, Mixture, shares
+
+
+@pytest.mark.parametrize("sources", [1, 2, 3, 7, 16, 40, 200])
+@pytest.mark.parametrize("kind", ["even", "random", "steep"])
+def test_no_prefix_is_off_by_one_sample(sources: int, kind: str) -> None:
+    random = np.random.default_rng(sources)
+    weights = {
+        "even": np.ones(sources),
+        "random": random.dirichlet(np.ones(sources)) + 1e-4,
+        "steep": np.maximum(0.5 ** np.arange(sources), 3e-5),
+    }[kind]
+    found = shares(list(weights))
+    mixture = Mixture(found)
+    counts = (mixture.table[:, None] == np.arange(sources)).cumsum(axis=0)
+    off = np.abs(counts - np.arange(1, PLACES + 1)[:, None] * np.array(found) / PLACES)
+    assert off.max() < 1
+    assert counts[-1].tolist() == found
+
+
+def test_the_source_of_a_sample_and_the_sample_of_a_source_are_each_others_inverse() -> None:
+    mixture = Mixture(shares([5, 1, 0.01]))
+    samples = np.concatenate([np.arange(1000), np.random.default_rng(0).integers(0, 10**12, 1000)])
+    source, ordinal = mixture.at(samples)
+    for number in range(3):
+        mine = source == number
+        assert np.array_equal(mixture.place_of(number, ordinal[mine]), samples[mine])
+    every = mixture.at(np.arange(3 * PLACES + 77))[0]
+    for upto in (0, 1, 77, PLACES, 3 * PLACES + 77):
+        assert mixture.counts(upto) == np.bincount(every[:upto], minlength=3).tolist()
+
+
+def test_shares_sum_to_the_whole_and_are_the_nearest() -> None:
+    found = shares([1, 1, 1])
+    assert sum(found) == PLACES
+    assert max(abs(share - PLACES / 3) for share in found) < 1
+
+
+def test_a_source_that_would_never_be_read_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"source 2 is 0\.0066 of 65,536 samples: it would never be read"):
+        shares([1, 1e-7])
+    with pytest.raises(ConfigError, match="must be positive and sum to 65536"):
+        Mixture([65_535])

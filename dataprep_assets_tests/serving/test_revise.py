@@ -1,0 +1,93 @@
+"""Revisions that cannot be made are refused, with the reason and what to do."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.packs import pack_shard
+from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revised
+from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
+
+WANTED = Wanted(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=100)
+BOOKS = FoundSource(
+    name="books",
+    dataset="books",
+    split="train",
+    dtype="uint16",
+    tokenizer="t",
+    weight=1.0,
+    shards=(("train-00000", "a", 30), ("train-00001", "b", 20)),
+)
+DOCUMENTS = {
+    "a": Documents(ends=np.array([10, 20, 30], np.uint64), ids=np.array([1, 2, 3], np.uint64)),
+    "without 2": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
+    "other": Documents(ends=np.array([10, 25], np.uint64), ids=np.array([1, 3], np.uint64)),
+    "nameless": Documents(ends=np.array([10], np.uint64), ids=None),
+    "b": Documents(ends=np.array([20], np.uint64), ids=np.array([9], np.uint64)),
+}
+
+
+def packs(shard: SourceShard, length: int) -> Any:
+    return pack_shard(DOCUMENTS[shard.content].ends, length)
+
+
+def revise(before: TrainingSchedule | None, wanted: Wanted, *sources: FoundSource, **more: Any) -> TrainingSchedule:
+    return revised(before, wanted, sources, documents=DOCUMENTS.__getitem__, packs=packs, **more)
+
+
+def with_shard(content: str, tokens: int) -> FoundSource:
+    return replace(BOOKS, shards=(("train-00000", content, tokens), *BOOKS.shards[1:]))
+
+
+FIRST = revise(None, WANTED, BOOKS)
+
+
+def test_a_retracted_document_is_a_range_that_is_gone() -> None:
+    made = revise(FIRST, WANTED, with_shard("without 2", 20), from_step=1)
+    assert made.revisions[1].sources[0].shards[0].removed == ((10, 20),)
+
+
+def test_going_back_takes_the_steps_after_it_back() -> None:
+    later = revise(FIRST, replace(WANTED, batch=2), BOOKS, from_step=50)
+    back = revise(later, replace(WANTED, batch=3), BOOKS, from_step=20, trained=60)
+    assert [(r.revision, r.first, r.stop) for r in back.reigns] == [(0, 0, 20), (2, 20, None)]
+    assert [(r.revision, r.first, r.stop) for r in back.taken_back] == [(0, 20, 50), (1, 50, 60)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sources", "more", "said"),
+    [
+        (WANTED, (BOOKS,), {"from_step": 5}, "nothing has changed: step 5 is already decided"),
+        (WANTED, (BOOKS,), {"from_step": 101}, "--from-step 101: the schedule has steps 0 to 99"),
+        (WANTED, (BOOKS,), {"from_step": 5, "trained": 4}, "--trained 4: fewer steps than"),
+        (WANTED, (with_shard("other", 25),), {"from_step": 5}, "shard train-00000 was made anew of other documents"),
+        (WANTED, (with_shard("nameless", 10),), {"from_step": 5}, "shard train-00000 was made anew of other documents"),
+        (replace(WANTED, steps=5), (BOOKS,), {"from_step": 5}, "the run would end before it begins"),
+        (WANTED, (BOOKS, replace(BOOKS, name="tales")), {"from_step": 5}, "its samples would come twice"),
+        (WANTED, (BOOKS, BOOKS), {"from_step": 5}, "two sources are called books"),
+        (WANTED, (BOOKS, replace(BOOKS, tokenizer="u")), {"from_step": 5}, "made with different tokenizers"),
+        (WANTED, (), {"from_step": 5}, "reads no source"),
+        (replace(WANTED, steps=None), (BOOKS,), {"from_step": 5}, "never ends"),
+        (WANTED, (replace(BOOKS, epochs=1),), {"from_step": 50}, "no step could be made: source books has"),
+        (replace(WANTED, samples="words"), (BOOKS,), {"from_step": 5}, "samples 'words': one of windows, documents"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_revised_is_refused(wanted: Any, sources: Any, more: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
+        revise(FIRST, wanted, *sources, **more)
+
+
+def test_whole_documents_that_would_be_cut_are_refused() -> None:
+    packed = replace(WANTED, samples="documents", sequence_length=16)
+    first = revise(None, packed, BOOKS)
+    assert revise(first, replace(packed, sequence_length=32), BOOKS, from_step=1)
+    with pytest.raises(ConfigError, match="A multiple of 16 joins them"):
+        revise(first, replace(packed, sequence_length=24), BOOKS, from_step=1)
+
+
+def test_a_first_revision_begins_at_step_0() -> None:
+    with pytest.raises(ConfigError, match="its first revision begins at step 0"):
+        revise(None, WANTED, BOOKS, from_step=3)

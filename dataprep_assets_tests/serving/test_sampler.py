@@ -1,0 +1,144 @@
+"""What a step reads: nothing twice, nothing lost, the shares asked for, through every change; and its inverse."""
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
+from dataprep_assets.serving import source_order
+from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revised
+from dataprep_assets.serving.sampler import Sampler
+from dataprep_assets.serving.training_schedule import TrainingSchedule
+from dataprep_assets_tests.serving.histories import History, history, readings_of, tell
+
+SEEDS = range(24)
+
+
+@pytest.fixture(scope="module")
+def histories() -> list[History]:
+    return [history(seed) for seed in SEEDS]
+
+
+def test_through_every_change_nothing_is_read_twice_and_nothing_is_lost(histories: list[History]) -> None:
+    changes = Counter[str]()
+    for run in histories:
+        told = tell(run)
+        changes += run.changes
+        assert (told.twice, told.lost, told.empty, told.too_long) == (0, 0, 0, 0)
+        assert told.off_share < 1
+        assert told.epochs
+    assert set(changes) >= {"append", "retract", "add", "remove", "back", "weights", "batch", "length", "seed"}
+
+
+def test_the_claims_notice_an_order_that_forgets_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = source_order.Rest.__init__
+
+    def off_by_one(self: Any, order: Any, done: int, *rest: Any) -> None:
+        begin(self, order, max(done - 1, 0), *rest)
+
+    monkeypatch.setattr(source_order.Rest, "__init__", off_by_one)
+    assert sum(tell(history(seed)).twice for seed in range(6)) > 0
+
+
+def test_the_steps_of_a_token_are_those_that_read_it(histories: list[History]) -> None:
+    for run in histories[:8]:
+        sampler = run.sampler()
+        steps = min(sampler.end, run.schedule.revisions[-1].first_step + 30)
+        seen: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+        for step, position, token in readings_of(run, steps):
+            seen[token][step, position] += 1
+        told: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+        contents = {s.content for r in sampler.rules for source in r.revision.sources for s in source.shards}
+        for content in contents:
+            numbers, start = run.world.numbers(content), 0
+            for document in run.world.contents[content]:
+                for one in sampler.readings(content, start, start + len(document), until=steps):
+                    for token in numbers[one.start : one.stop].tolist():
+                        told[token][one.step, one.position] += 1
+                start += len(document)
+        assert told == seen
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+def test_a_step_is_the_same_on_every_number_of_ranks(histories: list[History], ranks: int) -> None:
+    sampler = histories[0].sampler()
+    for step in (0, sampler.rules[-1].first):
+        whole, found = sampler.spans(step), []
+        for rank in range(ranks):
+            positions = sampler.positions(step, rank, ranks)
+            own = sampler.spans(step, positions)
+            found += list(zip(positions[own.row].tolist(), *(c.tolist() for c in own[1:]), strict=True))
+        assert sorted(found) == sorted(zip(*(column.tolist() for column in whole), strict=True))
+
+
+def test_what_a_step_reads_does_not_change_when_a_revision_is_added() -> None:
+    run = history(3)
+    for upto in range(1, len(run.schedule.revisions)):
+        before, after = Sampler(run.schedule.upto(upto), run.world.packs), run.sampler()
+        first = run.schedule.revisions[upto].first_step
+        later = [r.first_step for r in run.schedule.revisions[upto:]]
+        for step in range(min(first, *later)):
+            for then, now in zip(before.spans(step), after.spans(step), strict=True):
+                assert np.array_equal(then, now)
+
+
+def make(tokens: int, **changed: Any) -> tuple[Wanted, FoundSource]:
+    wanted = Wanted(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=None)
+    shards = (("train-00000", "a" * 64, tokens),)
+    source = FoundSource(
+        name="books", dataset="books", split="train", dtype="uint16", tokenizer="t", weight=1.0, shards=shards, epochs=1
+    )
+    return replace(wanted, **{k: v for k, v in changed.items() if hasattr(wanted, k)}), source
+
+
+def whole(_: str) -> Documents:
+    raise AssertionError("no shard has changed")
+
+
+def begin(wanted: Wanted, *sources: FoundSource, **more: Any) -> TrainingSchedule:
+    found: dict[str, Any] = {"documents": whole, "packs": lambda shard, length: None} | more
+    return revised(None, wanted, sources, **found)
+
+
+def test_a_step_beyond_the_end_says_why_and_what_to_do() -> None:
+    sampler = Sampler(begin(*make(330)))  # 42 windows are ten steps of four
+    assert sampler.end == 10
+    with pytest.raises(NotFoundError, match=r"step 10 is beyond the end: steps are 0 to 9, because source books has "
+                       r"then been read once.*dataprep schedule run --from-step 10"):  # fmt: skip
+        sampler.spans(10)
+    with pytest.raises(NotFoundError, match="step -1: steps count from 0"):
+        sampler.spans(-1)
+    with pytest.raises(NotFoundError, match="positions 0 to 4 of a batch of 4"):
+        sampler.spans(0, [0, 4])
+    with pytest.raises(ConfigError, match="rank 2 of 2"):
+        sampler.positions(0, 2, 2)
+
+
+def test_a_billion_samples_cost_no_memory_and_no_start() -> None:
+    wanted, source = make(8 * 10**9, steps=10**9)
+    sampler = Sampler(begin(wanted, replace(source, epochs=None)))
+    last = sampler.spans(sampler.end - 1)
+    assert len(last.row) == 4
+    reading = list(sampler.readings("a" * 64, 8 * 123_456_789, 8 * 123_456_789 + 8, until=250_000_000))
+    assert len(reading) == 1
+    again = sampler.spans(reading[0].step, [reading[0].position])
+    assert again.start.tolist() == [8 * 123_456_789]
+
+
+def test_a_file_that_is_no_schedule_is_told(tmp_path: Any) -> None:
+    path = tmp_path / "schedule.json"
+    path.write_bytes(b"{")
+    with pytest.raises(FormatError, match="not JSON"):
+        TrainingSchedule.read(path)
+    schedule = begin(*make(330))
+    path.write_bytes(schedule.to_bytes())
+    assert TrainingSchedule.read(path) == schedule
+    path.write_bytes(schedule.to_bytes().replace(b'"batch": 4', b'"batch": 0'))
+    with pytest.raises(FormatError, match="batch 0: at least 1"):
+        TrainingSchedule.read(path)
+    path.write_bytes(schedule.to_bytes().replace(b'"batch"', b'"batsch"'))
+    with pytest.raises(FormatError, match="not a schedule"):
+        TrainingSchedule.read(path)
