@@ -72,6 +72,7 @@ def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str
             text_field=corpus.text_field,
             label=entry.relpath,
             max_record_bytes=corpus.bad_records.max_record_bytes,
+            reading=corpus.reading,
         )
         texts = (text for block in reader for text in block.texts)
         with suppress(CorruptSourceError, OSError):

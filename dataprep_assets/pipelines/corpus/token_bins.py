@@ -82,9 +82,15 @@ def source_parts(
     """
     access = open_source(corpus.source)
     digests, told = snapshot_digests(corpus, store, partition), corpus.source_digests()
-    limit = corpus.bad_records.max_record_bytes
     return tuple(
-        SourcePart.of(entry, access.path(entry), digests[entry.relpath], digests=told, max_record_bytes=limit)
+        SourcePart.of(
+            entry,
+            access.path(entry),
+            digests[entry.relpath],
+            digests=told,
+            max_record_bytes=corpus.bad_records.max_record_bytes,
+            reading=corpus.reading,
+        )
         for entry in manifest.shard(partition)
     )
 
