@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -21,6 +21,7 @@ from dataprep_assets.graph.declaration_mistakes import nearest
 from dataprep_assets.graph.small_cells import SHOW_ALL, cells_of
 from dataprep_assets.project import VARIABLE, Project, find
 from dataprep_assets.project_template import TEMPLATE
+from dataprep_assets.sources.upstream import answered_by
 from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.private import private_files
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.graph.declaration import DatasetDeclaration
     from dataprep_assets.integrity.storage import Storage
+    from dataprep_assets.sources.upstream import Materialization
     from dataprep_assets.stores.connect import Place
 
 
@@ -56,6 +58,7 @@ def declarations() -> "Declarations":
     """The declared datasets of the current project."""
     from dataprep_assets.declarations import declarations_of
 
+    answered_by(_upstream)
     return declarations_of(current())
 
 
@@ -170,6 +173,14 @@ def loaded(name: str) -> "Dataset":
     if not isinstance(found, Dataset):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
     return found
+
+
+def _upstream(key: Sequence[str]) -> "Sequence[Materialization]":
+    """The latest materializations of an asset in the project's instance."""
+    from dataprep_assets.orchestration.upstream import latest
+
+    with instance() as found:
+        return latest(found, key)
 
 
 def take(component: "Dataset") -> "Dataset":

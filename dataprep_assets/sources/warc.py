@@ -51,7 +51,8 @@ class WarcRows(RowByRow):
     def _found(self) -> Iterator[Found]:
         from fastwarc.warc import ArchiveIterator
 
-        stream, number = _Stream(iter(self._under)), 0
+        stream: Any = _Stream(iter(self._under))
+        number = 0
         try:
             records = ArchiveIterator(
                 stream, parse_http=False, verify_digests=False, stream_detect=False, fsspec_args=False

@@ -9,15 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.graph.spec import OtherAsset
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
-from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, file_format, glob_pattern, natural_key
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, source_digest
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.sources.upstream import open_asset
 from dataprep_assets.stores.retry import RetryPolicy
 
 _DATA = re.compile(r"\.(parquet|(jsonl|json|ndjson)(\.(zst|gz))?)$", re.IGNORECASE)
@@ -27,6 +29,7 @@ _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.
 _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
 _BUCKETS = ("s3://", "gs://", "gcs://")
+ASSET = "asset://"
 _SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
 RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
 """Split of an RL dataset in the output → the names that its files may use for it."""
@@ -81,9 +84,21 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
         return SourcePlace(HubMirror(repo))
     if path.startswith(_BUCKETS):
         return _bucket_place(dataset, sources)
+    if path.startswith(ASSET):
+        key = path.removeprefix(ASSET).split("/")
+        return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
     if "://" in path:
-        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs:// and local paths")
+        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs://, asset:// and local paths")
     return _local_place(path, sources.follow_links)
+
+
+def upstream_of(blend: BlendDeclaration) -> tuple[OtherAsset, ...]:
+    """The Dagster assets whose files its datasets are; none of a blend that cannot be read, which says so by itself."""
+    try:
+        paths = dict.fromkeys(unit.dataset.path for unit in blend.data_blend().units())
+    except DataprepError:
+        return ()
+    return tuple(OtherAsset(key=tuple(p.removeprefix(ASSET).split("/"))) for p in paths if p.startswith(ASSET))
 
 
 def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:

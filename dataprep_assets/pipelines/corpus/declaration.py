@@ -24,6 +24,7 @@ from dataprep_assets.sources.digests import SourceDigests
 from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.stream.declaration import (
     RETRACTIONS,
+    AssetSource,
     BadRecordPolicy,
     DocumentPolicy,
     HubCacheSource,
@@ -174,7 +175,7 @@ class CorpusDeclaration(MadeByEngine):
 
     @model_validator(mode="after")
     def _key_of_sensitive_data(self) -> Self:
-        if self.sensitive and self.source.kind == "local" and self.document.id_key is None:
+        if self.sensitive and self._reads_local_files and self.document.id_key is None:
             raise ValueError(key_needed("document.id_key", "DOCUMENT_KEY"))
         return self
 
@@ -184,8 +185,13 @@ class CorpusDeclaration(MadeByEngine):
         A hub or bucket lists digests of its own, which the manifest has to repeat. Raises ConfigError when the key is
         not in the environment.
         """
-        keyed = self.sensitive and self.source.kind == "local"
+        keyed = self.sensitive and self._reads_local_files
         return SourceDigests(self.document.key() if keyed else None)
+
+    @property
+    def _reads_local_files(self) -> bool:
+        source = self.source
+        return isinstance(source, LocalSource) or (isinstance(source, AssetSource) and not source.mirrored)
 
     @property
     def reading(self) -> Reading:
@@ -206,6 +212,8 @@ class CorpusDeclaration(MadeByEngine):
         source: Any = self.source
         if isinstance(source, LocalSource | HubCacheSource):
             source = source.model_copy(update={"path": resolved(source.path, folder)})
+        elif isinstance(source, AssetSource):
+            source = source.located(folder)
         elif isinstance(source, ObjectStoreSource | HubSource) and source.cache_dir is not None:
             source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
         changed = {

@@ -17,8 +17,7 @@ from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glo
 from dataprep_assets.sources.first_rows import absent_field, first_rows, not_parquet
 from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
-from dataprep_assets.stream.declaration import HubCacheSource, LocalSource
-from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -51,7 +50,7 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         corpus.document.key()
     except ConfigError as error:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
-    if isinstance(corpus.source, LocalSource | HubCacheSource):
+    if not is_mirrored(corpus.source):
         yield from _file_remarks(corpus, bundle)
 
 
