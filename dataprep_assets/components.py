@@ -10,8 +10,8 @@ from typing import Any
 
 from dataprep_assets import pipelines
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.extensions import Extensions
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.extensions import Extensions
 
 
 def _own() -> Iterator[tuple[str, str]]:

@@ -64,5 +64,8 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         for partition in partitions:
             artifact = artifact_at(context.asset_key.path, partition)
             found = store.require(artifact)
+            if not context.has_asset_partitions:
+                place = store.location(artifact)
+                context.add_output_metadata({"dagster/uri" if "://" in place else "path": place})
             if obj is not None and (obj.artifact, obj.receipt.content) != (artifact, found.content):
                 raise ConfigError(f"{context.asset_key.to_user_string()}: returns the handle of {obj.artifact}")

@@ -14,7 +14,7 @@ from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.declaration import Attributed, CardDeclaration, DatasetDeclaration
 from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
@@ -260,10 +260,8 @@ def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool)
     )
 
 
-def _name(spec: ArtifactSpec | OtherDataset) -> str:
-    if isinstance(spec, OtherDataset):
-        return f"{spec.dataset}/{spec.name}"
-    return spec.path[-1]
+def _name(spec: ArtifactSpec | OtherDataset | OtherAsset) -> str:
+    return spec.path[-1] if isinstance(spec, ArtifactSpec) else "/".join(spec.path)
 
 
 def _described(receipts: Sequence[Receipt]) -> Iterator[CardFile]:

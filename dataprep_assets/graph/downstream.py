@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,5 +44,5 @@ def reached(dataset: str, names: Iterable[str], others: Mapping[str, Sequence[Ar
                     yield Reached(dataset=other, artifact=artifact, through=f"{through.dataset}/{through.name}")
 
 
-def _is_among(source: ArtifactSpec | OtherDataset, changed: set[tuple[str, str]]) -> bool:
+def _is_among(source: ArtifactSpec | OtherDataset | OtherAsset, changed: set[tuple[str, str]]) -> bool:
     return isinstance(source, OtherDataset) and (source.dataset, source.name) in changed

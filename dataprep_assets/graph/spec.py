@@ -72,6 +72,23 @@ class OtherDataset:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherAsset:
+    """An asset that is no artifact of a dataset, as an input: its files are the source."""
+
+    key: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The last part of its key."""
+        return self.key[-1]
+
+    @property
+    def path(self) -> AssetPath:
+        """The parts of the asset's key."""
+        return self.key
+
+
+@dataclass(frozen=True, kw_only=True)
 class BuildRequest:
     """What a build is asked to do.
 
@@ -184,7 +201,7 @@ class ArtifactSpec:
     build: Callable[[BuildRequest], Iterable[Outcome]]
     recipes: Callable[[ArtifactStore, Sequence[str | None]], Iterable[Recipe]]
     split: str | None = None
-    inputs: tuple["ArtifactSpec | OtherDataset", ...] = ()
+    inputs: tuple["ArtifactSpec | OtherDataset | OtherAsset", ...] = ()
     proofs: Proofs | None = None
     partitions: Partitions | None = None
     plans: tuple[Partitions, ...] = ()

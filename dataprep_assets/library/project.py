@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.storage import Storage
     from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.library.mistakes import Mistake
+    from dataprep_assets.sources.upstream import Materialization
     from dataprep_assets.stores.connect import Place
 
 _HOME = "DAGSTER_HOME"
@@ -139,8 +140,17 @@ class OpenProject:
     def declarations(self) -> "Declarations":
         """The files that declare its datasets."""
         from dataprep_assets.declarations import declarations_of
+        from dataprep_assets.sources.upstream import answered_by
 
+        answered_by(self._upstream)
         return declarations_of(self.project)
+
+    def _upstream(self, key: Sequence[str]) -> "Sequence[Materialization]":
+        """The latest materializations of an asset in the instance."""
+        from dataprep_assets.orchestration.upstream import latest
+
+        with self.instance() as instance:
+            return latest(instance, key)
 
     def declaration_of(self, name: str) -> Path:
         """The `defs.yaml` of a dataset; raises ConfigError when there is none of this name."""

@@ -20,8 +20,10 @@ from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.freshness import policy_of
 from dataprep_assets.orchestration.shipped import TAG, is_shown, shown_as
+from dataprep_assets.orchestration.upstream import asked_of_the_environment
 
 D = TypeVar("D", bound=DatasetDeclaration)
+asked_of_the_environment()
 
 
 class _Given(BaseModel):

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 
 Context = dg.OpExecutionContext | dg.AssetExecutionContext
 """The context of a step: of the job of a dataset, or of an asset."""
@@ -20,7 +20,7 @@ MISCONFIGURED = "misconfigured"
 """Metadata entry of a step that failed by what is declared, or set in the environment, alone."""
 
 
-def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:
+def asset_key(spec: ArtifactSpec | OtherDataset | OtherAsset) -> dg.AssetKey:
     """The key of an artifact's asset."""
     return dg.AssetKey(list(spec.path))
 

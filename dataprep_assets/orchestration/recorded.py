@@ -10,7 +10,7 @@ import dagster as dg
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import ACCEPTED
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import asset_key
 
@@ -36,7 +36,7 @@ class Recorded:
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
 
-    def made_at(self, spec: ArtifactSpec | OtherDataset) -> float | None:
+    def made_at(self, spec: ArtifactSpec | OtherDataset | OtherAsset) -> float | None:
         """When an artifact was last materialized, in seconds since 1970; None for never, or wiped since."""
         event = self._instance.get_latest_materialization_event(asset_key(spec))
         return None if event is None else event.timestamp

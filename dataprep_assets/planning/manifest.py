@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 import orjson
 
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
+from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.stores.files import while_unchanged
 from dataprep_assets.stores.keys import why_not_a_name
 
@@ -27,7 +28,8 @@ MANIFEST = "manifest.jsonl"
 SUMMARY = "manifest_summary.json"
 
 _COMPRESSION = {".zst": "zstd", ".gz": "gzip"}
-_FORMATS = {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+_JSON = {"json": "jsonl", "ndjson": "jsonl"}
+"""Other endings of files of JSON lines."""
 _DIGITS = re.compile(r"(\d+)")
 _TO_LAST_DIGIT = re.compile(r".*\d", re.DOTALL)
 _VALUES_AT_ONCE = 4096
@@ -173,10 +175,12 @@ def file_format(relpath: str) -> tuple[str, str | None]:
     stem, ending = splitext(relpath.lower())
     if (compression := _COMPRESSION.get(ending)) is not None:
         ending = splitext(stem)[1]
-    if (found := _FORMATS.get(ending)) is None or (found == "parquet" and compression):
+    found = _JSON.get(ending[1:], ending[1:])
+    if found not in INPUTS or (found == "parquet" and compression):
+        known = ", ".join(f".{name}" for name in sorted({*INPUTS, *_JSON}))
         raise SourceError(
-            f"{relpath}: cannot tell its format from its name; known are {', '.join(sorted(_FORMATS))}, "
-            "JSON lines also with .zst or .gz. Narrow `source.include` to the data files"
+            f"{relpath}: cannot tell its format from its name; known are {known}, all but .parquet also with .zst or "
+            ".gz. Narrow `include` to the data files"
         )
     return found, compression
 

@@ -93,13 +93,16 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
 
 @dataclass(frozen=True)
 class LocalTree:
-    """A folder on a local file system; links may lead out of it only with `follow_links`."""
+    """A folder on a local file system, or the file `only` of it; links may lead out only with `follow_links`."""
 
     root: Path
     follow_links: bool = False
+    only: str | None = None
     mirrored = False
 
     def list(self) -> Listing:
+        if self.only is not None:
+            return Listing(files=(SourceFile(self.only, (self.root / self.only).stat().st_size),))
         if not self.root.is_dir():
             raise SourceError(f"source.path: {self.root} is not a folder. Give the folder that holds the data files")
         files = []
@@ -137,7 +140,7 @@ class LocalTree:
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
         _require_present(self, entries)
 
-    def path(self, entry: ManifestEntry) -> Path:
+    def path(self, entry: ManifestEntry | SourceFile) -> Path:
         return self.root / entry.relpath
 
     def copies(self, relpath: str) -> Sequence[Path]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.sources.input_format import AS_NAMED, Reading
 from dataprep_assets.sources.rows import read_rows
 
 ROWS = 1000
@@ -18,18 +19,18 @@ _SHOWN = 8
 _MAGIC = b"PAR1"
 
 
-def first_rows(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """The first rows of files, in order; a bad row is one without fields.
+def first_rows(paths: Iterable[Path], reading: Reading = AS_NAMED) -> Iterator[dict[str, Any]]:
+    """The first rows of files, in order, read as the declaration says; a bad row is one without fields.
 
     Raises CorruptSourceError or OSError for a file that cannot be read.
     """
-    return itertools.islice(_rows(paths), ROWS)
+    return itertools.islice(_rows(paths, reading), ROWS)
 
 
-def _rows(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+def _rows(paths: Iterable[Path], reading: Reading) -> Iterator[dict[str, Any]]:
     for path in paths:
         kind, compression = file_format(path.name)
-        for block in read_rows(path, format=kind, compression=compression, label=path.name):
+        for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):
             yield from block.rows
             yield from ({} for _ in block.bad)  # bad rows are rows too
 

@@ -1,4 +1,4 @@
-"""Records of source files: JSON lines and Parquet, as blocks of texts and the positions of bad records.
+"""Records of source files: blocks of texts and the positions of bad records. JSON lines and Parquet have a fast way.
 
 What is a valid record is decided here, not by whichever parser is installed: JSON as in RFC 8259, in UTF-8. Lone
 surrogates, NaN and Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels are
@@ -16,6 +16,7 @@ import orjson
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowReader
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
     MAX_RECORD_BYTES,
@@ -31,7 +32,7 @@ from dataprep_assets.sources.row_files import (
     wanted_lines,
     whole_lines,
 )
-from dataprep_assets.sources.rows import RowReader, read_rows
+from dataprep_assets.sources.rows import read_rows
 
 __all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
@@ -74,8 +75,9 @@ def read_records(
     rows: RowRange | None = None,
     id_field: str | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
+    reading: Reading = AS_NAMED,
 ) -> RecordReader:
-    """The reader of the file `path` for its declared `format`: `parquet`, `json` or JSON lines.
+    """The reader of the file `path` for its `format` (`planning.inputs`), read as the declaration says (`reading`).
 
     `compression` is that of the whole file, `text_field` the field or column with the text; `label` names the file in
     errors. With `rows`, only these rows become records; the rest of the file is still read and digested. The
@@ -86,9 +88,19 @@ def read_records(
     fields = RecordFields(text_field, id_field, max_record_bytes)
     if format == "parquet":
         return ParquetReader(path, fields, label, rows)
-    if format == "json":
-        return ObjectReader(path, compression, fields, label, rows)
-    return JsonLinesReader(path, compression, fields, label, rows)
+    if format == "jsonl":
+        return JsonLinesReader(path, compression, fields, label, rows)
+    found = read_rows(
+        path,
+        format=format,
+        compression=compression,
+        label=label,
+        rows=rows,
+        columns=[fields.text] if fields.id is None else [fields.text, fields.id],
+        max_record_bytes=max_record_bytes,
+        reading=reading,
+    )
+    return ObjectReader(found, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +275,10 @@ class ParquetReader(ParquetBlocks[Block]):
 
 
 class ObjectReader(ReadThrough[RowReader]):
-    """JSON lines or one JSON array, through whole objects: for files named `.json`, which may be either."""
+    """The records of a file through its whole rows: every format without a faster way."""
 
-    def __init__(
-        self, path: Path, compression: str | None, fields: RecordFields, label: str, rows: RowRange | None = None
-    ) -> None:
-        limit = fields.max_record_bytes
-        super().__init__(
-            read_rows(path, format="json", compression=compression, label=label, rows=rows, max_record_bytes=limit)
-        )
+    def __init__(self, under: RowReader, fields: RecordFields) -> None:
+        super().__init__(under)
         self._fields = fields
 
     def __iter__(self) -> Iterator[Block]:

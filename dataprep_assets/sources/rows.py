@@ -1,4 +1,4 @@
-"""Whole rows of source files: JSON lines, JSON arrays and Parquet, as blocks of objects with their positions.
+"""Whole rows of source files, as blocks of objects with their positions; and the formats JSON and Parquet.
 
 `records.py` reads one text per record, fast; this module gives whole objects to pipelines that need several fields
 (conversations, prompts with answers). Valid JSON, blank lines, and damaged or truncated files are treated as there. A
@@ -9,15 +9,24 @@ Entry points: `read_rows`, `count_rows`, `split_rows`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.input_format import (
+    AS_NAMED,
+    MOST_ROWS,
+    InputFile,
+    InputFormat,
+    Reading,
+    RowBlock,
+    RowReader,
+    input_format,
+)
 from dataprep_assets.sources.json_elements import Elements
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
@@ -25,7 +34,6 @@ from dataprep_assets.sources.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,
     BadRecord,
-    Digested,
     ParquetBlocks,
     ReadThrough,
     RowRange,
@@ -38,31 +46,6 @@ __all__ = ["REASONS", "RowBlock", "RowRange", "RowReader", "count_rows", "read_r
 
 REASONS = ("bad_json", "invalid_utf8", "not_an_object", TOO_LARGE)
 """Why a row can be refused here, as counted in the ledger."""
-_ELEMENTS = 1024
-"""Elements of a JSON array, or rows of a Parquet file, in one block."""
-
-
-@dataclass(slots=True)
-class RowBlock:
-    """Some consecutive rows: `rows[i]` is the object at 1-based row `numbers[i]`.
-
-    `offsets[i]` is the byte of its line in the decompressed file, -1 for Parquet and for elements of an array.
-    """
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    bad: list[BadRecord] = field(default_factory=list)
-    blank_lines: int = 0
-
-
-class RowReader(Digested, Protocol):
-    """Iterates over the blocks of one file; `sha256` and `bytes_read` are of the whole file once iteration has ended.
-
-    Rows outside of the range are read and digested too, but not parsed.
-    """
-
-    def __iter__(self) -> Iterator[RowBlock]: ...
 
 
 def read_rows(
@@ -75,8 +58,9 @@ def read_rows(
     columns: Sequence[str] | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
     only: Collection[int] | None = None,
+    reading: Reading = AS_NAMED,
 ) -> RowReader:
-    """The reader of the file `path` for its `format` (`jsonl`, `json` or `parquet`).
+    """The reader of the file `path` for its `format` (`planning.inputs`), read as the declaration says (`reading`).
 
     `compression` is that of the whole file, `label` names it in errors; with `rows` only these rows are read, with
     `only` only those of them with these numbers.
@@ -85,10 +69,18 @@ def read_rows(
     columns read from a Parquet file; columns that it does not have are ignored. A line, an element or a Parquet row of
     more than `max_record_bytes` is a bad row, and is not held in memory.
     """
-    chosen = rows or RowRange()
-    if format == "parquet":
-        return _ParquetRows(path, label, chosen, columns, max_record_bytes, only)
-    return _JsonRows(path, compression, label, chosen, max_record_bytes, only)
+    file = InputFile(
+        path=path,
+        label=label,
+        format=format,
+        compression=compression,
+        rows=rows or RowRange(),
+        only=only,
+        columns=columns,
+        max_record_bytes=max_record_bytes,
+        reading=reading,
+    )
+    return input_format(format).rows(file)
 
 
 def count_rows(path: Path, *, format: str, compression: str | None, label: str) -> int:
@@ -97,9 +89,7 @@ def count_rows(path: Path, *, format: str, compression: str | None, label: str) 
     `format`, `compression` and `label` are those of `read_rows`. Raises CorruptSourceError for a file that cannot be
     read.
     """
-    if format == "parquet":
-        return _ParquetRows(path, label, RowRange(), None).count()
-    return _JsonRows(path, compression, label, RowRange()).count()
+    return input_format(format).rows(InputFile(path=path, label=label, format=format, compression=compression)).count()
 
 
 def split_rows(count: int, parts: int) -> list[RowRange]:
@@ -111,17 +101,9 @@ def split_rows(count: int, parts: int) -> list[RowRange]:
 class _JsonRows(ReadThrough[BlockReader]):
     """JSON lines, or one JSON array."""
 
-    def __init__(
-        self,
-        path: Path,
-        compression: str | None,
-        label: str,
-        rows: RowRange,
-        max_record_bytes: int = MAX_RECORD_BYTES,
-        only: Collection[int] | None = None,
-    ) -> None:
-        super().__init__(BlockReader(path, compression, label))
-        self._label, self._range, self._largest, self._only = label, rows, max_record_bytes, only
+    def __init__(self, file: InputFile) -> None:
+        super().__init__(BlockReader(file.path, file.compression, file.label))
+        self._label, self._range, self._largest, self._only = file.label, file.rows, file.max_record_bytes, file.only
 
     def count(self) -> int:
         """Physical rows: lines, or elements of the array."""
@@ -172,8 +154,8 @@ class _JsonRows(ReadThrough[BlockReader]):
             if too_large:
                 block.bad.append(BadRecord(number, -1, TOO_LARGE))
             else:
-                _add(block, value, number, -1)
-            if len(block.rows) + len(block.bad) >= _ELEMENTS:
+                block.add(value, number, -1)
+            if len(block.rows) + len(block.bad) >= MOST_ROWS:
                 yield block
                 block = RowBlock()
         if block.rows or block.bad:
@@ -205,53 +187,41 @@ def _add_line(block: RowBlock, line: bytes, number: int, byte: int, largest: int
     except orjson.JSONDecodeError as error:
         block.bad.append(not_json(number, byte, line, error))
         return
-    _add(block, value, number, byte)
-
-
-def _add(block: RowBlock, value: Any, number: int, byte: int) -> None:
-    if not isinstance(value, dict):
-        block.bad.append(BadRecord(number, byte, "not_an_object"))
-        return
-    block.rows.append(value)
-    block.numbers.append(number)
-    block.offsets.append(byte)
+    block.add(value, number, byte)
 
 
 class _ParquetRows(ParquetBlocks[RowBlock]):
     """Whole rows of a Parquet file, or some columns of them."""
 
-    batch_rows = _ELEMENTS
+    batch_rows = MOST_ROWS
 
-    def __init__(
-        self,
-        path: Path,
-        label: str,
-        rows: RowRange,
-        columns: Sequence[str] | None,
-        max_record_bytes: int = MAX_RECORD_BYTES,
-        only: Collection[int] | None = None,
-    ) -> None:
-        super().__init__(path, label, rows)
-        self._wanted, self._largest, self._only = columns, max_record_bytes, only
+    def __init__(self, file: InputFile) -> None:
+        super().__init__(file.path, file.label, file.rows)
+        self._wanted, self._file = file.columns, file
 
     def _columns(self, schema: Any) -> list[str] | None:
         return None if self._wanted is None else [name for name in self._wanted if name in schema.names]
 
     def _block(self, batch: Any, row: int) -> RowBlock:
-        numbers = list(range(row, row + batch.num_rows))
-        if self._only is not None:
-            numbers = [number for number in numbers if number in self._only]
-        elif batch.nbytes <= self._largest:
-            return RowBlock(rows=batch.to_pylist(), numbers=numbers, offsets=[-1] * len(numbers))
-        return self._each(batch, row, numbers)
+        return rows_of_batch(batch, row, self._file)
 
-    def _each(self, batch: Any, row: int, numbers: list[int]) -> RowBlock:
-        """As `_block`, for a batch of which not all rows are wanted, or some may be too large."""
-        block = RowBlock()
-        for number in numbers:
-            one = batch.slice(number - row, 1)
-            if one.nbytes > self._largest:
-                block.bad.append(BadRecord(number, -1, TOO_LARGE))
-            else:
-                _add(block, one.to_pylist()[0], number, -1)
-        return block
+
+def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
+    """The rows of a `pyarrow.RecordBatch` that begins at a 1-based row of a file; of these those that it wants."""
+    numbers = list(range(row, row + batch.num_rows))
+    if file.only is not None:
+        numbers = [number for number in numbers if number in file.only]
+    elif batch.nbytes <= file.max_record_bytes:
+        return RowBlock(rows=batch.to_pylist(), numbers=numbers, offsets=[-1] * len(numbers))
+    block = RowBlock()
+    for number in numbers:  # not all are wanted, or some may be too large
+        one = batch.slice(number - row, 1)
+        if one.nbytes > file.max_record_bytes:
+            block.bad.append(BadRecord(number, -1, TOO_LARGE))
+        else:
+            block.add(one.to_pylist()[0], number, -1)
+    return block
+
+
+JSON = InputFormat(rows=_JsonRows)
+PARQUET = InputFormat(rows=_ParquetRows, starts_threads=True)

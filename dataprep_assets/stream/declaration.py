@@ -77,7 +77,45 @@ class ObjectStoreSource(Attributed):
     )
 
 
-Source = Annotated[LocalSource | HubSource | HubCacheSource | ObjectStoreSource, Field(discriminator="kind")]
+class AssetSource(Attributed):
+    """The files of a Dagster asset, wherever its latest materialization put them: another tool's output, say."""
+
+    kind: Literal["asset"] = Field(description="`asset`: the files of a Dagster asset.")
+    key: tuple[str, ...] = Field(
+        min_length=1, description="The asset's key, such as `[team, cleaned]`. Files of a partition are below its key."
+    )
+    path: str | None = Field(
+        None,
+        min_length=1,
+        description="Where its files are, if its metadata has no `path` or `uri`: a folder or file, relative to this "
+        "YAML, `s3://` or `gs://`; `{partition}` in it stands for each partition.",
+    )
+    cache_dir: Path | None = Field(
+        None,
+        description="Folder for the mirror, needed for files in a bucket, and only there; relative to this YAML.",
+    )
+    follow_links: bool = Field(
+        False, description="Whether links may lead out of the folder. Whoever can make one there chooses what is read."
+    )
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether its files are in a bucket."""
+        return self.cache_dir is not None
+
+    def located(self, folder: Path) -> Self:
+        """The same with relative paths resolved against `folder`."""
+        path, cache_dir = self.path, self.cache_dir
+        if path is not None and "://" not in path:
+            path = str(resolved(Path(path), folder))
+        return self.model_copy(
+            update={"path": path, "cache_dir": None if cache_dir is None else resolved(cache_dir, folder)}
+        )
+
+
+Source = Annotated[
+    LocalSource | HubSource | HubCacheSource | ObjectStoreSource | AssetSource, Field(discriminator="kind")
+]
 
 
 class TokenizerDeclaration(Declared):

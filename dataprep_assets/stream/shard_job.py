@@ -22,6 +22,7 @@ from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.stream.token_shard import TokenShard, encode_into, finished_part, seal, whole
 from dataprep_assets.stream.token_stream import EncodedPart, Fetch, fetch_missing, load_encoder, load_warm_encoder
 
@@ -343,8 +344,8 @@ def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
         return None
     plan = wanted[0].plan
     alike = [shard for shard in wanted if shard.plan.fields == plan.fields]  # of a blend, each dataset has its own
-    # a process that has read Parquet has threads of Arrow, beside which workers cannot be forked
-    files = [file for shard in alike for file in shard.files if file.format != "parquet"]
+    # a process that has read Parquet, say, has threads of Arrow, beside which workers cannot be forked
+    files = [file for shard in alike for file in shard.files if not input_format(file.format).starts_threads]
     if not files or sum(shard.source_bytes for shard in alike) < WARM_UP_BYTES:
         return partial(load_encoder, plan)
     return partial(load_warm_encoder, plan, [files[len(files) * k // WARM_UP_FILES] for k in range(WARM_UP_FILES)])

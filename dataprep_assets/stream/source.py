@@ -1,19 +1,35 @@
 """A declared source: how it is read, and how a card names it."""
 
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.card_contents import CardSource, attributed
+from dataprep_assets.graph.spec import OtherAsset
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.sources.upstream import open_asset
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stream.declaration import HubCacheSource, HubSource, LocalSource, ObjectStoreSource
+from dataprep_assets.stream.declaration import (
+    AssetSource,
+    HubCacheSource,
+    HubSource,
+    LocalSource,
+    ObjectStoreSource,
+    Source,
+)
 
 _HUB_FOLDER = "datasets--"
 
 
-def open_source(
-    source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource, *, patient: bool = True
-) -> SourceAccess:
-    """The access to a declared source; unless `patient`, an unreachable hub fails after a second."""
+def open_source(source: Source, *, patient: bool = True) -> SourceAccess:
+    """The access to a declared source; unless `patient`, an unreachable hub fails after a second.
+
+    Raises SourceError for an asset that was never materialized.
+    """
+    if isinstance(source, AssetSource):
+        access = open_asset(source.key, place=source.path, cache_dir=source.cache_dir, follow_links=source.follow_links)
+        if source.mirrored and not access.mirrored:
+            raise ConfigError("source.cache_dir: the files of the asset are on this machine: leave the key out")
+        return access
     if isinstance(source, LocalSource):
         return LocalTree(source.path, source.follow_links)
     if isinstance(source, HubCacheSource):
@@ -38,9 +54,21 @@ def open_source(
     )
 
 
-def card_source(source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource) -> CardSource:
+def is_mirrored(source: Source) -> bool:
+    """Whether the files of a declared source are fetched; known without asking the source."""
+    return source.mirrored if isinstance(source, AssetSource) else not isinstance(source, LocalSource | HubCacheSource)
+
+
+def upstream_of(source: Source) -> tuple[OtherAsset, ...]:
+    """The assets that a declared source takes its files from, which the artifact that reads it is made of."""
+    return (OtherAsset(key=source.key),) if isinstance(source, AssetSource) else ()
+
+
+def card_source(source: Source) -> CardSource:
     """A declared source as a card describes it: its public name, and never a local path."""
-    if isinstance(source, HubSource):
+    if isinstance(source, AssetSource):
+        found = CardSource(name="/".join(source.key), kind="asset")
+    elif isinstance(source, HubSource):
         found = CardSource(name=source.repo, kind="hub", place=f"hf://datasets/{source.repo}")
     elif isinstance(source, ObjectStoreSource):
         found = CardSource(name=source.url, kind="object_store", place=source.url)

@@ -20,9 +20,10 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
+from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowReader
 from dataprep_assets.sources.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
-from dataprep_assets.sources.rows import RowReader, read_rows
+from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.document_ids import DocumentIds
@@ -121,6 +122,7 @@ class SourcePart:
     rows: RowRange | None = None
     digests: SourceDigests = PLAIN
     max_record_bytes: int = MAX_RECORD_BYTES
+    reading: Reading = AS_NAMED
 
     @classmethod
     def of(
@@ -132,10 +134,12 @@ class SourcePart:
         *,
         digests: SourceDigests = PLAIN,
         max_record_bytes: int = MAX_RECORD_BYTES,
+        reading: Reading = AS_NAMED,
     ) -> Self:
         """The file `entry` of a plan at `path`, with the snapshot's digest `sha256`: the whole file, or these `rows`.
 
-        `digests` are the snapshot's. Records longer than `max_record_bytes` are refused.
+        `digests` are the snapshot's. Records longer than `max_record_bytes` are refused. `reading` is what the
+        declaration says of the files.
         """
         return cls(
             label=entry.relpath,
@@ -147,13 +151,15 @@ class SourcePart:
             rows=rows,
             digests=digests,
             max_record_bytes=max_record_bytes,
+            reading=reading,
         )
 
     @property
-    def limits(self) -> dict[str, int]:
-        """The part of a key about limits of records: empty by default, so that older keys stay the same."""
+    def limits(self) -> dict[str, int | str]:
+        """The part of a key about where records begin and end: empty by default, so that older keys stay the same."""
         limit = self.max_record_bytes
-        return {} if limit == MAX_RECORD_BYTES else {"bad_records.max_record_bytes": limit}
+        told: dict[str, int | str] = {} if limit == MAX_RECORD_BYTES else {"bad_records.max_record_bytes": limit}
+        return told | self.reading.settings(self.format)
 
     def read_records(self, fields: RecordFields) -> RecordReader:
         """A reader of its documents, whose text and ids are in these fields or columns."""
@@ -166,6 +172,7 @@ class SourcePart:
             rows=self.rows,
             id_field=fields.id,
             max_record_bytes=self.max_record_bytes,
+            reading=self.reading,
         )
 
     def record_at(self, row: int, fields: RecordFields) -> Block | None:
@@ -184,6 +191,7 @@ class SourcePart:
             columns=columns,
             max_record_bytes=self.max_record_bytes,
             only=only,
+            reading=self.reading,
         )
 
 

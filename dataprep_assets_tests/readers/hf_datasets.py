@@ -53,3 +53,13 @@ def rows_of(directory: Path, split: str, column: str, cache: Path) -> list[list[
     import datasets
 
     return list(datasets.load_dataset(str(directory), split=split, cache_dir=str(cache))[column])
+
+
+@in_process_of(DATASETS)
+def saved(folder: Path, rows: list[dict[str, Any]], kept: list[int], shards: int) -> list[dict[str, Any]]:
+    """Save a selection of rows as the split `train` of a folder; returns its rows as the library loads them."""
+    import datasets
+
+    chosen = datasets.Dataset.from_list(rows).select(kept)
+    datasets.DatasetDict({"train": chosen}).save_to_disk(str(folder), num_shards={"train": shards})
+    return list(datasets.load_from_disk(str(folder))["train"])

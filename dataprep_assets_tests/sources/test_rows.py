@@ -29,6 +29,13 @@ def _parquet(path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=700)
 
 
+def _arrow(opened: Callable[..., Any]) -> bytes:
+    table, sink = pa.Table.from_pylist(ROWS), pa.BufferOutputStream()
+    with opened(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=700)
+    return sink.getvalue().to_pybytes()
+
+
 FORMS: dict[str, tuple[str, str | None, Callable[[Path], Any]]] = {
     "rows.jsonl": ("jsonl", None, lambda p: p.write_bytes(_lines(ROWS))),
     "rows.jsonl.zst": ("jsonl", "zstd", lambda p: p.write_bytes(zstandard.compress(_lines(ROWS)))),
@@ -36,6 +43,9 @@ FORMS: dict[str, tuple[str, str | None, Callable[[Path], Any]]] = {
     "rows.json": ("json", None, lambda p: p.write_bytes(b"\xef\xbb\xbf \n" + json.dumps(ROWS, indent=1).encode())),
     "rows.json.gz": ("json", "gzip", lambda p: p.write_bytes(gzip.compress(json.dumps(ROWS).encode()))),
     "rows.parquet": ("parquet", None, _parquet),
+    "rows.arrow": ("arrow", None, lambda p: p.write_bytes(_arrow(pa.ipc.new_stream))),
+    "rows.arrow.zst": ("arrow", "zstd", lambda p: p.write_bytes(zstandard.compress(_arrow(pa.ipc.new_stream)))),
+    "feather.arrow": ("arrow", None, lambda p: p.write_bytes(_arrow(pa.ipc.new_file))),
 }
 
 
@@ -188,7 +198,10 @@ def test_columns_that_a_parquet_file_has_not_are_left_out(tmp_path: Path) -> Non
     assert _numbered(list(reader))[:2] == [(1, {"id": 0}), (2, {"id": 1})]
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl.zst", "rows.jsonl.gz", "rows.json", "rows.parquet"])
+@pytest.mark.parametrize(
+    "name",
+    ["rows.jsonl.zst", "rows.jsonl.gz", "rows.json", "rows.parquet", "rows.arrow", "rows.arrow.zst", "feather.arrow"],
+)
 def test_a_cut_file_is_refused_even_beyond_the_range(name: str, tmp_path: Path) -> None:
     format, compression, write = FORMS[name]
     path = tmp_path / name

@@ -22,6 +22,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
 from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset, noted
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.discovery import upstream_of
 from dataprep_assets.pipelines.blend.plan import (
     BLEND_PLAN,
     PLAN,
@@ -71,6 +72,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
         version=VERSION,
         description="Every source file by its content, and the shards of each dataset.",
         kinds={"json"},
+        inputs=upstream_of(blend),
         plans=(plans,),
         watch=blend_watch(blend),
         pool="network",

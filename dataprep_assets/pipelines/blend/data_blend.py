@@ -55,7 +55,8 @@ class BlendDataset(_Noted, Attributed):
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", description="Its name in partitions, tables and files.")
     path: str = Field(
         min_length=1,
-        description="`hf://organization/name[@revision]`, `s3://…`, `gs://…`, a file, a folder, or a glob.",
+        description="`hf://organization/name[@revision]`, `s3://…`, `gs://…`, `asset://key/of/an/asset` "
+        "of Dagster, a file, a folder, or a glob.",
     )
     weight: float = Field(
         1.0,

@@ -174,7 +174,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         if not isinstance(self.blend, DataBlend):
             return True
         paths = [*(unit.dataset.path for unit in self.blend.units()), *self.rl_options.placeholder_paths]
-        return any("://" not in path for path in paths)
+        return any("://" not in path or path.startswith("asset://") for path in paths)
 
     @property
     def pretrain_options(self) -> PretrainOptions:

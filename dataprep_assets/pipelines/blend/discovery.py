@@ -9,22 +9,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.graph.spec import OtherAsset
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
-from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
+from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, file_format, glob_pattern, natural_key
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, source_digest
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.sources.upstream import open_asset
 from dataprep_assets.stores.retry import RetryPolicy
 
 _DATA = re.compile(r"\.(parquet|(jsonl|json|ndjson)(\.(zst|gz))?)$", re.IGNORECASE)
+_ENDING = re.compile(r"\.([a-z0-9_]+)(?:\.(?:zst|gz))?$", re.IGNORECASE)
 _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
 """JSON files that tools leave beside the data; they count as data only if the path names them."""
 _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
 _BUCKETS = ("s3://", "gs://", "gcs://")
+ASSET = "asset://"
 _SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
 RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
 """Split of an RL dataset in the output → the names that its files may use for it."""
@@ -32,11 +37,16 @@ RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), 
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """Where a dataset's files are: the access to them, and which of them belong to it (None: all data files)."""
+    """Where a dataset's files are: the access to them, and which of them belong to it (None: all data files).
+
+    `ending` is how the pattern ends, if it names a format that counts as data only if it is named: a text or a table
+    beside the data may be about them.
+    """
 
     access: SourceAccess
     pattern: re.Pattern[str] | None = None
     single: str | None = None
+    ending: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +84,21 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
         return SourcePlace(HubMirror(repo))
     if path.startswith(_BUCKETS):
         return _bucket_place(dataset, sources)
+    if path.startswith(ASSET):
+        key = path.removeprefix(ASSET).split("/")
+        return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
     if "://" in path:
-        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs:// and local paths")
+        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs://, asset:// and local paths")
     return _local_place(path, sources.follow_links)
+
+
+def upstream_of(blend: BlendDeclaration) -> tuple[OtherAsset, ...]:
+    """The Dagster assets whose files its datasets are; none of a blend that cannot be read, which says so by itself."""
+    try:
+        paths = dict.fromkeys(unit.dataset.path for unit in blend.data_blend().units())
+    except DataprepError:
+        return ()
+    return tuple(OtherAsset(key=tuple(p.removeprefix(ASSET).split("/"))) for p in paths if p.startswith(ASSET))
 
 
 def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
@@ -92,14 +114,20 @@ def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> So
         region=sources.s3_region if is_s3 else "auto",
         allow_http=sources.allow_http,
     )
-    return SourcePlace(access, pattern, single)
+    return SourcePlace(access, pattern, single, _named_format(dataset.path))
 
 
 def _local_place(path: str, follow_links: bool) -> SourcePlace:
     if Path(path).is_dir():
         return SourcePlace(LocalTree(Path(path), follow_links))
     folder, pattern, single = _cut_path(path)
-    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), pattern, single)
+    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), pattern, single, _named_format(path))
+
+
+def _named_format(path: str) -> str | None:
+    """The ending of a path that names one of the formats of source files, in lower case."""
+    found = _ENDING.search(path)
+    return found[0].lower() if found is not None and found[1].lower() in INPUTS else None
 
 
 def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:
@@ -107,7 +135,7 @@ def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:
     if wild := _WILDCARD.search(path):
         folder = path[: path.rfind("/", 0, wild.start()) + 1]
         return folder.rstrip("/"), glob_pattern(path[len(folder) :]), None
-    if _DATA.search(path):
+    if _DATA.search(path) or _named_format(path):
         return str(PurePosixPath(path).parent), None, PurePosixPath(path).name
     return path.rstrip("/"), None, None
 
@@ -179,7 +207,9 @@ def _is_meant(relpath: str, place: SourcePlace) -> bool:
         return relpath == place.single
     if place.pattern is not None and not place.pattern.fullmatch(relpath):
         return False
-    return _DATA.search(relpath) is not None and PurePosixPath(relpath).name not in _NOT_DATA
+    if _DATA.search(relpath) is None:
+        return place.ending is not None and relpath.lower().endswith(place.ending)
+    return PurePosixPath(relpath).name not in _NOT_DATA
 
 
 def has_component(relpath: str, name: str) -> bool:
@@ -225,7 +255,7 @@ def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceP
     if not found:
         raise SourceError(
             f"{dataset.name}.path: {dataset.path} holds no data file (.parquet, .jsonl, .json; the last two also .zst "
-            "and .gz)"
+            "and .gz; others only where the path ends with theirs, as *.csv does)"
         )
     return found
 

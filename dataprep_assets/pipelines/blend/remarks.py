@@ -22,6 +22,7 @@ from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import natural_key
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.rows import count_rows
+from dataprep_assets.sources.upstream import Partitions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -137,11 +138,11 @@ def _listed(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | in
     with its path or its files."""
     try:
         place = open_place(dataset, blend.sources)
-        if not isinstance(place.access, LocalTree):
+        if not isinstance(access := place.access, LocalTree | Partitions) or access.mirrored:
             return None
         _, files = list_meant(place, dataset)
     except SourceError as error:
         return Remark(keys=keys, sentence=str(error), of_source=True)
     except DataprepError as error:
         return Remark(keys=keys, sentence=str(error))
-    return [place.access.root / file.relpath for file in sorted(files, key=lambda file: natural_key(file.relpath))]
+    return [access.path(file) for file in sorted(files, key=lambda file: natural_key(file.relpath))]

@@ -12,6 +12,7 @@ from dataprep_assets.pipelines.blend.plan import PlannedUnit, has_blend_plan, lo
 from dataprep_assets.planning.manifest import SourceFile
 from dataprep_assets.sources.access import HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT
+from dataprep_assets.sources.upstream import Partitions
 
 
 def blend_watch(blend: BlendDeclaration) -> SourceWatch:
@@ -29,9 +30,8 @@ def _identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
             continue
         files = list_meant(place, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
-        if isinstance(place.access, LocalTree):
-            root = place.access.root
-            stamps += [[unit.name, f.relpath, time_of(root / f.relpath, f.relpath)] for f in files]
+        if isinstance(access := place.access, LocalTree | Partitions) and not access.mirrored:
+            stamps += [[unit.name, f.relpath, time_of(access.path(f), f.relpath)] for f in files]
     return identity_of(listing, stamps)
 
 

@@ -14,7 +14,7 @@ from dataprep_assets.pipelines.corpus.manifest_changes import listed_identity
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.stream.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
-from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.source import is_mirrored, open_source
 
 FILES_SAMPLED = 6
 DOCUMENTS_PER_FILE = 200
@@ -29,7 +29,7 @@ def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
         special_tokens=corpus.document.special_tokens,
         separator=corpus.document.separator,
         sample=partial(_sample, corpus),
-        at_hand=not open_source(corpus.source).mirrored,
+        at_hand=not is_mirrored(corpus.source),
     )
 
 
@@ -72,6 +72,7 @@ def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str
             text_field=corpus.text_field,
             label=entry.relpath,
             max_record_bytes=corpus.bad_records.max_record_bytes,
+            reading=corpus.reading,
         )
         texts = (text for block in reader for text in block.texts)
         with suppress(CorruptSourceError, OSError):

@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, plan_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
 from dataprep_assets.planning.cost import Machine, Products, split_sizes
-from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.source import is_mirrored
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 
@@ -26,7 +26,7 @@ def corpus_cost(
         machine: The machine that builds it.
         products: How many times the stream is written, uploaded and joined; default: as for a corpus.
     """
-    mirrored = open_source(corpus.source).mirrored
+    mirrored = is_mirrored(corpus.source)
     if has_manifest(corpus, store):
         manifest = load_manifest(corpus, store)
         partitions, works = list(manifest.plan), split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)

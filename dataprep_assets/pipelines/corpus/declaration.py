@@ -21,8 +21,10 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.sources.digests import SourceDigests
+from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.stream.declaration import (
     RETRACTIONS,
+    AssetSource,
     BadRecordPolicy,
     DocumentPolicy,
     HubCacheSource,
@@ -102,13 +104,24 @@ class CorpusDeclaration(MadeByEngine):
     include: tuple[str, ...] = Field(
         ("**/*.jsonl.zst",),
         min_length=1,
-        description="Globs of data files: `.jsonl`, `.jsonl.zst`, `.jsonl.gz`, `.parquet`. `*` stays within one part "
-        "of a path, `**/` spans any number.",
+        description="Globs of data files: `.jsonl`, `.parquet`, `.txt`, `.csv`, `.tsv`, `.arrow`, `.wet`, `.warc`; all "
+        "but Parquet also `.zst` or `.gz`. `*` stays within one part of a path, `**/` spans any number.",
     )
     splits: dict[str, tuple[str, ...]] = Field(
         min_length=1, description="Split name → globs of its files; a file belongs to one split."
     )
-    text_field: str = Field("text", description="Key (JSON) or column (Parquet) of the document's text.")
+    text_field: str = Field("text", description="Key (JSON) or column (Parquet, CSV, Arrow) of the document's text.")
+    text_separator: str | None = Field(
+        None,
+        min_length=1,
+        description='What stands between two documents of a `.txt`, such as `"<|endoftext|>"` or, for one a line, '
+        '`"\\n"`; default: a file is a document.',
+    )
+    csv_delimiter: str | None = Field(
+        None,
+        pattern=r'^[^"\r\n]$',
+        description="Character between two fields of a `.csv` or `.tsv`; default: a comma, or a tab.",
+    )
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: CorpusDocumentPolicy = Field(
         CorpusDocumentPolicy(), description="Tokens around a document, special tokens in it, and its id."
@@ -162,7 +175,7 @@ class CorpusDeclaration(MadeByEngine):
 
     @model_validator(mode="after")
     def _key_of_sensitive_data(self) -> Self:
-        if self.sensitive and self.source.kind == "local" and self.document.id_key is None:
+        if self.sensitive and self._reads_local_files and self.document.id_key is None:
             raise ValueError(key_needed("document.id_key", "DOCUMENT_KEY"))
         return self
 
@@ -172,8 +185,18 @@ class CorpusDeclaration(MadeByEngine):
         A hub or bucket lists digests of its own, which the manifest has to repeat. Raises ConfigError when the key is
         not in the environment.
         """
-        keyed = self.sensitive and self.source.kind == "local"
+        keyed = self.sensitive and self._reads_local_files
         return SourceDigests(self.document.key() if keyed else None)
+
+    @property
+    def _reads_local_files(self) -> bool:
+        source = self.source
+        return isinstance(source, LocalSource) or (isinstance(source, AssetSource) and not source.mirrored)
+
+    @property
+    def reading(self) -> Reading:
+        """What it says of files that do not say it themselves."""
+        return Reading(text_separator=self.text_separator, csv_delimiter=self.csv_delimiter)
 
     @property
     def combines(self) -> bool:
@@ -189,6 +212,8 @@ class CorpusDeclaration(MadeByEngine):
         source: Any = self.source
         if isinstance(source, LocalSource | HubCacheSource):
             source = source.model_copy(update={"path": resolved(source.path, folder)})
+        elif isinstance(source, AssetSource):
+            source = source.located(folder)
         elif isinstance(source, ObjectStoreSource | HubSource) and source.cache_dir is not None:
             source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
         changed = {

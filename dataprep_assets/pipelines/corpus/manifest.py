@@ -34,7 +34,7 @@ from dataprep_assets.planning.manifest import (
     write_manifest,
 )
 from dataprep_assets.stream.declaration import HubSource
-from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 logger = logging.getLogger(__name__)
@@ -243,7 +243,7 @@ def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
     """The present recipe; a pinned source is not listed again, and an unreachable one is assumed unchanged."""
     artifact = corpus.artifact(MANIFEST)
-    receipt = store.intact(artifact) if open_source(corpus.source).mirrored else None
+    receipt = store.intact(artifact) if is_mirrored(corpus.source) else None
     if receipt is None:
         yield _recipe(corpus, plan_manifest(corpus, store))
         return
@@ -284,6 +284,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
         version=VERSION,
         description="Every source file, in natural order, and the shard plan.",
         kinds={"json", corpus.source.kind},
+        inputs=upstream_of(corpus.source),
         plans=plans,
         watch=watch,
         adopt=partial(adopt_manifest, corpus),

@@ -15,9 +15,9 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, natural_key
 from dataprep_assets.sources.first_rows import absent_field, first_rows, not_parquet
+from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
-from dataprep_assets.stream.declaration import HubCacheSource, LocalSource
-from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -50,7 +50,7 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         corpus.document.key()
     except ConfigError as error:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
-    if isinstance(corpus.source, LocalSource | HubCacheSource):
+    if not is_mirrored(corpus.source):
         yield from _file_remarks(corpus, bundle)
 
 
@@ -91,6 +91,12 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
 def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
     """Remarks on files that are no Parquet, and on fields that no row of a split has."""
     source = open_source(corpus.source)
+    for name in sorted({entry.format for entry in entries}):
+        try:
+            input_format(name)
+        except ConfigError as error:
+            yield Remark(keys=("include",), sentence=str(error))
+            return
     for entry in [entry for entry in entries if entry.format == "parquet"][:_MOST_LOOKED_AT]:
         with suppress(OSError):
             if not_parquet(source.path(entry)):
@@ -104,7 +110,7 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
     for split in corpus.splits:
         paths = [source.path(entry) for entry in entries if entry.split == split]
         try:
-            rows = list(first_rows(paths))
+            rows = list(first_rows(paths, corpus.reading))
         except (DataprepError, OSError):  # of a file when it is read
             continue
         if not rows:
@@ -148,6 +154,6 @@ def _split_remarks(
 def _texts(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[str]:
     source, limit = open_source(corpus.source), corpus.bad_records.max_record_bytes
     for entry in entries:
-        part = SourcePart.of(entry, source.path(entry), "", max_record_bytes=limit)
+        part = SourcePart.of(entry, source.path(entry), "", max_record_bytes=limit, reading=corpus.reading)
         for block in part.read_records(RecordFields(corpus.text_field)):
             yield from block.texts

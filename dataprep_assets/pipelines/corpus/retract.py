@@ -17,18 +17,16 @@ from dataprep_assets.documents.retractions import (
     id_of,
     read_retractions,
 )
-from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
+from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.stream.source import open_source
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets.tokenization.document_ids import DocumentIds
-
-_DATA_FILES = (".json", ".jsonl", ".ndjson", ".parquet", ".zst", ".gz")
-"""How the names of source files end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +124,19 @@ def _plain(path: Path, number: int, text: str) -> Given:
         return Given(line=number, text=text, hash=text.lower())
     if colon and "." in file and "://" not in file and row.isdecimal() and int(row):
         return Given(line=number, text=text, file=file, row=int(row))
-    if colon and file.endswith(_DATA_FILES) and "://" not in file:
+    if colon and _is_data_file(file) and "://" not in file:
         raise ConfigError(
             f"--ids {path}: line {number}: what follows the name of a file is not the number of a row, which counts "
             'from 1. Give file:row; an id that looks like this, as {"id": …}'
         )
     return Given(line=number, text=text, id=text)
+
+
+def _is_data_file(name: str) -> bool:
+    try:
+        return bool(file_format(name))
+    except SourceError:
+        return False
 
 
 def _is_hash(text: str) -> bool:

@@ -87,7 +87,8 @@ class SourceRows:
             if path.stat().st_size != entry.size_bytes:
                 return None
             limit = corpus.bad_records.max_record_bytes
-            block = SourcePart.of(entry, path, "", max_record_bytes=limit).record_at(row, fields)
+            part = SourcePart.of(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
+            block = part.record_at(row, fields)
         except (DataprepError, OSError):
             return None
         return None if block is None else selection.refusal(block)

@@ -7,9 +7,10 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts, plan_manifest
 from dataprep_assets.planning.manifest import glob_pattern
-from dataprep_assets.sources.access import HubCache, HubMirror
+from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
-from dataprep_assets.stream.declaration import HubSource, LocalSource
+from dataprep_assets.sources.upstream import Partitions
+from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import open_source
 
 
@@ -31,9 +32,9 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
     wanted = [glob_pattern(glob) for glob in corpus.include]
     files = [file for file in access.list().files if any(pattern.fullmatch(file.relpath) for pattern in wanted)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
-    if not isinstance(source, LocalSource):
+    if not isinstance(access, LocalTree | Partitions) or access.mirrored:
         return identity_of(listing)
-    return identity_of(listing, [[f.relpath, time_of(source.path / f.relpath, f.relpath)] for f in files])
+    return identity_of(listing, [[f.relpath, time_of(access.path(f), f.relpath)] for f in files])
 
 
 def _changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:

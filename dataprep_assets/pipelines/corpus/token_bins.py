@@ -19,7 +19,6 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
-from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.source import open_source
@@ -82,9 +81,15 @@ def source_parts(
     """
     access = open_source(corpus.source)
     digests, told = snapshot_digests(corpus, store, partition), corpus.source_digests()
-    limit = corpus.bad_records.max_record_bytes
     return tuple(
-        SourcePart.of(entry, access.path(entry), digests[entry.relpath], digests=told, max_record_bytes=limit)
+        SourcePart.of(
+            entry,
+            access.path(entry),
+            digests[entry.relpath],
+            digests=told,
+            max_record_bytes=corpus.bad_records.max_record_bytes,
+            reading=corpus.reading,
+        )
         for entry in manifest.shard(partition)
     )
 
@@ -159,11 +164,8 @@ def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Seq
         manifest: Which files each shard has.
         partitions: The shards.
     """
-    return {p: partial(_fetch, corpus, manifest.shard(p)) for p in partitions}
-
-
-def _fetch(corpus: CorpusDeclaration, entries: tuple[ManifestEntry, ...]) -> None:
-    open_source(corpus.source).fetch(entries)
+    access = open_source(corpus.source)
+    return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}
 
 
 def _examine(

@@ -31,6 +31,7 @@ from dataprep_assets.sources.cohorts import CohortFormat, expected_months
 from dataprep_assets.sources.digests import SourceDigests
 from dataprep_assets.stream.declaration import (
     RETRACTIONS,
+    AssetSource,
     BadRecordPolicy,
     DocumentPolicy,
     LocalSource,
@@ -203,7 +204,7 @@ class NotesDeclaration(MadeByEngine):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
-    source: Annotated[LocalSource | ObjectStoreSource, Field(discriminator="kind")] = Field(
+    source: Annotated[LocalSource | ObjectStoreSource | AssetSource, Field(discriminator="kind")] = Field(
         description="The folder or bucket prefix that holds the cohort files."
     )
     cohorts: CohortFiles = Field(CohortFiles(), description="The cohort files: their names, format and fields.")
@@ -352,6 +353,8 @@ class NotesDeclaration(MadeByEngine):
         source: Any = self.source
         if isinstance(source, LocalSource):
             source = source.model_copy(update={"path": resolved(source.path, folder)})
+        elif isinstance(source, AssetSource):
+            source = source.located(folder)
         else:
             source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
         update = {

@@ -28,6 +28,7 @@ from dataprep_assets.pipelines.notes.patients_once import require_patients_once
 from dataprep_assets.pipelines.notes.retractions import retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
 from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.source import upstream_of
 from dataprep_assets.stream.token_stream import load_encoder
 
 
@@ -45,7 +46,7 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
         version=VERSION,
         description="Packed rows of each birth month: `<YYYY>-<MM>.jsonl`, and as Arrow.",
         kinds={"json", "arrow"},
-        inputs=(certificate,),
+        inputs=(*upstream_of(notes.source), certificate),
         partitions=months,
         watch=notes_watch(notes),
         pool="cpu",

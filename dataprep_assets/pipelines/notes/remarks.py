@@ -13,6 +13,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import checked_pad
 from dataprep_assets.pipelines.notes.retractions import retractions_on
 from dataprep_assets.stream.declaration import LocalSource
+from dataprep_assets.stream.source import is_mirrored
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -35,7 +36,7 @@ def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
             retractions_on(notes.retractions, key)
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
-    if isinstance(notes.source, LocalSource):
+    if not is_mirrored(notes.source):
         yield from _month_remarks(notes)
 
 
@@ -58,8 +59,7 @@ def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator
 
 def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
     """Remarks on a folder that cannot be listed, and on declared months without a cohort file."""
-    assert isinstance(notes.source, LocalSource)
-    if not notes.source.path.is_dir():
+    if isinstance(notes.source, LocalSource) and not notes.source.path.is_dir():
         sentence = f"source.path: {notes.source.path}: no such folder"
         yield Remark(keys=("source", "path"), sentence=sentence, of_source=True)
         return

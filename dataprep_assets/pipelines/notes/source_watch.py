@@ -1,7 +1,6 @@
 """Asks the source of notes for changes: which months have a file, and of what size."""
 
 from functools import partial
-from pathlib import Path
 
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -9,7 +8,9 @@ from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohor
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
-from dataprep_assets.stream.declaration import LocalSource
+from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.upstream import Partitions
+from dataprep_assets.stream.source import open_source
 
 
 def notes_watch(notes: NotesDeclaration) -> SourceWatch:
@@ -27,10 +28,11 @@ def _identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
 
 def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
     """What reveals an edit that keeps the size: the file's modification time, or its version in the bucket."""
-    if not isinstance(notes.source, LocalSource):
+    access = open_source(notes.source)
+    if not isinstance(access, LocalTree | Partitions) or access.mirrored:
         return file.listed.etag or ""
     with source_errors_without_names(month):
-        return time_of(Path(notes.source.path, file.listed.relpath), month)
+        return time_of(access.path(file.listed), month)
 
 
 def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:

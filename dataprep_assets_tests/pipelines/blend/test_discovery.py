@@ -116,6 +116,18 @@ def test_globs_and_single_files(tree: Path) -> None:
     assert _names(_found(f"{tree}/test/c.json", split="train")) == ["c.json"]
 
 
+def test_texts_and_tables_are_data_where_the_path_names_them(tmp_path: Path) -> None:
+    for name in ("README.txt", "a.csv.gz", "b.csv.gz", "c.parquet", "more/d.csv.gz", "e.arrow"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    assert _names(_found(str(tmp_path))) == ["c.parquet"]
+    assert _names(_found(f"{tmp_path}/**/*")) == ["c.parquet"]
+    assert _names(_found(f"{tmp_path}/*.csv.gz")) == ["a.csv.gz", "b.csv.gz"]
+    assert _names(_found(f"{tmp_path}/**/*.csv.gz", subset="more")) == ["more/d.csv.gz"]
+    found = _found(f"{tmp_path}/e.arrow")
+    assert [(entry.relpath, entry.format, entry.compression) for entry in found.entries] == [("e.arrow", "arrow", None)]
+
+
 @pytest.mark.parametrize(
     ("path", "changes", "complaint"),
     [

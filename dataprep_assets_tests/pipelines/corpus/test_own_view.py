@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.extensions import Extensions
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.graph.extensions import Extensions
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.dg_command import DG

@@ -6,7 +6,7 @@ other packages are found by their entry points in the group `dataprep_assets.vie
 
 import pkgutil
 
-from dataprep_assets.graph.extensions import Extensions
+from dataprep_assets.extensions import Extensions
 
 VIEWS = Extensions(
     "view",

@@ -1,0 +1,26 @@
+"""The formats of source files, by the endings of their names: of this package and of installed ones.
+
+None is imported here. A format is a module of `sources/` with an `InputFormat` (`sources/input_format.py`); a package
+names its own by an entry point in the group `dataprep_assets.inputs`: `tei = "my_package.tei:FORMAT"` reads the files
+named `….tei`, `….tei.gz` and `….tei.zst`.
+"""
+
+from dataprep_assets.extensions import Extensions
+
+_ROOM = "dataprep_assets.sources"
+INPUTS = Extensions(
+    "input format",
+    "dataprep_assets.inputs",
+    own={
+        "jsonl": f"{_ROOM}.rows:JSON",
+        "json": f"{_ROOM}.rows:JSON",
+        "parquet": f"{_ROOM}.rows:PARQUET",
+        "txt": f"{_ROOM}.plain_text:FORMAT",
+        "csv": f"{_ROOM}.csv_rows:FORMAT",
+        "tsv": f"{_ROOM}.csv_rows:FORMAT",
+        "arrow": f"{_ROOM}.arrow_rows:FORMAT",
+        "warc": f"{_ROOM}.warc:FORMAT",
+        "wet": f"{_ROOM}.warc:FORMAT",
+    },
+)
+"""The input formats, by name, which is the ending of a file's name."""

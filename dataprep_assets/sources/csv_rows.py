@@ -1,0 +1,123 @@
+"""CSV and TSV, as in RFC 4180 and Python's `csv`: the first line has the names of the fields, all values are texts.
+
+A quoted value may have delimiters and line ends in it, `""` is a quote. Rows count the records after the header, as
+`pandas` and `pyarrow` do; blank lines are none. A record with another number of fields than the header, or with text
+behind a closing quote, is bad: what others guess there, or fill with nothing, is most often a damaged file.
+"""
+
+import csv
+from collections.abc import Iterator
+
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow
+from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, RowRange, wanted_lines
+
+BAD_CSV = "bad_csv"
+"""The reason, in the ledger, for refusing a record that is not CSV or does not fit the header."""
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
+
+
+class _Lines:
+    """Gives a file's lines to the parser one by one, and knows the record that it is reading."""
+
+    def __init__(self, file: InputFile, under: BlockReader) -> None:
+        self._file = file
+        # so many bytes of a record are held, even if the record will be refused: only the parser knows where it ends
+        self._most = max(file.max_record_bytes, MAX_RECORD_BYTES)
+        self._lines = self._each(under)
+        self.row = self.byte = self.size = 0
+        self.valid, self.ended = True, False
+
+    def begin(self, row: int) -> None:
+        """A record begins with the next line."""
+        self.row, self.size, self.valid = row, 0, True
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if (found := next(self._lines, None)) is None:
+            self.ended = True
+            raise StopIteration
+        byte, line = found
+        if not self.size:
+            self.byte = byte
+        self.size += len(line or b"") + 1
+        if line is None or self.size > self._most:
+            raise CorruptSourceError(
+                f"{self._file.label}: row {self.row}, byte {self.byte}: has more than {self._most:,} bytes, or a quote "
+                "in it is not closed: nobody can tell where it ends. Correct it, or raise "
+                "`bad_records: {max_record_bytes: …}`"
+            )
+        try:
+            return line.decode() + "\n"
+        except UnicodeDecodeError:
+            self.valid = False
+            return line.decode(errors="replace") + "\n"
+
+    def _each(self, under: BlockReader) -> Iterator[tuple[int, bytes | None]]:
+        for lines, _, byte in wanted_lines(under.pieces(), RowRange(), self._most):
+            if lines is None:
+                yield byte, None
+                continue
+            for line in lines:
+                yield byte, line
+                byte += len(line) + 1
+
+
+class CsvRows(RowByRow):
+    """The records of a CSV or TSV file."""
+
+    def _found(self) -> Iterator[Found]:
+        file, lines = self._file, _Lines(self._file, self._under)
+        # a limit of the whole process, which is smaller than a long document
+        csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
+        delimiter = file.reading.csv_delimiter or _DELIMITERS[file.format]
+        parser, header, row = csv.reader(lines, delimiter=delimiter, strict=True), list[str](), 0
+        while True:
+            lines.begin(row)
+            try:
+                fields, why = next(parser), ""
+            except StopIteration:
+                return
+            except csv.Error as error:
+                fields, why = [], _fault(error)
+                if lines.ended:
+                    told = "a quote is not closed before the end of the file. Close it, or fetch the file again"
+                    raise CorruptSourceError(f"{file.label}: row {row}, byte {lines.byte}: {told}") from None
+            if not row:
+                if fields or why:
+                    header, row = self._header(fields, why or ("" if lines.valid else "it is not UTF-8")), 1
+                continue
+            at, size = lines.byte, lines.size
+            if not fields and not why:
+                yield Found(row, at, size, None)
+                continue
+            if size - 1 > file.max_record_bytes:
+                yield Found(row, at, size, BadRecord(row, at, TOO_LARGE))
+            elif not lines.valid:
+                yield Found(row, at, size, BadRecord(row, at, "invalid_utf8"))
+            elif why or len(fields) != len(header):
+                told = why or f"{len(fields)} fields, the header has {len(header)}"
+                yield Found(row, at, size, BadRecord(row, at, BAD_CSV, told))
+            else:
+                yield Found(row, at, size, dict(zip(header, fields, strict=True)))
+            row += 1
+
+    def _header(self, names: list[str], why: str) -> list[str]:
+        if why or len(set(names)) < len(names):
+            why = why or "it has a name twice"
+            raise CorruptSourceError(
+                f"{self._file.label}: its first line is no header: {why}. It must have the names of the fields, each "
+                "once"
+            )
+        return names
+
+
+def _fault(error: csv.Error) -> str:
+    """What is wrong with a record that the parser refused, without any of its text."""
+    return "a carriage return outside of quotes" if "new-line" in str(error) else str(error)
+
+
+FORMAT = InputFormat(rows=CsvRows)

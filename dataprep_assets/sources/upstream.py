@@ -1,0 +1,182 @@
+"""The files of a Dagster asset as a source: where its latest materialization, or a declaration, says that they are.
+
+An asset without partitions is a folder, a file or a bucket's prefix. One with partitions is such a place each: the
+files of a partition are below its key (`train/part-0.parquet`), so that globs of splits name partitions. What Dagster
+knows is asked through `answered_by`, because nothing here imports it; files are then found, digested and pinned like
+those of any other source. So an asset that was materialized again and has the same files changes nothing.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
+from dataprep_assets.sources.access import Listing, LocalTree, SourceAccess
+from dataprep_assets.sources.object_store import ObjectStorePrefix
+
+PLACES = ("path", "dagster/uri", "uri")
+"""Metadata of a materialization that says where its files are, the first that there is. Assets of ours have them."""
+_BUCKETS = ("s3://", "gs://")
+_REMEMBERED_SECONDS = 5
+"""Dagster is not asked again for each shard."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Materialization:
+    """The latest materialization of an asset, or of one of its partitions: its metadata that are texts, by name."""
+
+    partition: str | None
+    metadata: Mapping[str, str]
+
+
+Lookup = Callable[[Sequence[str]], Sequence[Materialization]]
+"""Returns the latest materializations of the asset with this key: one for each partition that was materialized."""
+
+
+_answering: list[Lookup] = []
+
+
+def answered_by(lookup: Lookup, *, by_default: bool = False) -> None:
+    """Ask this function about assets from now on, in this process; `by_default`: if nobody answers yet."""
+    if not (by_default and _answering):
+        _answering[:] = [lookup]
+
+
+@lru_cache(maxsize=64)
+def _materializations(key: tuple[str, ...], _: int) -> tuple[Materialization, ...]:
+    if not _answering:
+        raise SourceError(f"{'/'.join(key)}: a process without Dagster cannot know where this asset's files are")
+    return tuple(_answering[0](key))
+
+
+def open_asset(
+    key: Sequence[str], *, place: str | None = None, cache_dir: Path | None = None, follow_links: bool = False
+) -> SourceAccess:
+    """The access to the files of an asset.
+
+    Args:
+        key: The asset's key.
+        place: A folder or URL declared for it, `{partition}` in it for that of a partition; None: its metadata says.
+        cache_dir: The folder of the mirror of files in a bucket.
+        follow_links: Whether links may lead out of a folder.
+
+    Raises SourceError, saying what to materialize, if nothing says where the files are.
+    """
+    name = "/".join(key)
+    if place is not None and "{partition}" not in place:
+        return _opened(name, place, cache_dir, follow_links)
+    known = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
+    if not known:
+        raise SourceError(f"{name} was never materialized. Materialize it first: `{launch(key)}`, or in the UI")
+    places = {one.partition: _place(name, one, place) for one in known}
+    if None in places:
+        return _opened(name, places[None], cache_dir, follow_links)
+    if len(set(places.values())) < len(places):
+        raise SourceError(
+            f"{name}: several partitions name the same place in their metadata; give each its own, or declare "
+            "`source.path` for all of them"
+        )
+    return Partitions({str(p): _opened(f"{name} [{p}]", at, cache_dir, follow_links) for p, at in places.items()})
+
+
+def launch(key: Sequence[str]) -> str:
+    """The command that materializes an asset; without its home, Dagster would forget what it did."""
+    home = os.environ.get("DAGSTER_HOME")
+    return f"{f'DAGSTER_HOME={home} ' if home else ''}dg launch --assets {'/'.join(key)}"
+
+
+def _place(name: str, made: Materialization, declared: str | None) -> str:
+    """Where the files of a materialization are."""
+    if declared is not None:
+        if made.partition is None:
+            raise SourceError(f"{name} has no partitions: declare `source.path` without {{partition}}")
+        return declared.replace("{partition}", made.partition)
+    found = next((made.metadata[key] for key in PLACES if made.metadata.get(key)), None)
+    if found is None:
+        raise SourceError(
+            f"{name}: its latest materialization does not say where its files are: no `path` or `uri` in its metadata. "
+            'Add one in the asset (`metadata={"path": dg.MetadataValue.path(folder)}`), or declare `source.path`'
+        )
+    return found
+
+
+def _opened(name: str, place: str, cache_dir: Path | None, follow_links: bool) -> SourceAccess:
+    if place.startswith(_BUCKETS):
+        if cache_dir is None:
+            raise ConfigError(f"source.cache_dir: {name} is in {place}; name the folder to fetch it to")
+        return ObjectStorePrefix(url=place.rstrip("/"), cache_dir=cache_dir)
+    path = Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
+    if "://" in str(place) and not place.startswith("file://"):
+        raise SourceError(f"{name}: {place}: files are read of folders, s3:// and gs://")
+    if not path.is_absolute():
+        raise SourceError(f"{name}: {place}: not an absolute path: nobody knows where it begins. Log an absolute one")
+    if path.is_file():
+        return LocalTree(path.parent, follow_links, only=path.name)
+    if not path.is_dir():
+        raise SourceError(f"{name}: {path}: its latest materialization names this place, and nothing is there")
+    return LocalTree(path, follow_links)
+
+
+class Partitions:
+    """The places of an asset's partitions as one source: the files of each are below its key."""
+
+    def __init__(self, parts: Mapping[str, SourceAccess]) -> None:
+        """Take partition → its files; at least one, all on this machine or all mirrored."""
+        self._parts = parts
+        kinds = {part.mirrored for part in parts.values()}
+        if len(kinds) > 1:
+            raise SourceError("source: some partitions are on this machine and others in a bucket")
+        self.mirrored = kinds.pop()
+
+    def list(self) -> Listing:
+        """All files of all partitions."""
+        return Listing(
+            files=tuple(
+                file._replace(relpath=f"{name}/{file.relpath}")
+                for name, part in self._parts.items()
+                for file in part.list().files
+            )
+        )
+
+    def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
+        """Bytes that `fetch` would add to the disk."""
+        return sum(part.bytes_to_fetch(its) for part, its in self._grouped(entries))
+
+    def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
+        """Fetch the files unless they are present, and verify them."""
+        for part, its in self._grouped(entries):
+            part.fetch(its, progress)
+
+    def path(self, entry: ManifestEntry | SourceFile) -> Path:
+        """The local path of a file."""
+        part, inside = self._part(entry.relpath)
+        inner = entry._replace(relpath=inside)
+        return part.path(inner) if isinstance(inner, ManifestEntry) else part.storage / inside
+
+    def copies(self, relpath: str) -> Sequence[Path]:
+        """The copies that a mirror keeps of a file."""
+        part, inside = self._part(relpath)
+        return part.copies(inside)
+
+    @property
+    def storage(self) -> Path:
+        """A path on the disk that holds the files of the first partition."""
+        return next(iter(self._parts.values())).storage
+
+    def _part(self, relpath: str) -> tuple[SourceAccess, str]:
+        name, _, inside = relpath.partition("/")
+        if name not in self._parts:
+            raise SourceError(f"{relpath}: the asset has no partition {name} any more. Materialize `manifest` again")
+        return self._parts[name], inside
+
+    def _grouped(self, entries: Sequence[ManifestEntry]) -> Iterator[tuple[SourceAccess, Sequence[ManifestEntry]]]:
+        found: dict[str, tuple[SourceAccess, list[ManifestEntry]]] = {}
+        for entry in entries:
+            part, inside = self._part(entry.relpath)
+            found.setdefault(entry.relpath.partition("/")[0], (part, []))[1].append(entry._replace(relpath=inside))
+        return iter(found.values())

@@ -1,0 +1,173 @@
+"""A corpus of files of every input format, as a person declares and runs it in a project of their own."""
+
+import csv
+import gzip
+import io
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import zstandard
+
+from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.samples import SAMPLE
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("fastwarc")
+TEXTS = [f'document {at}, with a comma, a "quote"\nand a second line: {"é漢 " * (at % 5)}' for at in range(40)]
+SEPARATOR = "<|cut here|>"
+YAML = f"""type: dataprep_assets.components.TokenizedCorpus
+attributes:
+  dataset: everything
+  source: {{kind: local, path: ./texts}}
+  include: ["**/*"]
+  splits: {{train: ["train/*"], val: ["val/*"]}}
+  text_separator: "{SEPARATOR}"
+  csv_delimiter: ";"
+  tokenizer: {{path: {SAMPLE / "tokenizer"}}}
+  document: {{separator: "<|endoftext|>"}}
+  shards: {{target_bytes: 1}}
+  views: [nanogpt]
+"""
+OWN_FORMAT = '''"""A format of somebody else's: the text of each line reversed."""
+
+from dataprep_assets.sources.input_format import Found, InputFormat, RowByRow
+
+
+class Reversed(RowByRow):
+    def _found(self):
+        data, byte = b"".join(self._under), 0
+        for row, line in enumerate(data.split(b"\\x00"), 1):
+            yield Found(row, byte, len(line), {"text": line.decode()[::-1]})
+            byte += len(line) + 1
+
+
+FORMAT = InputFormat(rows=Reversed)
+'''
+
+
+def _csv(texts: Sequence[str]) -> bytes:
+    made = io.StringIO()
+    csv.writer(made, delimiter=";").writerows([["id", "text"], *enumerate(texts)])
+    return b"\xef\xbb\xbf" + made.getvalue().encode()
+
+
+def _arrow(texts: Sequence[str]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema({"id": pa.int64(), "text": pa.string()})) as writer:
+        writer.write_table(pa.table({"id": [*range(len(texts))], "text": [*texts]}), max_chunksize=7)
+    return sink.getvalue().to_pybytes()
+
+
+def _wet(texts: Sequence[str]) -> bytes:
+    """As crawls are: each record compressed by itself."""
+    records = []
+    for text in texts:
+        body = text.encode()
+        head = f"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
+        records.append(gzip.compress(head.encode() + body + b"\r\n\r\n"))
+    return b"".join(records)
+
+
+FORMS: dict[str, Callable[[Sequence[str]], bytes]] = {
+    "a.jsonl": lambda texts: "".join(json.dumps({"text": text}) + "\n" for text in texts).encode(),
+    "b.csv": _csv,
+    "c.csv.gz": lambda texts: gzip.compress(_csv(texts)),
+    "d.tsv.zst": lambda texts: zstandard.compress(_csv(texts)),
+    "e.txt": lambda texts: SEPARATOR.join(texts).encode(),
+    "f.txt.zst": lambda texts: zstandard.compress(SEPARATOR.join(texts).encode()),
+    "g.arrow": _arrow,
+    "h.arrow.gz": lambda texts: gzip.compress(_arrow(texts)),
+    "i.warc.wet.gz": _wet,
+    "j.backwards.gz": lambda texts: gzip.compress("\0".join(text[::-1] for text in texts).encode()),
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the corpus, and with somebody else's input format installed beside."""
+    root = tmp_path_factory.mktemp("formats")
+    done = dataprep(root, "init", str(root / "My-Texts"))
+    assert done.returncode == 0, done.stderr
+    found = root / "My-Texts"
+    shutil.rmtree(found / "my_texts" / "defs" / "sample_corpus")
+    (found / "backwards.py").write_text(OWN_FORMAT)
+    installed = found / "backwards-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: backwards\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[dataprep_assets.inputs]\nbackwards = backwards:FORMAT\n")
+    folder = _defs(found)
+    for split in ("train", "val"):
+        (folder / "texts" / split).mkdir(parents=True)
+    (folder / "defs.yaml").write_text(YAML)
+    for name, form in FORMS.items():
+        (folder / "texts" / "train" / name).write_bytes(form(TEXTS))
+    (folder / "texts" / "val" / "a.jsonl").write_bytes(FORMS["a.jsonl"](TEXTS[:3]))
+    return found
+
+
+def _defs(project: Path) -> Path:
+    return project / "my_texts" / "defs" / "everything"
+
+
+def test_the_same_texts_are_the_same_tokens_in_every_format_and_are_traced_back(project: Path) -> None:
+    done = dataprep(project, "check", "everything", project=project)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    done = dataprep(project, "run", "everything", project=project)
+    assert done.returncode == 0, done.stderr + done.stdout
+    shards = sorted((project / "artifacts" / "everything" / "token_bins").glob("train-*/tokens.bin"))
+    assert len(shards) == len(FORMS)
+    assert len({path.read_bytes() for path in shards}) == 1
+    for number, name in enumerate(FORMS):
+        asked = ("--split", "train", "--document", str(number * len(TEXTS) + 11))
+        told = dataprep(project, "trace", "everything", *asked, "--json", project=project)
+        assert told.returncode == 0, told.stderr
+        found = json.loads(told.stdout)
+        assert (found["source"], found["text"]) == (f"train/{name}:12", TEXTS[11])
+    again = dataprep(project, "run", "everything", project=project)
+    assert "all is up to date" in again.stdout
+
+
+def test_bad_records_are_named_with_file_and_row_or_dropped_and_traced(project: Path) -> None:
+    path, yaml = _defs(project) / "texts" / "train" / "b.csv", _defs(project) / "defs.yaml"
+    whole, declared = path.read_bytes(), yaml.read_text()
+    try:
+        path.write_bytes(whole.replace(b'39;"document', b'39;more;"document'))
+        done = dataprep(project, "run", "everything", project=project)
+        assert done.returncode == 1
+        said = "train/b.csv: row 40, byte "
+        assert said in done.stderr, done.stderr
+        assert "bad_csv (3 fields, the header has 2)" in done.stderr
+        yaml.write_text(declared + "  bad_records: {policy: drop, budget: 0.1}\n")
+        done = dataprep(project, "run", "everything", project=project)
+        assert done.returncode == 0, done.stderr + done.stdout
+        told = dataprep(project, "trace", "everything", "--file", "train/b.csv", "--row", "40", project=project)
+        assert "was dropped as bad_csv (3 fields, the header has 2)" in told.stderr + told.stdout
+        whole_again = dataprep(project, "verify", project=project)
+        assert whole_again.returncode == 0, whole_again.stdout
+    finally:
+        path.write_bytes(whole)
+        yaml.write_text(declared)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("  csv", "  text_field: body\n  csv", "`text_field: body`: none of the first 403 rows of split train has it"),
+        ('csv_delimiter: ";"', 'csv_delimiter: ";;"', "csv_delimiter"),
+    ],
+)
+def test_what_no_file_has_is_told_before_anything_is_built(project: Path, before: str, after: str, told: str) -> None:
+    yaml = _defs(project) / "defs.yaml"
+    declared = yaml.read_text()
+    try:
+        yaml.write_text(declared.replace(before, after, 1))
+        done = dataprep(project, "check", "everything", project=project)
+        assert done.returncode == 2
+        assert told.replace("403", str(len(TEXTS) * len(FORMS))) in done.stderr + done.stdout
+        assert "Traceback" not in done.stderr
+    finally:
+        yaml.write_text(declared)

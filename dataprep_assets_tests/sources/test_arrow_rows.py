@@ -1,0 +1,72 @@
+"""Arrow files: what `datasets` saves is read as it reads it; one that was cut is never taken for a shorter one."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.sources.records import read_records
+from dataprep_assets.sources.rows import count_rows, read_rows
+from dataprep_assets_tests.readers import hf_datasets
+
+ROWS: list[dict[str, Any]] = [
+    {"id": at, "text": f"é {at} " + "x" * (at % 7), "of": {"lang": "de"}} for at in range(2500)
+]
+
+
+def _texts(path: Path, **given: object) -> list[str]:
+    reader = read_records(path, format="arrow", compression=None, text_field="text", label=path.name, **given)  # type: ignore[arg-type]
+    return [text for block in reader for text in block.texts]
+
+
+def test_a_folder_that_datasets_saved_has_its_rows(tmp_path: Path) -> None:
+    kept = [row["id"] for row in ROWS if row["id"] % 3 != 1]
+    loaded = hf_datasets.saved(tmp_path / "saved", ROWS, kept, 3)
+    files = sorted((tmp_path / "saved" / "train").glob("*.arrow"))
+    assert len(files) == 3
+    assert {file_format(path.name) for path in files} == {("arrow", None)}
+    assert [text for path in files for text in _texts(path)] == [row["text"] for row in loaded]
+    blocks = [b for path in files for b in read_rows(path, format="arrow", compression=None, label="x")]
+    assert [row for block in blocks for row in block.rows] == loaded
+
+
+def test_a_stream_that_ends_between_two_batches_is_refused(tmp_path: Path) -> None:
+    """pyarrow itself reads it, as a shorter one."""
+    table, path = pa.table({"text": ["a", "b", "c", "d"]}), tmp_path / "x.arrow"
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+        end = sink.tell()
+    path.write_bytes(sink.getvalue().to_pybytes()[:end])
+    assert pa.ipc.open_stream(path.read_bytes()).read_all().num_rows == 4
+    with pytest.raises(CorruptSourceError, match=r"x\.arrow: Arrow cannot be read near row 5: it ends before its end"):
+        _texts(path)
+    for cut in (1, 9, 60, end - 4):
+        path.write_bytes(sink.getvalue().to_pybytes()[:-cut])
+        with pytest.raises(CorruptSourceError, match=r"x\.arrow"):
+            _texts(path)
+    path.write_bytes(b"no Arrow at all, but as long as a header of it")
+    with pytest.raises(CorruptSourceError, match="Arrow cannot be read near row 1"):
+        count_rows(path, format="arrow", compression=None, label="x.arrow")
+
+
+def test_texts_that_are_none_are_bad_rows_and_large_batches_become_small_blocks(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a", None, "x" * 5000, "d"], "other": [1, 2, 3, 4]})
+    path = tmp_path / "x.arrow"
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    reader = read_records(
+        path, format="arrow", compression=None, text_field="text", label="x", max_record_bytes=2000, id_field="other"
+    )
+    (block,) = list(reader)
+    assert (block.texts, block.ids, block.rows) == (["a", "d"], ["1", "4"], [1, 4])
+    assert [(bad.row, bad.byte, bad.reason) for bad in block.bad] == [(2, -1, "null_text"), (3, -1, "too_large")]
+    long = pa.table({"text": ["y" * (1 << 20)] * 64})
+    with pa.ipc.new_stream(str(path), long.schema) as writer:
+        writer.write_table(long)
+    sizes = [len(block.rows) for block in read_rows(path, format="arrow", compression=None, label="x")]
+    assert sum(sizes) == 64
+    assert max(sizes) <= 16
