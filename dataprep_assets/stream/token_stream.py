@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
@@ -109,7 +110,7 @@ Fetch = Callable[[], None]
 class SourcePart:
     """One source file to encode, or some of its rows: where it is, what it should be, and how messages name it.
 
-    `sha256` is the file's digest as `digests` makes it.
+    `sha256` is the file's digest as `digests` makes it, `ruled_out` the rows of its shard that rules drop.
     """
 
     label: str
@@ -121,6 +122,7 @@ class SourcePart:
     rows: RowRange | None = None
     digests: SourceDigests = PLAIN
     max_record_bytes: int = MAX_RECORD_BYTES
+    ruled_out: RuledOut | None = None
 
     @classmethod
     def of(
@@ -132,10 +134,12 @@ class SourcePart:
         *,
         digests: SourceDigests = PLAIN,
         max_record_bytes: int = MAX_RECORD_BYTES,
+        ruled_out: RuledOut | None = None,
     ) -> Self:
         """The file `entry` of a plan at `path`, with the snapshot's digest `sha256`: the whole file, or these `rows`.
 
-        `digests` are the snapshot's. Records longer than `max_record_bytes` are refused.
+        `digests` are the snapshot's. Records longer than `max_record_bytes` are refused, and those `ruled_out` are left
+        out.
         """
         return cls(
             label=entry.relpath,
@@ -147,6 +151,7 @@ class SourcePart:
             rows=rows,
             digests=digests,
             max_record_bytes=max_record_bytes,
+            ruled_out=ruled_out,
         )
 
     @property
