@@ -22,6 +22,7 @@ from dataprep_assets import __version__
 from dataprep_assets.cli import (
     check,
     diff,
+    documents,
     init,
     list_,
     lock,
@@ -53,6 +54,7 @@ _COMMANDS = (
     ui,
     plan,
     status,
+    documents,
     trace,
     retract,
     prune,

@@ -4,6 +4,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from dataprep_assets.cli.check import require_sound
 from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.part import Part
 from dataprep_assets.cli.status import tell
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def command(
     if len(datasets) > 1 and (part.is_some or lock is not None):
         raise ConfigError(f"{part if part.is_some else '--lock'}: applies to one dataset; name only one")
     if dry_run:
-        return max(tell(name, as_json=json_) for name in datasets)
+        return max(_foretell(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
     # all are loaded first: a mistake in the last of them is not found after hours of the others
@@ -80,6 +81,21 @@ def command(
     if 0 in codes:
         print(project.in_the_browser())
     return max(codes)
+
+
+def _foretell(name: str, *, as_json: bool) -> int:
+    """Print what a run would build and what the rules would drop; the exit code of `status`."""
+    code = tell(name, as_json=as_json)
+    component = project.loaded(name)
+    if as_json or not component.has_rules:
+        return code
+    with suppress(DataprepError):  # nothing is planned yet
+        drops = component.documents(component.store(project.storage())).drops()
+        if drops is not None and drops.documents:
+            print(f"{name}: what the rules drop of {number_of(drops.documents, 'document')}")
+            for line in drops.lines():
+                print(project.shown(line))
+    return code
 
 
 def _sound(name: str) -> "Dataset":

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
@@ -49,11 +50,17 @@ class RuledOut:
         store: Where the selection is.
         artifact: The selection of the shard.
         digest: Of the dropped rows by file and rule (`digest_of`); empty if there are none.
+        rows: How many there are.
     """
 
     store: ArtifactStore
     artifact: Artifact
     digest: str
+    rows: int
+
+    def __str__(self) -> str:
+        """As a recipe shows it; empty if no row is dropped."""
+        return f"{number_of(self.rows, 'dropped row')} ({self.digest[:12]})" if self.digest else ""
 
     def of(self, file: str) -> RuledOutRows:
         """The dropped rows of one of its files."""

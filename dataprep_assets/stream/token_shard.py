@@ -130,7 +130,9 @@ class TokenShard:
         """Digest of everything that decides the shard's bytes."""
         files = [_identity(f) for f in self.files]
         parts = ["token_bins", VERSION, self.plan.key_parts(), self.budget, files]
-        if added := self._added(list(self.retracted)):
+        # not the rules: a shard of which they drop the same rows stays as it is, whatever they say
+        ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
+        if added := self._added(list(self.retracted), ruled_out):
             parts.append(added)
         return digest_value(parts)
 
@@ -140,9 +142,7 @@ class TokenShard:
         listed = self.plan.retracted.hex()
         return digest_value([self.key, listed]) if listed else self.key
 
-    def _added(self, retracted: Any) -> dict[str, Any]:
-        # not the rules: a shard of which they drop the same rows stays as it is, whatever they say
-        ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
+    def _added(self, retracted: Any, ruled_out: str) -> dict[str, Any]:
         added = {"megatron": self.megatron, "salt": self.salt, "retracted": retracted, "selection": ruled_out}
         return {name: value for name, value in added.items() if value}
 
@@ -164,7 +164,7 @@ class TokenShard:
                 "bad_records.policy": policy,
                 "bad_records.budget": self.budget,
                 **{name: limit for file in self.files for name, limit in file.limits.items()},
-                **self._added(_counted(self.retracted)),
+                **self._added(_counted(self.retracted), "" if self.ruled_out is None else str(self.ruled_out)),
             },
             sources={"tokenizer": tokenizer, **files},
         )

@@ -47,8 +47,8 @@ def measured(
 
 
 def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-    rows = [measured(text) for text in texts]
-    return dict(zip(TAGGER.columns, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
+    columns = zip(*map(measured, texts), strict=True) if texts else [()] * len(TAGGER.columns)
+    return dict(zip(TAGGER.columns, map(list, columns), strict=True))
 
 
 TAGGER = TextTagger(

@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+from dataprep_assets.graph.asked_documents import AskedDocuments
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
@@ -14,6 +15,7 @@ from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
@@ -66,6 +68,13 @@ class Corpus(Dataset):
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
         return retract(self.declaration, store, ids, strict=strict)
+
+    @property
+    def has_rules(self) -> bool:
+        return bool(self.declaration.keep or self.declaration.drop)
+
+    def documents(self, store: ArtifactStore) -> AskedDocuments:
+        return CorpusDocuments(self.declaration, store)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)

@@ -57,7 +57,8 @@ def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str
     if not corpus.keep and not corpus.drop:
         return None
     artifact = corpus.artifact(SELECTION, partition)
-    return RuledOut(store, artifact, SelectionFacts.of(store.require(artifact)).dropped)
+    receipt = store.require(artifact)
+    return RuledOut(store, artifact, SelectionFacts.of(receipt).dropped, _folded(_totals([receipt])[1].values())[0])
 
 
 def selection_spec(
