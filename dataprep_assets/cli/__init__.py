@@ -23,6 +23,7 @@ from dataprep_assets import __version__
 from dataprep_assets.cli import (
     check,
     diff,
+    documents,
     init,
     list_,
     lock,
@@ -54,6 +55,7 @@ _COMMANDS = (
     ui,
     plan,
     status,
+    documents,
     trace,
     retract,
     prune,

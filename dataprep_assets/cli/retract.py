@@ -1,7 +1,10 @@
 """`dataprep retract`: put documents on a dataset's retraction list, and say what the next run will rebuild."""
 
+import json
 import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +13,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 from dataprep_assets.cli.status import left_line
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
@@ -26,13 +30,20 @@ _WIDTHS = (20, 22)
 def command(
     dataset: Name,
     ids: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="One a line, plain or as JSON: an id, a hash of the index (16 hex digits) or file:row; of notes the "
             "id of a patient.",
         ),
-    ],
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPRESSION",
+            help="Instead of --ids: the kept documents of which this is true, by the table of documents.",
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="If something is not found, write nothing and exit with code 1.")
     ] = False,
@@ -40,7 +51,10 @@ def command(
     """Put documents, or patients of notes, on a dataset's retraction list, and say what will be rebuilt."""
     component = project.component(dataset)
     store = component.store(project.storage())
-    found = component.retract(store, ids, strict=strict)
+    if (ids is None) == (where is None):
+        raise ConfigError("give --ids FILE or --where EXPRESSION")
+    with _listed(component, store, ids, where) as given:
+        found = component.retract(store, given, strict=strict)
     _tell(component.declaration.dataset, found)
     if strict and found.not_found:
         print(f"--strict: nothing was written to {found.list}")
@@ -57,6 +71,24 @@ def command(
         for line in _beyond(component, found.files):
             print(line)
     return 0
+
+
+@contextmanager
+def _listed(component: "Dataset", store: "ArtifactStore", ids: Path | None, where: str | None) -> Iterator[Path]:
+    """The list of ids; of an expression one of the hashes of the documents that it is true of."""
+    if ids is not None:
+        yield ids
+        return
+    asked = component.documents(store)
+    if "id" not in asked.columns:
+        raise ConfigError("--where: the documents of this dataset have no ids. Declare `document.id_key`, and run it")
+    with tempfile.NamedTemporaryFile("w", prefix="dataprep-retract-", suffix=".jsonl") as file:
+        hashes = dict.fromkeys(row["id"] for row in asked.rows(where=where, kept=True))
+        if not hashes:
+            raise ConfigError(f"--where: it is true of no document that was kept: {where}")
+        file.writelines(json.dumps({"hash": one}) + "\n" for one in hashes)
+        file.flush()
+        yield Path(file.name)
 
 
 def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iterator[str]:

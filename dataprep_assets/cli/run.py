@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +12,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, LockFile, Names, Options, tell_wrong
 from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.status import tell
-from dataprep_assets.errors import ConfigError, NotFoundError
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.library.part import Part
 
@@ -69,7 +69,7 @@ def command(
     if len(datasets) > 1 and (part.is_some or lock is not None):
         raise ConfigError(f"{part if part.is_some else '--lock'}: applies to one dataset; name only one")
     if dry_run:
-        return max(tell(name, as_json=json_) for name in datasets)
+        return max(_foretell(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
     # all are loaded first: a mistake in the last of them is not found after hours of the others
@@ -86,6 +86,21 @@ def _sound(name: str) -> "OpenDataset":
     for hint in dataset.require_sound():
         print(f"note: {hint}", file=sys.stderr)
     return dataset
+
+
+def _foretell(name: str, *, as_json: bool) -> int:
+    """Print what a run would build and what the rules would drop; the exit code of `status`."""
+    code = tell(name, as_json=as_json)
+    dataset = project.opened(name)
+    if as_json or not dataset.component.has_rules:
+        return code
+    with suppress(DataprepError):  # nothing is planned yet
+        drops = dataset.component.documents(dataset.store).drops()
+        if drops is not None and drops.documents:
+            print(f"{name}: what the rules drop of {number_of(drops.documents, 'document')}")
+            for line in drops.lines():
+                print(project.shown(line))
+    return code
 
 
 class _Shown:

@@ -5,14 +5,17 @@ retracted documents, and `trace` for a row that is no document.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import NONE_RETRACTED, Documents
+from dataprep_assets.documents.ruled_out import RuledOut, RuledOutRows
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
-from dataprep_assets.sources.records import Block
+from dataprep_assets.sources.records import ID_REASONS, REASONS, Block
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 SHORT, NO_TOKENS = "below_min_doc_chars", "no_tokens"
@@ -22,18 +25,26 @@ FILTERED = {
     SHORT: "has fewer characters than `min_doc_chars`",
     NO_TOKENS: "has no token, and none is put around a document",
 }
-"""Reasons for dropping a good record, in words. Such a record is counted in the ledger; a bad one is in the quarantine,
-too."""
+"""Reasons for dropping a good record, in words; those beside it are the names of the dataset's rules. Such a record is
+counted in the ledger; a bad one is in the quarantine, too."""
+BAD = frozenset((*REASONS, *ID_REASONS))
+RESERVED = BAD | FILTERED.keys()
+"""Reasons that are no rule's."""
 
 
-def bad_rows(dropped: Counter[str]) -> Counter[str]:
+def bad_rows(dropped: Mapping[str, int]) -> Counter[str]:
     """What is dropped because it is bad, out of counts by reason."""
-    return Counter({reason: count for reason, count in dropped.items() if count and reason not in FILTERED})
+    return Counter({reason: count for reason, count in dropped.items() if count and reason in BAD})
+
+
+def ruled_rows(dropped: Mapping[str, int]) -> Counter[str]:
+    """What is dropped by a rule, out of counts by reason."""
+    return Counter({reason: count for reason, count in dropped.items() if count and reason not in RESERVED})
 
 
 def bad_count(ledger: Ledger) -> int:
     """How many rows of a ledger are bad."""
-    return bad_rows(Counter(ledger.dropped)).total()
+    return bad_rows(ledger.dropped).total()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +70,17 @@ class Selection:
         ids: How documents are identified; None if they are not.
         retracted: Ids of the documents that are not wanted: shape `(ids,)`, uint64, sorted.
         min_characters: Fewest characters of a document; None for any number.
+        ruled_out: The rows of a file that its rules drop; None if there are no rules (`in_file`).
     """
 
     ids: DocumentIds | None
     retracted: NDArray[np.uint64] = field(default_factory=lambda: NONE_RETRACTED)
     min_characters: int | None = None
+    ruled_out: RuledOutRows | None = None
+
+    def in_file(self, ruled_out: RuledOut | None, file: str) -> Self:
+        """The selection among the records of one source file."""
+        return self if ruled_out is None else replace(self, ruled_out=ruled_out.of(file))
 
     def of(self, block: Block) -> Selected:
         """The documents among the good records of a block.
@@ -83,6 +100,11 @@ class Selection:
             if short := len(documents.texts) - len(long):
                 dropped[SHORT] = short
                 documents = documents.only(long)
+        if self.ruled_out is not None:
+            reasons = self.ruled_out.reasons(documents.rows)
+            if any(reasons):
+                dropped.update(reason for reason in reasons if reason is not None)
+                documents = documents.only([at for at, reason in enumerate(reasons) if reason is None])
         return Selected(documents=documents, dropped=dropped, retracted=held)
 
     def listed(self, documents: Documents) -> NDArray[np.bool_]:
@@ -96,7 +118,14 @@ class Selection:
         """Why the only record of a block is no document, in words; None if it may be one."""
         if block.bad:
             return f"was dropped as {block.bad[0]}"
-        return next((FILTERED[reason] for reason in self.of(block).dropped), None)
+        return next((in_words(reason) for reason in self.of(block).dropped), None)
+
+
+def in_words(reason: str) -> str:
+    """A reason for which a record is no document, in words."""
+    if reason in BAD:
+        return f"was dropped as {reason}"
+    return FILTERED.get(reason, f"is dropped by the rule {reason!r}")
 
 
 def with_tokens(documents: Documents, lengths: NDArray[np.unsignedinteger]) -> Selected:

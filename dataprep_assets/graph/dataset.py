@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.asked_documents import AskedDocuments
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.declaration_mistakes import Document, mistakes, nearest, read, together
 from dataprep_assets.graph.estimate import Estimate
@@ -155,6 +156,20 @@ class Dataset(ABC):
         raise ConfigError(
             f"{self.declaration.dataset} is a {self.component}: documents are retracted of corpora and releases, "
             "patients of notes. Retract them of the dataset that it is made of"
+        )
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether rules say which documents are kept."""
+        return False
+
+    def documents(self, store: ArtifactStore) -> AskedDocuments:
+        """Answers questions about its table of documents.
+
+        Raises ConfigError for a dataset that declares none, or a kind of dataset that cannot.
+        """
+        raise ConfigError(
+            f"{self.declaration.dataset} is a {self.component}: corpora and releases have a table of documents"
         )
 
     def store(self, storage: Storage) -> ArtifactStore:

@@ -239,7 +239,7 @@ def _differences(
 ) -> Iterator[str]:
     """Read one source file to its end, compare the wanted documents on the way, then its count and digest."""
     part, first = reading.part, reading.first
-    reader = part.read_records(fields)
+    reader, selection = part.read_records(fields), selection.in_file(part.ruled_out, part.label)
     done, left = 0, list(wanted)
     # a record without tokens is no document where nothing is put around one: encoding tells
     bare = layout.separator is None and layout.bos is None

@@ -39,6 +39,7 @@ class StreamTracer(Tracer):
         samples: Callable[[str, str], Sequence[int]] | None = None,
         source_bytes: Callable[[str, int, int | None], SourceBytes | None] = lambda *_: None,
         refusal: Callable[[str, int], str | None] = lambda *_: None,
+        refusal_of: Callable[[int], str | None] = lambda _: None,
     ) -> None:
         """Open a dataset for questions.
 
@@ -52,9 +53,11 @@ class StreamTracer(Tracer):
             samples: Returns where the samples of a view's split end in its stream, for questions by sample; None if
                 there are no views.
             source_bytes: Returns the bytes of a row in its source file, given file, row and the document's hash.
-            refusal: Returns why a row of a source file is no document, in words, as far as the file tells.
+            refusal: Returns why a row of a source file is no document, in words, as far as is known.
+            refusal_of: Returns the same of a row that is identified by this hash, with the row.
         """
         self._source_bytes, self._refusal, self._samples = source_bytes, refusal, samples
+        self._refusal_of = refusal_of
         self.index = StreamIndex(splits)
         self.store, self._declaration = store, declaration
         self._load_bundle, self._ids = bundle, ids
@@ -171,7 +174,10 @@ class StreamTracer(Tracer):
                 return f"{absent} {refusal}"
             return f"{absent} is blank, was filtered or retracted, or lies beyond the file's end"
         what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
-        return f"trace: no document of {self._declaration.dataset} has {what}"
+        absent = f"trace: no document of {self._declaration.dataset} has {what}"
+        value, ids = question.text if question.text is not None else question.id, self._ids()
+        gone = None if value is None or ids is None else self._refusal_of(hash_id(value, ids.key))
+        return absent if gone is None else f"{absent}: {gone}"
 
     def _traced(self, shard: IndexedShard, document: int, shown: bool) -> Trace:
         span = self.index.span(shard, document)

@@ -120,7 +120,7 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
         yield f"{name}: the ledger has {ledger.separators} separators, {separated} documents end with one"
     quarantined = _quarantined(directory / QUARANTINE)
     for line in receipt.sources:
-        dropped = bad_rows(Counter(line["dropped"]))
+        dropped = bad_rows(line["dropped"])
         held = quarantined.pop(line["file"], Counter())
         if dropped != held:
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"

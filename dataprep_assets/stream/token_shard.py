@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats import document_ends, document_index, flat_bins, megatron
@@ -95,6 +96,7 @@ class TokenShard:
         salt: Any text; it changes the key, to force a new build.
         retracted: Ids of the plan's retraction list that apply here, as far as is known before the shard is made; with
             them the key is that of the finished shard.
+        ruled_out: The rows of its files that the dataset's rules drop; None if there are no rules.
     """
 
     artifact: Artifact
@@ -106,6 +108,7 @@ class TokenShard:
     megatron: bool = False
     salt: str = ""
     retracted: tuple[str, ...] = ()
+    ruled_out: RuledOut | None = None
 
     @property
     def directory(self) -> Path:
@@ -127,7 +130,9 @@ class TokenShard:
         """Digest of everything that decides the shard's bytes."""
         files = [_identity(f) for f in self.files]
         parts = ["token_bins", VERSION, self.plan.key_parts(), self.budget, files]
-        if added := self._added(list(self.retracted)):
+        # not the rules: a shard of which they drop the same rows stays as it is, whatever they say
+        ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
+        if added := self._added(list(self.retracted), ruled_out):
             parts.append(added)
         return digest_value(parts)
 
@@ -137,8 +142,8 @@ class TokenShard:
         listed = self.plan.retracted.hex()
         return digest_value([self.key, listed]) if listed else self.key
 
-    def _added(self, retracted: Any) -> dict[str, Any]:
-        added = {"megatron": self.megatron, "salt": self.salt, "retracted": retracted}
+    def _added(self, retracted: Any, ruled_out: str) -> dict[str, Any]:
+        added = {"megatron": self.megatron, "salt": self.salt, "retracted": retracted, "selection": ruled_out}
         return {name: value for name, value in added.items() if value}
 
     @property
@@ -159,7 +164,7 @@ class TokenShard:
                 "bad_records.policy": policy,
                 "bad_records.budget": self.budget,
                 **{name: limit for file in self.files for name, limit in file.limits.items()},
-                **self._added(_counted(self.retracted)),
+                **self._added(_counted(self.retracted), "" if self.ruled_out is None else str(self.ruled_out)),
             },
             sources={"tokenizer": tokenizer, **files},
         )

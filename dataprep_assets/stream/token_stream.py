@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
@@ -110,7 +111,7 @@ Fetch = Callable[[], None]
 class SourcePart:
     """One source file to encode, or some of its rows: where it is, what it should be, and how messages name it.
 
-    `sha256` is the file's digest as `digests` makes it.
+    `sha256` is the file's digest as `digests` makes it, `ruled_out` the rows of its shard that rules drop.
     """
 
     label: str
@@ -123,6 +124,7 @@ class SourcePart:
     digests: SourceDigests = PLAIN
     max_record_bytes: int = MAX_RECORD_BYTES
     reading: Reading = AS_NAMED
+    ruled_out: RuledOut | None = None
 
     @classmethod
     def of(
@@ -135,11 +137,12 @@ class SourcePart:
         digests: SourceDigests = PLAIN,
         max_record_bytes: int = MAX_RECORD_BYTES,
         reading: Reading = AS_NAMED,
+        ruled_out: RuledOut | None = None,
     ) -> Self:
         """The file `entry` of a plan at `path`, with the snapshot's digest `sha256`: the whole file, or these `rows`.
 
-        `digests` are the snapshot's. Records longer than `max_record_bytes` are refused. `reading` is what the
-        declaration says of the files.
+        `digests` are the snapshot's. Records longer than `max_record_bytes` are refused, and those `ruled_out` are left
+        out. `reading` is what the declaration says of the files.
         """
         return cls(
             label=entry.relpath,
@@ -152,6 +155,7 @@ class SourcePart:
             digests=digests,
             max_record_bytes=max_record_bytes,
             reading=reading,
+            ruled_out=ruled_out,
         )
 
     @property

@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+from dataprep_assets.graph.asked_documents import AskedDocuments
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
@@ -14,18 +15,22 @@ from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.cost import corpus_cost
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.documents_table import documents_spec
 from dataprep_assets.pipelines.corpus.manifest import load_manifest, manifest_spec
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets.pipelines.corpus.retract import retract
+from dataprep_assets.pipelines.corpus.selection import selection_spec
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
 from dataprep_assets.pipelines.corpus.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
+from dataprep_assets.pipelines.corpus.tags import tags_spec
 from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
 from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
@@ -64,6 +69,13 @@ class Corpus(Dataset):
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
         return retract(self.declaration, store, ids, strict=strict)
 
+    @property
+    def has_rules(self) -> bool:
+        return bool(self.declaration.keep or self.declaration.drop)
+
+    def documents(self, store: ArtifactStore) -> AskedDocuments:
+        return CorpusDocuments(self.declaration, store)
+
     def summary(self, store: ArtifactStore) -> list[str]:
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)
         names = ("files", "shards", "documents", "tokens", "tokens/s/core", "bin")
@@ -86,7 +98,10 @@ class Corpus(Dataset):
 
 
 def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
-    """The graph of a corpus: manifest → snapshot and certificate → token bins → combined bins → views."""
+    """The graph of a corpus: manifest → snapshot and certificate → token bins → combined bins → views.
+
+    With a table of documents: snapshot → tags → selection → token bins → documents, too.
+    """
     shards = {split: _shards(corpus, split) for split in corpus.splits}
     manifest = manifest_spec(corpus, plans=tuple(shards.values()), watch=corpus_watch(corpus))
     certificate = engine_certificate_spec(corpus_engine(corpus), inputs=(manifest,))
@@ -94,9 +109,19 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
     token_bins = []
     for split, partitions in shards.items():
         snapshot = snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)
-        bins = token_bins_spec(corpus, split, partitions=partitions, snapshot=snapshot, certificate=certificate)
-        specs += [snapshot, bins]
+        tags = tags_spec(corpus, split, partitions=partitions, snapshot=snapshot) if corpus.has_table else None
+        selection = None
+        if tags is not None and (corpus.keep or corpus.drop):
+            selection = selection_spec(corpus, split, partitions=partitions, tags=tags)
+        bins = token_bins_spec(
+            corpus, split, partitions=partitions, snapshot=snapshot, certificate=certificate, selection=selection
+        )
+        specs += [spec for spec in (snapshot, tags, selection, bins) if spec is not None]
         token_bins.append(bins)
+        if tags is not None:
+            specs.append(
+                documents_spec(corpus, split, partitions=partitions, tags=tags, selection=selection, token_bins=bins)
+            )
     if corpus.combines:
         combined = tuple(
             combined_bins_spec(corpus, split, token_bins=bins)

@@ -8,8 +8,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
+from dataprep_assets.documents.declaration import BudgetDeclaration, RuleName, Tag, rules_of, taggers_of
+from dataprep_assets.documents.rules import Rule
+from dataprep_assets.documents.table import DECIDED, CarriedFields, ColumnType, column_of
+from dataprep_assets.documents.tagging import BuiltInTagger, Tagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import resolved
 from dataprep_assets.graph.declared import Declared
@@ -56,6 +67,25 @@ class CorpusDocumentPolicy(DocumentPolicy):
         description="Key of the index's hashes: without one a `sensitive` dataset has no index by id. The digests of "
         "its local source files are keyed with it, too, so a `sensitive` dataset of a local folder needs it.",
     )
+    keep_fields: dict[str, ColumnType] | None = Field(
+        None,
+        description="Fields that the table of documents carries along: field → `string`, `integer`, `number` or "
+        "`boolean`; a dot leads into an object (`meta.lang`). `{}` makes the table without any.",
+    )
+    url_field: str | None = Field(
+        None, min_length=1, description="Field with the document's URL: the table has its `host`."
+    )
+    source_field: str | None = Field(
+        None,
+        min_length=1,
+        description="Field that names the source that a document is from, for shares and budgets; default: the folder "
+        "of its file.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is new and not set, so that what was proven before stays proven."""
+        return _without(handler(self), ("keep_fields", "url_field", "source_field"))
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
         """How documents are identified in the index; None for a sensitive dataset without a key.
@@ -70,6 +100,11 @@ class CorpusDocumentPolicy(DocumentPolicy):
     def key(self) -> bytes | None:
         """The declared key, if any; raises ConfigError when it is not in the environment."""
         return self.id_key.load("document.id_key") if self.id_key is not None else None
+
+
+def _without(value: dict[str, Any], unset: Iterable[str]) -> dict[str, Any]:
+    """The dump of a part of a declaration without those of these keys that are not set."""
+    return {name: found for name, found in value.items() if found or name not in unset}
 
 
 class ShardPlanDeclaration(Declared):
@@ -136,10 +171,33 @@ class CorpusDeclaration(MadeByEngine):
         description="List of the documents that are not to be in it, which `dataprep retract` writes; default: "
         "`retracted.jsonl` beside this YAML.",
     )
+    tag: tuple[Tag, ...] = Field(
+        (),
+        description="What looks at the texts and gives columns of the table of documents: names of built-in taggers, "
+        "functions, commands.",
+    )
+    keep: dict[RuleName, str] = Field(
+        default_factory=dict,
+        description="Rules by name: expressions over columns, and only documents for which all are true are kept. The "
+        "name is the reason for which others are dropped.",
+    )
+    drop: dict[RuleName, str] = Field(
+        default_factory=dict, description="The same: documents for which one is true are dropped."
+    )
+    budget: BudgetDeclaration = Field(BudgetDeclaration(), description="How much rules may drop.")
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     mds_sequence_length: int = Field(2048, ge=1, description="Tokens of a sample in the mds view.")
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is new and not set, so that what was proven before stays proven."""
+        value = handler(self)
+        if self.budget == BudgetDeclaration():
+            value.pop("budget", None)
+        return _without(value, ("tag", "keep", "drop"))
 
     @field_validator("splits")
     @classmethod
@@ -178,6 +236,81 @@ class CorpusDeclaration(MadeByEngine):
         if self.sensitive and self._reads_local_files and self.document.id_key is None:
             raise ValueError(key_needed("document.id_key", "DOCUMENT_KEY"))
         return self
+
+    @model_validator(mode="after")
+    def _rules_fit(self) -> Self:
+        try:
+            columns = set(self.columns)
+            rules = self.rules
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        if unknown := [name for name in self.budget.per_rule if name not in rules]:
+            raise ValueError(f"budget.per_rule: there is no rule {unknown[0]!r} in `keep` or `drop`")
+        if self.budget != BudgetDeclaration() and not rules:
+            raise ValueError("budget: there are no rules, in `keep` or `drop`, whose drops it could limit")
+        named = [column_of(path) for path in self.document.keep_fields or ()]
+        if twice := [name for name in columns if named.count(name) > 1]:
+            raise ValueError(f"document.keep_fields: two fields become the column {twice[0]!r}; leave one out")
+        return self
+
+    @model_validator(mode="after")
+    def _no_text_of_sensitive_data(self) -> Self:
+        if not self.sensitive:
+            return self
+        kept = self.document
+        texts = [path for path, kind in (kept.keep_fields or {}).items() if kind == "string"]
+        texts += [
+            one.name for one in self.taggers if not isinstance(one, BuiltInTagger) and "string" in one.columns.values()
+        ]
+        texts += [one for one in (kept.url_field, kept.source_field) if one is not None]
+        if texts:
+            raise ValueError(
+                f"{texts[0]}: the table of documents of a `sensitive` dataset has no text of a record. Leave it "
+                "out, or give numbers"
+            )
+        return self
+
+    @property
+    def has_table(self) -> bool:
+        """Whether there is a table of documents: where anything is declared that is in it or needs it."""
+        return bool(self.tag or self.keep or self.drop) or self.document.keep_fields is not None
+
+    @property
+    def carried(self) -> CarriedFields:
+        """What the table of documents says of a row without looking at its text."""
+        return self._carried(self.document.ids(sensitive=self.sensitive))
+
+    def _carried(self, ids: DocumentIds | None) -> CarriedFields:
+        return CarriedFields(
+            text=self.text_field,
+            ids=ids,
+            source=self.document.source_field,
+            url=self.document.url_field,
+            keep=tuple((self.document.keep_fields or {}).items()),
+            max_record_bytes=self.bad_records.max_record_bytes,
+            sensitive=self.sensitive,
+        )
+
+    @property
+    def taggers(self) -> list[Tagger]:
+        """Its taggers, in their order."""
+        return taggers_of(self.tag, self._folder)
+
+    @property
+    def columns(self) -> dict[str, ColumnType]:
+        """The columns that rules may name: those of the carried fields, then those of the taggers."""
+        # without ids, whose key need not be there to check a declaration
+        found = {name: kind for name, kind in self._carried(None).columns.items() if name != "bad"}
+        for tagger in self.taggers:
+            if both := [name for name in tagger.columns if name in (*found, *DECIDED, "id", "bad")]:
+                raise ConfigError(f"tag: {tagger.name}: the table has a column {both[0]!r} already; rename one")
+            found |= tagger.columns
+        return found
+
+    @property
+    def rules(self) -> dict[str, tuple[bool, Rule]]:
+        """Its rules by name, in the order in which they are asked; true for those that name what is kept."""
+        return rules_of(self.keep, self.drop, self.columns)
 
     def source_digests(self) -> SourceDigests:
         """The digests of source files: keyed if the dataset is sensitive and its files are local.
@@ -221,4 +354,6 @@ class CorpusDeclaration(MadeByEngine):
             "tokenizer": self.tokenizer.located(folder),
             "retractions": resolved(self.retractions or Path(RETRACTIONS), folder),
         }
-        return super().located(folder).model_copy(update=changed)
+        found = super().located(folder).model_copy(update=changed)
+        found._folder = folder
+        return found

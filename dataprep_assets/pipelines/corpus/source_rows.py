@@ -6,6 +6,7 @@ hash in the shard's index: a file may have been edited since, even to the same s
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import SourceBytes
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
@@ -76,6 +78,8 @@ class SourceRows:
             file: The source file, as in the manifest.
             row: The row, from 1.
         """
+        if (told := self._told(file, row)) is not None:
+            return told
         entry, corpus = self._entries.get(file), self._corpus
         if entry is None or entry.size_bytes > MOST_BYTES or row < 1:
             return None
@@ -92,6 +96,26 @@ class SourceRows:
         except (DataprepError, OSError):
             return None
         return None if block is None else selection.refusal(block)
+
+    def refusal_of(self, hashed: int) -> str | None:
+        """As `refusal`, of the first row whose document has this hash; None without a table of documents."""
+        if not self._corpus.has_table:
+            return None
+        with suppress(DataprepError):
+            return self._documents.why_not_id(hashed)
+        return None
+
+    def _told(self, file: str, row: int) -> str | None:
+        """What the table of documents says of a row; None if there is none, or it does not say."""
+        if not self._corpus.has_table:
+            return None
+        with suppress(DataprepError):
+            return self._documents.why_not(file, row)
+        return None
+
+    @cached_property
+    def _documents(self) -> CorpusDocuments:
+        return CorpusDocuments(self._corpus, self._store)
 
     def _holds(self, path: Path, found: tuple[int, int], hashed: int | None) -> bool:
         """Whether these bytes of a file are a record with this hash."""
@@ -144,6 +168,7 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         samples=partial(_samples, corpus, store),
         source_bytes=rows.bytes_of,
         refusal=rows.refusal,
+        refusal_of=rows.refusal_of,
     )
 
 

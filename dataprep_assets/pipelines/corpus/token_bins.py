@@ -17,15 +17,16 @@ from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_al
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings, snapshot_digests
+from dataprep_assets.pipelines.corpus.selection import ruled_out_of
+from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
+from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.shard_job import build_token_bins
-from dataprep_assets.stream.source import open_source
 from dataprep_assets.stream.stream_index import index_metadata, retracted_here
 from dataprep_assets.stream.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
 from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
-from dataprep_assets.stream.token_stream import Fetch, SourcePart, StreamPlan
+from dataprep_assets.stream.token_stream import StreamPlan
 
 SMALL_BYTES, FEW_SHARDS = 32 << 20, 16
 """Source files of this many bytes, as stored, are tokenized and proven in less time than it takes workers to start and
@@ -40,6 +41,7 @@ def token_bins_spec(
     partitions: Partitions,
     snapshot: ArtifactSpec,
     certificate: ArtifactSpec,
+    selection: ArtifactSpec | None = None,
 ) -> ArtifactSpec:
     """The token bins of a split.
 
@@ -49,6 +51,7 @@ def token_bins_spec(
         partitions: The split's shards.
         snapshot: The snapshots of the shards.
         certificate: The engine certificate.
+        selection: Which rows the rules drop; None if there are no rules.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -57,7 +60,7 @@ def token_bins_spec(
         version=VERSION,
         description="Flat token ids and document ends of each shard: tokenized once.",
         kinds={"numpy", "huggingface"},
-        inputs=(snapshot, certificate),
+        inputs=(snapshot, certificate, *(() if selection is None else (selection,))),
         partitions=partitions,
         pool="cpu",
         recipes=partial(_recipes, corpus),
@@ -65,32 +68,6 @@ def token_bins_spec(
         reads=partial(readings, corpus, tokenized=True),
         metadata=index_metadata,
         proofs=Proofs(proofs=TOKEN_BINS_PROOFS, examine=partial(_examine, corpus, split)),
-    )
-
-
-def source_parts(
-    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partition: str
-) -> tuple[SourcePart, ...]:
-    """The files of one shard with the digests of its snapshot; raises MissingArtifactError when there is no snapshot.
-
-    Args:
-        corpus: The dataset.
-        store: Where its snapshot is.
-        manifest: Which files the shard has.
-        partition: The shard.
-    """
-    access = open_source(corpus.source)
-    digests, told = snapshot_digests(corpus, store, partition), corpus.source_digests()
-    return tuple(
-        SourcePart.of(
-            entry,
-            access.path(entry),
-            digests[entry.relpath],
-            digests=told,
-            max_record_bytes=corpus.bad_records.max_record_bytes,
-            reading=corpus.reading,
-        )
-        for entry in manifest.shard(partition)
     )
 
 
@@ -106,18 +83,22 @@ def token_shards(
         plan: Everything that decides the bytes of the stream.
         partitions: The shards, in the order wanted.
     """
-    return [
-        TokenShard(
-            artifact=corpus.artifact(TOKEN_BINS, partition),
-            store=store,
-            plan=plan,
-            budget=corpus.bad_records.budget,
-            files=source_parts(corpus, store, manifest, partition),
-            sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
-            retracted=retracted_here(store, corpus.artifact(TOKEN_BINS, partition), plan.retracted_ids),
+    shards = []
+    for partition in partitions:
+        artifact, ruled_out = corpus.artifact(TOKEN_BINS, partition), ruled_out_of(corpus, store, partition)
+        shards.append(
+            TokenShard(
+                artifact=artifact,
+                store=store,
+                plan=plan,
+                budget=corpus.bad_records.budget,
+                files=source_parts(corpus, store, manifest, partition, ruled_out),
+                sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
+                retracted=retracted_here(store, artifact, plan.retracted_ids),
+                ruled_out=ruled_out,
+            )
         )
-        for partition in partitions
-    ]
+    return shards
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
@@ -154,18 +135,6 @@ def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
     if corpus.workers is not None or os.environ.get(WORKERS):
         return False
     return sum(entry.size_bytes for partition in partitions for entry in manifest.shard(partition)) <= SMALL_BYTES
-
-
-def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
-    """For each shard, the function that fetches its sources on a machine whose mirror does not have them.
-
-    Args:
-        corpus: The dataset.
-        manifest: Which files each shard has.
-        partitions: The shards.
-    """
-    access = open_source(corpus.source)
-    return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}
 
 
 def _examine(

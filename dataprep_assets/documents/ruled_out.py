@@ -1,0 +1,108 @@
+"""The rows of a shard that the dataset's rules drop, each with the rule: `dropped.parquet` of the artifact `selection`.
+
+What is made of a shard depends on these rows and reasons (`digest`), not on the rules that chose them.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.graph.shown import number_of
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import canonical_json
+
+DROPPED = "dropped.parquet"
+COLUMNS = {"file": "string", "row": "integer", "reason": "string"}
+
+
+@dataclass(frozen=True)
+class RuledOutRows:
+    """Some rows of one file: their numbers, increasing, shape `(rows,)`, uint64, and the rule that drops each."""
+
+    rows: NDArray[np.uint64]
+    rules: Sequence[str]
+
+    def reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:
+        """The rule that drops each of the given rows; None for those that none drops."""
+        if not len(self.rows):
+            return [None] * len(rows)
+        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        found = self.rows[at] == rows
+        return [self.rules[place] if there else None for place, there in zip(at.tolist(), found.tolist(), strict=True)]
+
+
+_NONE = RuledOutRows(np.empty(0, np.uint64), ())
+
+
+@dataclass(frozen=True)
+class RuledOut:
+    """The rows of a shard that rules drop. Picklable: the rows are read where they are needed.
+
+    Attributes:
+        store: Where the selection is.
+        artifact: The selection of the shard.
+        digest: Of the dropped rows by file and rule (`digest_of`); empty if there are none.
+        rows: How many there are.
+    """
+
+    store: ArtifactStore
+    artifact: Artifact
+    digest: str
+    rows: int
+
+    def __str__(self) -> str:
+        """As a recipe shows it; empty if no row is dropped."""
+        return f"{number_of(self.rows, 'dropped row')} ({self.digest[:12]})" if self.digest else ""
+
+    def of(self, file: str) -> RuledOutRows:
+        """The dropped rows of one of its files."""
+        if not self.digest:
+            return _NONE
+        return _read(self.store.local(self.artifact), self.digest).get(file, _NONE)
+
+
+@lru_cache(maxsize=2)
+def _read(directory: Path, digest: str) -> Mapping[str, RuledOutRows]:
+    found = read_dropped(directory)
+    if digest_of(found) != digest:
+        raise IntegrityError(f"{directory / DROPPED}: other rows than its receipt says. Materialize `selection` again")
+    return found
+
+
+def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
+    """The dropped rows of a selection, by file; raises FormatError for a file that cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table: Any = pq.ParquetFile(directory / DROPPED, page_checksum_verification=True).read(list(COLUMNS))
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{directory / DROPPED}: cannot be read as Parquet: {error}") from error
+    files = np.array(table["file"].to_pylist(), object)
+    rows, rules = table["row"].to_numpy().astype(np.uint64), table["reason"].to_pylist()
+    found, start = {}, 0
+    while start < len(files):
+        stop = start + int(np.argmax(np.append(files[start:] != files[start], True)))
+        found[str(files[start])] = RuledOutRows(rows[start:stop], rules[start:stop])
+        start = stop
+    return found
+
+
+def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
+    """SHA-256 (hex) of dropped rows, by file and rule; empty if there are none."""
+    digest = hashlib.sha256()
+    for file, one in sorted(dropped.items()):
+        names = sorted(set(one.rules))
+        code = {name: at for at, name in enumerate(names)}
+        codes = np.array([code[rule] for rule in one.rules], "<u2")
+        digest.update(canonical_json([file, names, len(one.rows)]))
+        digest.update(one.rows.astype("<u8").tobytes() + codes.tobytes())
+    return digest.hexdigest() if any(len(one.rows) for one in dropped.values()) else ""

@@ -1,0 +1,319 @@
+"""The rows of the table of documents: what of a source's row is carried along, and the Parquet files that hold it.
+
+A row of the table is a row of the source, in the source's order, whether it becomes a document or not: a record that
+is refused has its reason in `bad` and nothing else. Every file of the table has the same rows in the same order.
+
+Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `side_by_side`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from dataprep_assets.errors import FormatError, SourceError
+from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.sources.rows import RowBlock, RowReader
+from dataprep_assets.stores.files import create_durably
+from dataprep_assets.tokenization.document_ids import DocumentIds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ColumnType = Literal["string", "integer", "number", "boolean"]
+Columns = Mapping[str, ColumnType]
+"""Name → type of columns."""
+
+DECIDED: Columns = {"kept": "boolean", "reason": "string", "representative": "string", "tokens": "integer"}
+"""What is known of a row once rules have decided and texts are tokenized: whether it is a document, or why not; the
+kept document that a duplicate stands for; its tokens, with those around it."""
+ROW_GROUP = 1 << 16
+"""Rows of a row group: what a reader holds at a time."""
+_ARROW: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
+_PYTHON: Mapping[ColumnType, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+def schema_of(columns: Columns) -> "pa.Schema":
+    """The Arrow schema of columns."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(name, pa.type_for_alias(_ARROW[kind])) for name, kind in columns.items()])
+
+
+def is_of(value: Any, kind: ColumnType) -> bool:
+    """Whether a JSON value is of a column's type."""
+    return isinstance(value, _PYTHON[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedFields:
+    """What the table says of a row without looking at its text. Picklable.
+
+    Attributes:
+        text: The field with the text.
+        ids: How documents are identified; None if they are not.
+        source: The field that names where a document is from; None: the folder of its file does.
+        url: The field with its URL, of which the host is kept; None: there is no column `host`.
+        keep: The fields that are carried along, each with its type; in `meta.lang` the dot leads into an object.
+        max_record_bytes: A longer record is bad.
+        sensitive: No message shows a value.
+    """
+
+    text: str
+    ids: DocumentIds | None
+    source: str | None = None
+    url: str | None = None
+    keep: tuple[tuple[str, ColumnType], ...] = ()
+    max_record_bytes: int = RecordFields.__dataclass_fields__["max_record_bytes"].default
+    sensitive: bool = False
+
+    @property
+    def columns(self) -> dict[str, ColumnType]:
+        """The columns, in their order."""
+        return {
+            "file": "string",
+            "row": "integer",
+            **({} if self.ids is None else {"id": "string"}),
+            "source": "string",
+            **({} if self.url is None else {"host": "string"}),
+            **{column_of(path): kind for path, kind in self.keep},
+            "bytes": "integer",
+            "characters": "integer",
+            "bad": "string",
+        }
+
+    @property
+    def key_parts(self) -> list[Any]:
+        """What enters a key."""
+        ids = None if self.ids is None else self.ids.key_parts()
+        return [self.text, ids, self.source, self.url, [list(pair) for pair in self.keep], self.max_record_bytes]
+
+    @property
+    def read(self) -> list[str]:
+        """The fields that are read, of a Parquet file the columns."""
+        paths = [self.text, self.ids.id_field if self.ids is not None else None, self.source, self.url]
+        every = [path for path in (*paths[:2],) if path is not None]
+        nested = [path for path in (*paths[2:], *(path for path, _ in self.keep)) if path is not None]
+        return list(dict.fromkeys([*every, *nested, *(path.partition(".")[0] for path in nested)]))
+
+
+def column_of(path: str) -> str:
+    """The column of a field: in its name a dot becomes `_`, for SQL."""
+    return path.replace(".", "_")
+
+
+@dataclass(frozen=True)
+class DocumentBatch:
+    """Some rows of a source file.
+
+    Attributes:
+        rows: Column → values of the carried fields, of every row, in the order of the source.
+        good: The positions, among these rows, of those that hold a text.
+        texts: Their texts.
+        label: The file.
+    """
+
+    rows: Mapping[str, list[Any]]
+    good: list[int]
+    texts: list[str] = field(repr=False)
+    label: str
+
+    def __len__(self) -> int:
+        return len(self.rows["row"])
+
+    def only(self, wanted: slice) -> Self:
+        """The good rows in a slice of them."""
+        good = self.good[wanted]
+        rows = {name: [values[at] for at in good] for name, values in self.rows.items()}
+        return type(self)(rows, list(range(len(good))), self.texts[wanted], self.label)
+
+    def row(self, text: int) -> int:
+        """The row of the source file, from 1, that holds one of the texts."""
+        number: int = self.rows["row"][self.good[text]]
+        return number
+
+    @cached_property
+    def good_rows(self) -> Mapping[str, list[Any]]:
+        """The carried fields of the rows that hold a text."""
+        if len(self.good) == len(self):
+            return self.rows
+        return {name: [values[at] for at in self.good] for name, values in self.rows.items()}
+
+
+def read_batches(reader: RowReader, label: str, fields: CarriedFields) -> Iterator[DocumentBatch]:
+    """The rows of a source file, in its order, with what is carried of each.
+
+    Raises SourceError, naming the row, for a carried value that is not of its declared type.
+    """
+    for block in reader:
+        yield _batch(block, label, fields)
+
+
+def _batch(block: RowBlock, label: str, fields: CarriedFields) -> DocumentBatch:
+    wanted = RecordFields(fields.text, None if fields.ids is None else fields.ids.id_field, fields.max_record_bytes)
+    records = wanted.block(1)
+    for value, number, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
+        wanted.add(records, value, number, byte)
+    assert records.rows is not None
+    refused = {bad.row: bad.reason for bad in chain(block.bad, records.bad)}
+    values = dict(zip(block.numbers, block.rows, strict=True))
+    order = sorted({*values, *refused})
+    place = {number: at for at, number in enumerate(order)}
+    good = [place[number] for number in records.rows]
+    texts = records.texts
+    rows: dict[str, list[Any]] = {name: [None] * len(order) for name in fields.columns}
+    rows["file"], rows["row"] = [label] * len(order), order
+    rows["bad"] = [refused.get(number) for number in order]
+    filled: dict[str, Iterable[Any]] = {
+        "bytes": map(_size, texts),
+        "characters": map(len, texts),
+        "source": _sources(values, records.rows, label, fields),
+    }
+    if fields.ids is not None:
+        filled["id"] = (f"{one:016x}" for one in fields.ids.of(texts, records.ids).tolist())
+    if fields.url is not None:
+        filled["host"] = (_host(_at(values[number], fields.url)) for number in records.rows)
+    for path, kind in fields.keep:
+        filled[column_of(path)] = (
+            _checked(_at(values[number], path), kind, path, f"{label}: row {number}", fields) for number in records.rows
+        )
+    for name, found in filled.items():
+        column = rows[name]
+        for at, value in zip(good, found, strict=True):
+            column[at] = value
+    return DocumentBatch(rows, good, texts, label)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _sources(
+    values: Mapping[int, Mapping[str, Any]], numbers: Sequence[int], label: str, fields: CarriedFields
+) -> Iterator[str]:
+    folder = label.rpartition("/")[0] or "."
+    for number in numbers:
+        named = None if fields.source is None else _at(values[number], fields.source)
+        yield named if isinstance(named, str) else folder if fields.source is None else "unknown"
+
+
+def _at(value: Any, path: str) -> Any:
+    """The value of a field; one whose name has a dot comes before the object that the dot leads into."""
+    if not isinstance(value, Mapping):
+        return None
+    if path in value:
+        return value[path]
+    name, dot, rest = path.partition(".")
+    return _at(value.get(name), rest) if dot else None
+
+
+def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: CarriedFields) -> Any:
+    if value is None or is_of(value, kind):
+        return value if not isinstance(value, int) or isinstance(value, bool) or abs(value) < 1 << 63 else None
+    shown = "a value" if fields.sensitive else repr(value)[:40]
+    raise SourceError(
+        f"{where}: {path} is {shown}, and `document.keep_fields` says {kind}. Declare another type, or leave it out"
+    )
+
+
+def _host(url: Any) -> str | None:
+    """The host of a URL, in lower case, without a port; None if there is none."""
+    if not isinstance(url, str):
+        return None
+    try:
+        return urlsplit(url if "//" in url else f"//{url}").hostname or None
+    except ValueError:
+        return None
+
+
+class ParquetRows:
+    """Writes rows to a new Parquet file in row groups of `ROW_GROUP` rows, however they arrive; a context manager."""
+
+    def __init__(self, path: Path, columns: Columns) -> None:
+        """Begin a file.
+
+        Args:
+            path: The file, which must not exist.
+            columns: Its columns.
+        """
+        self.rows = 0
+        self._path, self._columns = path, columns
+        self._waiting: list[Any] = []
+        self._held = 0
+
+    def __enter__(self) -> Self:
+        import pyarrow.parquet as pq
+
+        self.schema = schema_of(self._columns)
+        self._file = create_durably(self._path)
+        options = {"compression": "zstd", "write_page_checksum": True}
+        self._writer = pq.ParquetWriter(self._file.__enter__(), self.schema, **options)
+        return self
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Add rows: column → their values, lists or Arrow arrays."""
+        import pyarrow as pa
+
+        self.add_table(pa.table({name: values[name] for name in self.schema.names}, schema=self.schema))
+
+    def add_table(self, table: "pa.Table") -> None:
+        """Add the rows of a table with the columns of the file."""
+        import pyarrow as pa
+
+        self._waiting.append(table)
+        self._held += table.num_rows
+        self.rows += table.num_rows
+        if self._held < ROW_GROUP:
+            return
+        whole, start = pa.concat_tables(self._waiting), 0
+        while whole.num_rows - start >= ROW_GROUP:
+            self._writer.write_table(whole.slice(start, ROW_GROUP), row_group_size=ROW_GROUP)
+            start += ROW_GROUP
+        rest = whole.slice(start)
+        self._waiting, self._held = [rest] if rest.num_rows else [], rest.num_rows
+
+    def __exit__(self, *error: Any) -> None:
+        import pyarrow as pa
+
+        if error[0] is None and self._held:
+            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=ROW_GROUP)
+        self._writer.close()
+        self._file.__exit__(*error)
+
+
+def side_by_side(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator["pa.Table"]:
+    """The rows of files of one table, each a part of its columns, in pieces of a row group.
+
+    Args:
+        paths: The files.
+        columns: The columns wanted, in any order; None for all.
+
+    Raises FormatError if a file cannot be read or they differ in their number of rows.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        opened = [pq.ParquetFile(path, page_checksum_verification=True) for path in paths]
+        if len({one.metadata.num_rows for one in opened}) > 1:
+            counts = ", ".join(
+                f"{path.name} {one.metadata.num_rows:,}" for path, one in zip(paths, opened, strict=True)
+            )
+            raise FormatError(f"{paths[0].parent}: its files differ in their number of rows: {counts}")
+        wanted = [[name for name in one.schema_arrow.names if columns is None or name in columns] for one in opened]
+        readers = [
+            one.iter_batches(ROW_GROUP, columns=names) for one, names in zip(opened, wanted, strict=True) if names
+        ]
+        for batches in zip(*readers, strict=True):
+            arrays = {name: batch.column(name) for batch in batches for name in batch.schema.names}
+            yield pa.table(arrays)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{paths[0].parent}: cannot be read as Parquet: {error}") from error

@@ -1,0 +1,67 @@
+"""The quality heuristics of Gopher (Rae et al. 2021, section A.1.1), as numbers that rules compare.
+
+A word is what stands between white space; one without a letter or a digit is a symbol, which counts among the words of
+a ratio, but neither as a word of the document nor in the mean length. A text without words has no ratio: null.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dataprep_assets.documents.text_tagger import TextTagger
+
+STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
+_ELLIPSES = ("...", "…")
+_BULLETS = ("•", "-")
+
+
+def measured(
+    text: str,
+) -> tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, int]:
+    """What the columns say of one text, in their order."""
+    found = Counter(text.split())
+    every = found.total()
+    words = characters = alphabetic = 0
+    for word, count in found.items():
+        if word.isalpha():
+            alphabetic += count
+        elif any(map(str.isalnum, word)):
+            alphabetic += count * any(map(str.isalpha, word))
+        else:
+            continue
+        words += count
+        characters += count * len(word)
+    lines = text.splitlines()
+    bullets = sum(line.lstrip().startswith(_BULLETS) for line in lines)
+    ellipses = sum(line.rstrip().endswith(_ELLIPSES) for line in lines)
+    return (
+        words,
+        characters / words if words else None,
+        text.count("#") / every if every else None,
+        (text.count("...") + text.count("…")) / every if every else None,
+        bullets / len(lines) if lines else None,
+        ellipses / len(lines) if lines else None,
+        alphabetic / every if every else None,
+        len(STOP_WORDS & found.keys()),
+    )
+
+
+def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+    columns = zip(*map(measured, texts), strict=True) if texts else [()] * len(TAGGER.columns)
+    return dict(zip(TAGGER.columns, map(list, columns), strict=True))
+
+
+TAGGER = TextTagger(
+    columns={
+        "words": "integer",
+        "mean_word_length": "number",
+        "hashes_per_word": "number",
+        "ellipses_per_word": "number",
+        "bullet_lines": "number",
+        "ellipsis_lines": "number",
+        "alphabetic_words": "number",
+        "stop_words": "integer",
+    },
+    tag=_tag,
+    version=lambda: "1",
+)

@@ -1,0 +1,48 @@
+"""The language of a document, by py3langid: its wheel brings the model and needs numpy alone (the extra `language`).
+
+The first characters decide, because a document of several languages has no one language, and reading on costs more
+than everything else that is looked at.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from dataprep_assets.documents.text_tagger import TextTagger
+from dataprep_assets.errors import ConfigError
+
+READ = 1_000
+"""Characters that are read: about 150 words."""
+
+
+@cache
+def _identifier() -> Any:
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError as error:
+        raise ConfigError(_ABSENT) from error
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+_ABSENT = "tag: language: py3langid is not installed. Install the extra: pip install 'dataprep-assets[language]'"
+
+
+def _version() -> str:
+    try:
+        return f"1, py3langid {metadata.version('py3langid')}"
+    except metadata.PackageNotFoundError:
+        raise ConfigError(_ABSENT) from None
+
+
+def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+    classify = _identifier().classify
+    found = [classify(text[:READ]) if text.strip() else (None, None) for text in texts]
+    return {
+        "language": [None if name is None else str(name) for name, _ in found],
+        # rounded: the last digits of a sum of floats may differ from one processor to another
+        "language_score": [None if score is None else round(float(score), 4) for _, score in found],
+    }
+
+
+TAGGER = TextTagger(columns={"language": "string", "language_score": "number"}, tag=_tag, version=_version)

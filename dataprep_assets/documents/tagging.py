@@ -1,0 +1,274 @@
+"""Taggers: what looks at the texts of documents and says columns of them. They decide nothing; rules do (`rules`).
+
+A tagger is one of three: built in, or of another package by its entry point in the group `dataprep_assets.taggers` (an
+`TextTagger`); a function of the user's project, called with a batch of documents;
+or a command, which is given a Parquet file of a whole shard and writes another one. What each gives is checked: its
+columns and their types, a value a document, no NaN.
+
+Entry points: `Tagger` and its kinds, `tags_of`.
+"""
+
+import importlib
+import math
+import shlex
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.documents.table import Columns, ColumnType, DocumentBatch, ParquetRows, is_of, side_by_side
+from dataprep_assets.documents.taggers import TAGGERS
+from dataprep_assets.documents.text_tagger import TextTagger
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.execution.tasks import keep_for_this_pool_only
+from dataprep_assets.integrity.digest import sha256_file
+
+KEYS = ("file", "row")
+"""The columns by which the output of a command names its rows."""
+
+
+class TaggingError(DataprepError):
+    """A tagger that failed, or gave something else than it has to; names the file and the row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tagger(ABC):
+    """A tagger of a dataset. Picklable; `name` is that of its file in the artifact."""
+
+    name: str
+    columns: Columns
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """What decides its output beside the documents: part of the key of what it gave."""
+
+    @property
+    def key_parts(self) -> list[Any]:
+        """What enters the key of its output."""
+        return [self.name, dict(self.columns), self.version]
+
+
+class BatchTagger(Tagger):
+    """A tagger that is called with a batch of documents in this process."""
+
+    @abstractmethod
+    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+        """Column → a value for each text of the batch."""
+
+
+class BuiltInTagger(BatchTagger):
+    """A tagger of this package or another, by its name."""
+
+    @property
+    def version(self) -> str:
+        return named_tagger(self.name).version()
+
+    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+        return named_tagger(self.name).tag(batch.texts)
+
+
+def named_tagger(name: str) -> TextTagger:
+    """The tagger with this name, of this package or of another.
+
+    Raises ConfigError if there is none, several packages have one, or it cannot be imported.
+    """
+    extension = TAGGERS[name]
+    found = extension.load()
+    if not isinstance(found, TextTagger):
+        raise extension.unfit("is not a TextTagger")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionTagger(BatchTagger):
+    """A function of the user's project, `module:function`.
+
+    It is called with a `pyarrow.Table` of `text` and the carried fields, and returns column → values. Its version is
+    what is declared, else the digest of the module's file.
+    """
+
+    function: str
+    declared: str | None = None
+
+    @property
+    def version(self) -> str:
+        if self.declared is not None:
+            return self.declared
+        name = self.function.partition(":")[0]
+        try:
+            spec = find_spec(name)
+        except Exception as error:  # whatever the package above it raises
+            raise self._refused(f"{type(error).__name__}: {error}") from error
+        if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+            raise self._refused("there is no such module. It is looked for in the project's folder and on PYTHONPATH")
+        return sha256_file(Path(spec.origin))
+
+    @cached_property
+    def _called(self) -> Any:
+        keep_for_this_pool_only()  # Python imports a module once, and the user may change it
+        module, _, attribute = self.function.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # whatever a module of the user's raises
+            raise self._refused(f"{type(error).__name__}: {error}") from error
+        if not callable(found):
+            raise self._refused("it is no function")
+        return found
+
+    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+        import pyarrow as pa
+
+        rows = {name: values for name, values in batch.good_rows.items() if name != "bad"}
+        found: Mapping[str, Sequence[Any]] = self._called(pa.table({"text": batch.texts, **rows}))
+        return found
+
+    def _refused(self, why: str) -> ConfigError:
+        return ConfigError(f"tag: {self.function}: cannot be imported: {why}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandTagger(Tagger):
+    """A command, in whose words `{input}` and `{output}` are the Parquet files that it reads and writes.
+
+    The input has `file`, `row`, `text` and the carried fields of every document of a shard; the output has `file`,
+    `row` and the columns, in any order.
+    """
+
+    command: tuple[str, ...]
+    declared: str
+    folder: Path
+
+    @property
+    def version(self) -> str:
+        return f"{self.declared} {shlex.join(self.command)}"
+
+    def run(self, given: Path, made: Path, shard: str, *, sensitive: bool) -> None:
+        """Run it on the documents of a shard; raises TaggingError if it fails or writes nothing."""
+        words = [word.replace("{input}", str(given)).replace("{output}", str(made)) for word in self.command]
+        try:
+            done = subprocess.run(
+                words, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+            )
+        except OSError as error:
+            raise TaggingError(f"tag: {self.name}: {words[0]}: {error.strerror or error}") from error
+        if done.returncode or not made.is_file():
+            said = "" if sensitive else " ".join(done.stderr.split())[-300:]
+            how = f"ended with code {done.returncode}" if done.returncode else "wrote no {output}"
+            raise TaggingError(f"tag: {self.name}: {shard}: the command {how}" + (f": {said}" if said else ""))
+
+
+def align(tagger: CommandTagger, made: Path, rows: Path, target: Path, shard: str) -> None:
+    """Write the file of a command's columns from what it wrote, in the order of the table's rows.
+
+    Args:
+        tagger: The command.
+        made: What it wrote.
+        rows: The rows of the table.
+        target: The file to write.
+        shard: The shard, for messages.
+
+    Raises TaggingError if a row is missing, is there twice, is none of the shard's, or has a value of a wrong type.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    where = f"tag: {tagger.name}: {shard}: the Parquet file of the command"
+    try:
+        table = pq.ParquetFile(made).read()
+    except (pa.ArrowException, OSError) as error:
+        raise TaggingError(f"{where} cannot be read: {error}. It has to be whole when the command ends") from error
+    if missing := [name for name in (*KEYS, *tagger.columns) if name not in table.column_names]:
+        raise TaggingError(f"{where} has no column {missing[0]!r}, only {', '.join(table.column_names)}")
+    keys = list(zip(table["file"].to_pylist(), table["row"].to_pylist(), strict=True))
+    place = {key: at for at, key in enumerate(keys)}
+    if len(place) < len(keys):
+        twice = next(key for at, key in enumerate(keys) if place[key] != at)
+        raise TaggingError(f"{where} has {twice[0]}, row {twice[1]} more than once")
+    columns = {}
+    for name, kind in tagger.columns.items():
+        values = table[name].to_pylist()
+        if (wrong := first_wrong(values, kind)) is not None:
+            file, row = keys[wrong[0]]
+            raise TaggingError(f"{where}: {file}: row {row}: {name} is {wrong[1]}")
+        columns[name] = values
+    wanted = 0
+    with ParquetRows(target, tagger.columns) as writer:
+        for piece in side_by_side([rows], [*KEYS, "bad"]):
+            taken: list[int | None] = []
+            for file, row, bad in zip(*(piece[name].to_pylist() for name in (*KEYS, "bad")), strict=True):
+                if (at := place.get((file, row))) is None and bad is None:
+                    raise TaggingError(f"{where} has no {file}, row {row}: it has to have every row that it was given")
+                taken.append(at if bad is None else None)
+            wanted += sum(at is not None for at in taken)
+            writer.add({name: [None if at is None else v[at] for at in taken] for name, v in columns.items()})
+    if wanted < len(keys):
+        raise TaggingError(f"{where} has {len(keys):,} rows, but it was given {wanted:,}")
+
+
+def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> dict[str, list[Any]]:
+    """What a tagger says of the texts of a batch: column → values, checked.
+
+    Raises TaggingError, naming the row, if it raises or gives something else than its columns.
+    """
+    try:
+        found = tagger.look(batch)
+    except DataprepError:
+        raise
+    except Exception as error:  # whatever a function of the user's raises
+        at = _culprit(tagger, batch)
+        why = type(error).__name__ + ("" if sensitive else f": {error}")
+        where = f"row {batch.row(at)}" if at is not None else f"rows {batch.row(0)} and after"
+        raise TaggingError(f"{batch.label}: {where}: tagger {tagger.name!r} raised {why}") from error
+    if not isinstance(found, Mapping) or set(found) != set(tagger.columns):
+        given = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+        raise TaggingError(
+            f"{batch.label}: tagger {tagger.name!r} gave {given}; its columns are {', '.join(tagger.columns)}"
+        )
+    return {name: _values(tagger, name, found[name], batch, sensitive=sensitive) for name in tagger.columns}
+
+
+def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
+    """The first text that a tagger cannot look at alone; None if it can look at each."""
+    for at in range(len(batch.texts)):
+        try:
+            tagger.look(batch.only(slice(at, at + 1)))
+        except Exception:
+            return at
+    return None
+
+
+def _values(tagger: Tagger, name: str, given: Any, batch: DocumentBatch, *, sensitive: bool) -> list[Any]:
+    plain = getattr(given, "to_pylist", None) or getattr(given, "tolist", None)
+    values = list(plain() if plain is not None else given)
+    if len(values) != len(batch.texts):
+        raise TaggingError(
+            f"{batch.label}: rows {batch.row(0)} and after: tagger {tagger.name!r} gave {len(values)} values of {name} "
+            f"for {len(batch.texts)} documents: it has to give one for each"
+        )
+    if (wrong := first_wrong(values, tagger.columns[name])) is not None:
+        at, why = wrong
+        shown = "" if sensitive else f" {values[at]!r:.60}"
+        raise TaggingError(f"{batch.label}: row {batch.row(at)}: tagger {tagger.name!r}: {name}{shown} is {why}")
+    return values
+
+
+_PLAIN = {"string": {str}, "integer": {int}, "number": {float}, "boolean": {bool}}
+
+
+def first_wrong(values: Sequence[Any], kind: ColumnType) -> tuple[int, str] | None:
+    """The first value that is not of a column's type, and why; null is of every type."""
+    if set(map(type, values)) <= _PLAIN[kind] and (kind != "number" or all(map(math.isfinite, values))):
+        return None
+    for at, value in enumerate(values):
+        if value is None:
+            continue
+        if not is_of(value, kind):
+            return at, f"no {kind}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return at, "no finite number; null stands for one that is not known"
+    return None

@@ -1,0 +1,23 @@
+"""What a tagger that is known by its name is: columns, a version, and a function from texts to them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dataprep_assets.documents.table import Columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTagger:
+    """A tagger that looks at texts alone.
+
+    Attributes:
+        columns: Name → type of what it gives.
+        tag: Column → a value for each text; None where there is none.
+        version: Returns what decides its output beside the texts: a number that is increased with every change of a
+            value, with the version of the library that it asks, if any.
+    """
+
+    columns: Columns
+    tag: Callable[[Sequence[str]], Mapping[str, Sequence[Any]]]
+    version: Callable[[], str]

@@ -1,0 +1,112 @@
+"""What can be asked of a table of documents: what each rule drops, and the rows of which something is true.
+
+A wing implements `AskedDocuments` (`Dataset.documents`); `dataprep documents`, `run --dry-run`, `retract --where` ask.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleDrops:
+    """What a rule drops, as it is declared now.
+
+    Attributes:
+        rule: Its name.
+        drops: What it drops, as an expression.
+        documents: How many documents.
+        bytes: Their bytes of text.
+        by_source: Source → how many of its documents, those with most first.
+        examples: Up to ten of them, `file:row`; none of a sensitive dataset.
+    """
+
+    rule: str
+    drops: str
+    documents: int
+    bytes: int
+    by_source: Mapping[str, int]
+    examples: Sequence[str] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drops:
+    """What all rules drop of the shards that are tagged: `documents` and `bytes` are of all of these shards."""
+
+    documents: int
+    bytes: int
+    sources: Mapping[str, int]
+    rules: Sequence[RuleDrops]
+    untagged: int = 0
+
+    def lines(self) -> Iterator[str]:
+        """A table of the rules, then what each drops of each source."""
+        head = ("rule", "documents", "", "bytes", "", "drops")
+        rows = [
+            (
+                one.rule,
+                f"{one.documents:,}",
+                _percent(one.documents, self.documents),
+                f"{one.bytes:,}",
+                _percent(one.bytes, self.bytes),
+                one.drops,
+            )
+            for one in self.rules
+        ]
+        widths = [max(len(row[at]) for row in (head, *rows)) for at in range(5)]
+        for row in (head, *rows):
+            cells = [
+                cell.ljust(w) if not at else cell.rjust(w)
+                for at, (cell, w) in enumerate(zip(row, widths, strict=False))
+            ]
+            yield "  ".join([*cells, row[5]]).rstrip()
+        for one in self.rules:
+            shares = [
+                f"{source} {count:,} ({_percent(count, self.sources[source])})"
+                for source, count in list(one.by_source.items())[:8]
+            ]
+            if shares:
+                more = len(one.by_source) - len(shares)
+                yield f"{one.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
+            if one.examples:
+                yield f"{one.rule}: for example {', '.join(one.examples)}"
+        if self.untagged:
+            yield f"{self.untagged:,} shards are not tagged yet, and not counted"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins."""
+        rules = [{**vars(one), "by_source": dict(one.by_source), "examples": list(one.examples)} for one in self.rules]
+        return {**vars(self), "sources": dict(self.sources), "rules": rules}
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2f} %" if whole else "-"
+
+
+class AskedDocuments(ABC):
+    """The table of documents of a dataset."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """Its columns, in their order."""
+
+    @abstractmethod
+    def drops(self) -> Drops | None:
+        """What the rules, as they are declared now, drop of the shards that are tagged; None without rules."""
+
+    @abstractmethod
+    def rows(
+        self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The rows of the finished tables, in the order of the source: column → value.
+
+        Args:
+            where: An expression over the columns, as in a rule.
+            reason: Only rows that were dropped for this reason.
+            kept: Only rows that were kept, or only those that were not.
+
+        Raises ConfigError for an expression that is none, and for a reason that no row has; MissingArtifactError if a
+        shard has no table yet.
+        """

@@ -1,0 +1,167 @@
+"""Answers questions about the table of documents of a corpus, from its finished tags and tables."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.documents.rules import Rule, matching, parse, ruled
+from dataprep_assets.documents.selection import RESERVED, in_words
+from dataprep_assets.documents.table import side_by_side
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.graph.asked_documents import AskedDocuments, Drops, RuleDrops
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, FILE, table_columns
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+
+_EXAMPLES = 10
+
+
+class CorpusDocuments(AskedDocuments):
+    """The table of documents of a corpus."""
+
+    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
+        """Take a corpus; raises ConfigError if it declares no table."""
+        if not corpus.has_table:
+            raise ConfigError(
+                f"{corpus.dataset} has no table of documents. Declare `tag`, `keep` or `drop`, or `keep_fields: {{}}` "
+                "in `document` for the table alone, and run it"
+            )
+        self._corpus, self._store = corpus, store
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return list(table_columns(self._corpus))
+
+    def drops(self) -> Drops | None:
+        rules = self._corpus.rules
+        if not rules:
+            return None
+        counted = _Counted(list(rules), examples=not self._corpus.sensitive)
+        untagged = 0
+        for partition in self._partitions:
+            try:
+                counted.add(self._corpus, self._store.local(self._corpus.artifact(TAGS, partition)), rules)
+            except DataprepError:  # not there, or made by other taggers
+                untagged += 1
+        return counted.drops(rules, untagged)
+
+    def rows(
+        self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
+    ) -> Iterator[dict[str, Any]]:
+        columns = table_columns(self._corpus)
+        asked = {} if where is None else {"where": parse(where, columns, "--where")}
+        if reason is not None:
+            if reason not in {*self._corpus.rules, *RESERVED}:
+                known = ", ".join([*self._corpus.rules, *sorted(RESERVED)])
+                raise ConfigError(f"--reason: there is no reason {reason!r}. Reasons: {known}")
+            asked["reason"] = parse(f"reason == {reason!r}", columns, "--reason")
+        if kept is not None:
+            asked["kept"] = parse("kept" if kept else "not kept", columns, "kept")
+        for partition in self._partitions:
+            for piece in side_by_side([self._table(partition)]):
+                if asked:
+                    found = np.logical_and.reduce(list(matching(piece, asked).values()))
+                    piece = piece.filter(found)
+                yield from piece.to_pylist()
+
+    def why_not_id(self, hashed: int) -> str | None:
+        """As `why_not`, of the first dropped row with this id, and where the row is."""
+        import pyarrow.compute as pc
+
+        for partition in self._partitions:
+            for piece in side_by_side([self._table(partition)]):
+                if "id" not in piece.column_names:
+                    return None
+                here = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
+                if here.num_rows:
+                    row = here.to_pylist()[0]
+                    return f"row {row['row']} of {row['file']} {self._told(row)}"
+        return None
+
+    def why_not(self, file: str, row: int) -> str | None:
+        """Why a row of a file is no document, in words, with what its rule looked at; None if it is not known."""
+        import pyarrow.compute as pc
+
+        manifest = load_manifest(self._corpus, self._store)
+        for partition in self._partitions:
+            if file not in {entry.relpath for entry in manifest.shard(partition)}:
+                continue
+            for piece in side_by_side([self._table(partition)]):
+                here = piece.filter(pc.and_(pc.equal(piece["file"], file), pc.equal(piece["row"], row)))
+                if here.num_rows:
+                    return self._told(here.to_pylist()[0])
+        return None
+
+    def _told(self, row: Mapping[str, Any]) -> str | None:
+        reason = row["reason"]
+        if reason is None:
+            return None
+        told, rule = in_words(reason), self._corpus.rules.get(reason)
+        if rule is None:
+            return told
+        names = sorted(rule[1].columns)
+        values = "" if self._corpus.sensitive else "; " + ", ".join(f"{name} is {row[name]!r}" for name in names)
+        return f"{told}: {'not ' if rule[0] else ''}({rule[1].text}){values}"
+
+    @cached_property
+    def _partitions(self) -> Sequence[str]:
+        manifest = load_manifest(self._corpus, self._store)
+        return [partition for split in self._corpus.splits for partition in manifest.partitions(split)]
+
+    def _table(self, partition: str) -> Path:
+        artifact = self._corpus.artifact(DOCUMENTS, partition)
+        if self._store.receipt(artifact) is None:
+            raise MissingArtifactError(f"{artifact}: not there. Run the dataset first")
+        return self._store.local(artifact) / FILE
+
+
+class _Counted:
+    """Counts what rules drop."""
+
+    def __init__(self, names: Sequence[str], *, examples: bool) -> None:
+        self._names, self._shown = names, _EXAMPLES if examples else 0
+        self._documents = self._bytes = 0
+        self._sources: Counter[str] = Counter()
+        self._by_rule: dict[str, Counter[str]] = {name: Counter() for name in names}
+        self._sizes: Counter[str] = Counter()
+        self._examples: dict[str, list[str]] = {name: [] for name in names}
+
+    def add(self, corpus: CorpusDeclaration, directory: Path, rules: Mapping[str, tuple[bool, Rule]]) -> None:
+        """Count the documents of a shard, of which the tags are in a directory."""
+        wanted = {column for _, rule in rules.values() for column in rule.columns}
+        files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
+        always = ("file", "row", "source", "bytes", "bad")
+        for piece in side_by_side([directory / file for file in files], [*always, *wanted]):
+            good = piece.filter(piece["bad"].is_null())
+            dropped = ruled(good, rules).tolist()
+            columns = (good[name].to_pylist() for name in ("file", "row", "source", "bytes"))
+            for file, row, source, size, rule in zip(*columns, dropped, strict=True):
+                self._documents, self._bytes = self._documents + 1, self._bytes + size
+                self._sources[source] += 1
+                if rule >= 0:
+                    name = self._names[rule]
+                    self._by_rule[name][source] += 1
+                    self._sizes[name] += size
+                    if len(self._examples[name]) < self._shown:
+                        self._examples[name].append(f"{file}:{row}")
+
+    def drops(self, rules: Mapping[str, tuple[bool, Rule]], untagged: int) -> Drops:
+        """What was counted."""
+        told = [
+            RuleDrops(
+                rule=name,
+                drops=f"not ({rule.text})" if keeps else rule.text,
+                documents=self._by_rule[name].total(),
+                bytes=self._sizes[name],
+                by_source=dict(self._by_rule[name].most_common()),
+                examples=self._examples[name],
+            )
+            for name, (keeps, rule) in rules.items()
+        ]
+        return Drops(documents=self._documents, bytes=self._bytes, sources=self._sources, rules=told, untagged=untagged)

@@ -1,0 +1,398 @@
+"""The artifact `<dataset>/documents_<split>`, one partition per shard: the table of documents, `documents.parquet`.
+
+A row for each row of the source, in its order: where it is from, what taggers say of it, whether it was kept or why
+not, and its tokens. Anything that reads Parquet can ask it; `dataprep documents`, `trace` and `retract --where` do.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.documents.ruled_out import RuledOutRows
+from dataprep_assets.documents.selection import NO_TOKENS
+from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, side_by_side
+from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.formats import document_ends
+from dataprep_assets.formats.document_index import IDS, open_ids
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, proven
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.selection import SELECTION, ruled_out_of
+from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, document_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DOCUMENTS = "documents"
+FILE = "documents.parquet"
+VERSION = 1
+
+
+class DocumentsFacts(Facts):
+    """Facts of a table: its rows, how many are kept, how many are not by reason, and of each source what is kept.
+
+    Of a source: its rows, the documents kept, their bytes and their tokens.
+    """
+
+    rows: int
+    kept: int
+    reasons: dict[str, int]
+    sources: dict[str, tuple[int, int, int, int]]
+
+
+def table_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
+    """The columns of the table, in their order."""
+    carried = {name: kind for name, kind in corpus.carried.columns.items() if name != "bad"}
+    tagged = {name: kind for tagger in corpus.taggers for name, kind in tagger.columns.items()}
+    return {**carried, **tagged, **DECIDED}
+
+
+def documents_spec(
+    corpus: CorpusDeclaration,
+    split: str,
+    *,
+    partitions: Partitions,
+    tags: ArtifactSpec,
+    selection: ArtifactSpec | None,
+    token_bins: ArtifactSpec,
+) -> ArtifactSpec:
+    """The table of documents of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        tags: The tags of the shards.
+        selection: What the rules drop; None if there are no rules.
+        token_bins: The token bins of the shards.
+    """
+    return ArtifactSpec(
+        declaration=corpus,
+        name=DOCUMENTS,
+        split=split,
+        version=VERSION,
+        description="The table of documents: each row of the source, what is known of it, and whether it was kept or "
+        "why not.",
+        kinds={"parquet", "table"},
+        inputs=(tags, *(() if selection is None else (selection,)), token_bins),
+        partitions=partitions,
+        recipes=partial(_recipes, corpus),
+        build=partial(_build, corpus),
+        metadata=_metadata,
+        rows=lambda receipt: DocumentsFacts.of(receipt).rows,
+        columns={**corpus.columns, **DECIDED},
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus, split)),
+    )
+
+
+def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
+    names = [TAGS, *([SELECTION] if corpus.keep or corpus.drop else []), TOKEN_BINS]
+    upstream = {f"{name}/{partition}": store.require(corpus.artifact(name, partition)).content for name in names}
+    return Recipe(
+        artifact=corpus.artifact(DOCUMENTS, partition),
+        key=digest_value([DOCUMENTS, VERSION, upstream]),
+        version=VERSION,
+        upstream=upstream,
+    )
+
+
+def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    for partition in partitions:
+        yield _recipe(corpus, store, partition or "")
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    for partition in request.partitions:
+        try:
+            recipe = _recipe(corpus, request.store, partition)
+            write = partial(_write, corpus, request.store, partition, recipe)
+            receipt, reused = ensure(recipe, request.store, write, corpus.verify)
+        except DataprepError as error:
+            yield Outcome(partition=partition, error=error)
+        else:
+            yield Outcome.of(receipt, reused)
+
+
+def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, recipe: Recipe, staged: Path) -> Written:
+    reasons: Counter[str] = Counter()
+    sources: dict[str, tuple[int, int, int, int]] = {}
+    rows = kept = 0
+    with ParquetRows(staged / FILE, table_columns(corpus)) as writer:
+        for piece in _decided(corpus, store, partition):
+            writer.add_table(piece.select(writer.schema.names).cast(writer.schema))
+            rows += piece.num_rows
+            reasons.update(one for one in piece["reason"].to_pylist() if one is not None)
+            kept += _add_sources(sources, piece)
+    return Written(
+        inputs=dict(recipe.upstream),
+        facts=DocumentsFacts(rows=rows, kept=kept, reasons=dict(sorted(reasons.items())), sources=sources),
+    )
+
+
+def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table") -> int:
+    """Add the rows of a piece to the counts of their sources; returns how many of them are kept."""
+    columns = (piece[name].to_pylist() for name in ("source", "kept", "bytes", "tokens"))
+    total = 0
+    for source, kept, size, tokens in zip(*columns, strict=True):
+        if source is not None:
+            rows, documents, every, stream = sources.get(source, (0, 0, 0, 0))
+            added = (1, size, tokens) if kept else (0, 0, 0)
+            sources[source] = (rows + 1, documents + added[0], every + added[1], stream + added[2])
+        total += kept
+    return total
+
+
+def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Iterator["pa.Table"]:
+    """The tags of a shard with what became of each row, in pieces."""
+    import pyarrow as pa
+
+    directory = store.local(corpus.artifact(TAGS, partition))
+    shard = _Tokenized(corpus, store, partition)
+    ruled_out = ruled_out_of(corpus, store, partition)
+    files = [directory / name for name in (ROWS, *map(file_of, corpus.taggers))]
+    for piece in side_by_side(files):
+        reasons: list[str | None] = []
+        tokens: list[int | None] = []
+        for file, run in _runs(piece):
+            there, lengths = shard.of(file, run["row"].to_numpy().astype(np.uint64))
+            by_rule = None if ruled_out is None else ruled_out.of(file)
+            reasons += _reasons(run, there, by_rule, shard.retracted)
+            tokens += [n if kept else None for n, kept in zip(lengths.tolist(), there.tolist(), strict=True)]
+        for name, values in (
+            ("kept", pa.array([reason is None for reason in reasons], pa.bool_())),
+            ("reason", pa.array(reasons, pa.string())),
+            ("representative", pa.nulls(len(reasons), pa.string())),
+            ("tokens", pa.array(tokens, pa.int64())),
+        ):
+            piece = piece.append_column(name, values)
+        yield piece
+
+
+def _runs(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:
+    """The consecutive rows of a piece that are of one file."""
+    files = piece["file"].to_pylist()
+    start = 0
+    for at in range(1, len(files) + 1):
+        if at == len(files) or files[at] != files[start]:
+            yield files[start], piece.slice(start, at - start)
+            start = at
+
+
+def _reasons(
+    run: "pa.Table", there: NDArray[np.bool_], by_rule: RuledOutRows | None, retracted: frozenset[str]
+) -> Iterator[str | None]:
+    """Why each row of a file is no document; None for those that are, in the order of `documents.selection`."""
+    rows = run["row"].to_numpy().astype(np.uint64)
+    rules = [None] * len(rows) if by_rule is None else by_rule.reasons(rows)
+    ids = run["id"].to_pylist() if "id" in run.column_names else [None] * len(rows)
+    for bad, id_, rule, kept in zip(run["bad"].to_pylist(), ids, rules, there.tolist(), strict=True):
+        if bad is not None:
+            yield bad
+        elif id_ in retracted:
+            yield RETRACTED
+        elif rule is not None:
+            yield rule
+        else:
+            yield None if kept else NO_TOKENS
+
+
+@dataclass(frozen=True)
+class _Tokenized:
+    """The documents of a shard's token bins, by file and row."""
+
+    corpus: CorpusDeclaration
+    store: ArtifactStore
+    partition: str
+
+    @cached_property
+    def receipt(self) -> Receipt:
+        """Their receipt."""
+        return self.store.require(self.artifact)
+
+    @cached_property
+    def directory(self) -> Path:
+        """Their folder."""
+        return self.store.local(self.artifact)
+
+    @property
+    def artifact(self) -> Artifact:
+        """Their artifact."""
+        return self.corpus.artifact(TOKEN_BINS, self.partition)
+
+    @cached_property
+    def retracted(self) -> frozenset[str]:
+        """Ids, 16 hex digits, that dropped documents of the shard."""
+        return frozenset(TokenBinsFacts.of(self.receipt).retracted)
+
+    @cached_property
+    def _files(self) -> Mapping[str, tuple[NDArray[np.uint64], NDArray[np.int64]]]:
+        """Of each file the rows of its documents, and the tokens of each."""
+        index = document_rows(self.directory, self.receipt)
+        ends = document_ends.open_ends(self.directory / ENDS)
+        found, first = {}, 0
+        for number, line in enumerate(self.receipt.sources):
+            stop = first + int(line["documents"])
+            rows = np.asarray(index.rows(number, first, stop)).astype(np.uint64)
+            begin = int(ends[first - 1]) if first else 0
+            lengths = np.diff(np.asarray(ends[first:stop]).astype(np.int64), prepend=begin)
+            found[str(line["file"])] = (rows, lengths)
+            first = stop
+        return found
+
+    def of(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which rows of a file are documents, and the tokens of each: shapes `(rows,)`."""
+        if file not in self._files:
+            raise IntegrityError(f"{self.artifact}: was made without {file}. Materialize it again")
+        held, lengths = self._files[file]
+        if not len(held):
+            return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+        at = np.minimum(np.searchsorted(held, rows), len(held) - 1)
+        return held[at] == rows, lengths[at]
+
+    def ids(self) -> NDArray[np.uint64] | None:
+        """The ids of its documents, in order; None if they have none."""
+        if TokenBinsFacts.of(self.receipt).document_ids is None:
+            return None
+        documents = self.receipt.ledger.documents if self.receipt.ledger else 0
+        return np.asarray(open_ids(self.directory / IDS, documents))
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = DocumentsFacts.of(receipt)
+    tokens = sum(one[3] for one in facts.sources.values())
+    listed = [
+        {
+            "source": source,
+            "rows": rows,
+            "documents": kept,
+            "kept_%": round(100 * kept / rows, 3) if rows else 0.0,
+            "tokens": stream,
+            "tokens_%": round(100 * stream / tokens, 3) if tokens else 0.0,
+        }
+        for source, (rows, kept, _, stream) in sorted(facts.sources.items(), key=lambda item: -item[1][3])[:SHOWN]
+    ]
+    return {
+        "rows": facts.rows,
+        "kept": facts.kept,
+        **{f"dropped_{reason}": count for reason, count in facts.reasons.items()},
+        "sources": Table(listed),
+    }
+
+
+_PROOFS = (
+    Proof("files_intact", "The file has the size and digest of the receipt, and no file is unlisted."),
+    Proof(
+        "sums_equal_ledger",
+        "Its rows, documents, tokens and drops by reason are those of the shard's ledger, file by file; its kept rows "
+        "are the documents of the stream, with their ids.",
+    ),
+)
+
+
+def _examine(
+    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    def prove(partitions: Sequence[str]) -> Verdicts:
+        return ((one, _proven(corpus, store, one)) for one in partitions)
+
+    return of_all_partitions(
+        store,
+        _PROOFS,
+        load_manifest(corpus, store).partitions(split),
+        examined,
+        artifact=partial(corpus.artifact, DOCUMENTS),
+        prove=prove,
+    )
+
+
+def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, Finding]:
+    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        return {
+            "files_intact": files_intact(directory, receipt),
+            "sums_equal_ledger": _sums_equal_ledger(corpus, store, partition, directory, receipt),
+        }
+
+    return proven(corpus.artifact(DOCUMENTS, partition), store, _PROOFS, prove)
+
+
+@judged
+def _sums_equal_ledger(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
+) -> Finding:
+    facts = DocumentsFacts.of(receipt)
+    shard = _Tokenized(corpus, store, partition)
+    sums = _Sums(directory)
+    defects = [*sums.other_than(shard.receipt), *sums.other_ids(shard.ids())]
+    if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
+        defects.append("its receipt counts other rows than the table has")
+    return verdict(
+        (f"{name_of(receipt)}: {defect}" for defect in defects),
+        f"{sums.rows:,} rows are {sums.kept:,} documents and {sums.rows - sums.kept:,} drops, as in the ledger of "
+        "the token bins, file by file.",
+        "The tags were made of other rows than the stream, or one of them is damaged: delete the shards of tags and "
+        "documents and materialize them again",
+        facts={"rows": sums.rows, "documents": sums.kept, **{f"dropped_{k}": v for k, v in facts.reasons.items()}},
+    )
+
+
+class _Sums:
+    """The sums of a table, file by file, and the ids of its documents."""
+
+    def __init__(self, directory: Path) -> None:
+        self.rows = self.kept = 0
+        self.reasons: Counter[str] = Counter()
+        self._lines: dict[str, dict[str, Any]] = {}
+        self._ids: list[NDArray[np.uint64]] = []
+        for piece in side_by_side([directory / FILE]):
+            for file, run in _runs(piece):
+                line = self._lines.setdefault(file, {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()})
+                kept = run.filter(run["kept"])
+                line["rows_in"] += run.num_rows
+                line["documents"] += kept.num_rows
+                line["tokens"] += sum(kept["tokens"].to_pylist())
+                line["dropped"].update(one for one in run["reason"].to_pylist() if one is not None)
+                if "id" in run.column_names:
+                    self._ids.append(np.array([int(one, 16) for one in kept["id"].to_pylist()], np.uint64))
+        for line in self._lines.values():
+            self.rows, self.kept = self.rows + line["rows_in"], self.kept + line["documents"]
+            self.reasons += line["dropped"]
+
+    def other_than(self, tokenized: Receipt) -> Iterator[str]:
+        """A sentence for each sum of a file that is not that of the ledger."""
+        empty = {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()}
+        for line in tokenized.sources:
+            found = self._lines.pop(str(line["file"]), empty)
+            for name in ("rows_in", "documents", "tokens"):
+                if found[name] != line[name]:
+                    yield f"{line['file']}: {name} sum to {found[name]:,}, the ledger says {line[name]:,}"
+            if +found["dropped"] != +Counter(line["dropped"]):
+                yield f"{line['file']}: drops are {dict(found['dropped'])}, the ledger says {dict(line['dropped'])}"
+        for file in self._lines:
+            yield f"{file}: is in the table, and no file of the shard"
+
+    def other_ids(self, stored: NDArray[np.uint64] | None) -> Iterator[str]:
+        """A sentence if the ids of the kept rows are not those of the stream's documents."""
+        if stored is None:
+            return
+        ids = np.concatenate(self._ids) if self._ids else np.empty(0, np.uint64)
+        if not np.array_equal(ids, stored):
+            yield "its kept rows have other ids than the documents of the stream"

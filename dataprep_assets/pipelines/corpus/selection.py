@@ -1,0 +1,389 @@
+"""The artifact `<dataset>/selection_<split>`, one partition per shard: the rows that the rules drop, and by which rule.
+
+It is made of the tags, without the texts, so a changed threshold costs little; and token bins depend on the dropped
+rows, not on the rules, so it reaches only the shards in which it drops other rows. What is dropped of each source is
+counted here, before anything is tokenized: more than the declared budget is a blocking check.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.documents.ruled_out import COLUMNS, DROPPED, RuledOut, RuledOutRows, digest_of, read_dropped
+from dataprep_assets.documents.rules import ruled
+from dataprep_assets.documents.table import ParquetRows, side_by_side
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, proven
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+
+SELECTION = "selection"
+VERSION = 1
+Counts = tuple[int, int]
+"""Documents and their bytes of text."""
+
+
+class SelectionFacts(Facts):
+    """Facts of a selection: the digest of what is dropped, and of each source what it has and what each rule drops.
+
+    A count is of documents and of bytes; refused records are neither.
+    """
+
+    dropped: str
+    sources: dict[str, Counts]
+    by_rule: dict[str, dict[str, Counts]]
+
+
+def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
+    """The rows of a shard that the rules drop; None if there are no rules.
+
+    Raises MissingArtifactError if its selection is not there.
+    """
+    if not corpus.keep and not corpus.drop:
+        return None
+    artifact = corpus.artifact(SELECTION, partition)
+    receipt = store.require(artifact)
+    return RuledOut(store, artifact, SelectionFacts.of(receipt).dropped, _folded(_totals([receipt])[1].values())[0])
+
+
+def selection_spec(
+    corpus: CorpusDeclaration, split: str, *, partitions: Partitions, tags: ArtifactSpec
+) -> ArtifactSpec:
+    """The selection of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        tags: The tags of the shards.
+    """
+    return ArtifactSpec(
+        declaration=corpus,
+        name=SELECTION,
+        split=split,
+        version=VERSION,
+        description="The rows of each shard that the rules drop, and by which rule.",
+        kinds={"parquet"},
+        inputs=(tags,),
+        partitions=partitions,
+        recipes=partial(_recipes, corpus),
+        build=partial(_build, corpus),
+        foresee=partial(_build, corpus),
+        metadata=partial(_metadata, corpus),
+        rows=lambda receipt: _folded(_totals([receipt])[1].values())[0],
+        columns=COLUMNS,
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus, split)),
+    )
+
+
+def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
+    tags = store.require(corpus.artifact(TAGS, partition))
+    rules = {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()}
+    return Recipe(
+        artifact=corpus.artifact(SELECTION, partition),
+        # a list, because the first rule is the reason
+        key=digest_value([SELECTION, VERSION, tags.content, [list(pair) for pair in rules.items()]]),
+        version=VERSION,
+        settings={"rules": rules, "order": list(rules)},
+        upstream={f"{TAGS}/{partition}": tags.content},
+    )
+
+
+def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    for partition in partitions:
+        yield _recipe(corpus, store, partition or "")
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    for partition in request.partitions:
+        try:
+            recipe = _recipe(corpus, request.store, partition)
+            receipt, reused = ensure(recipe, request.store, partial(_write, corpus, request.store, partition))
+        except DataprepError as error:
+            yield Outcome(partition=partition, error=error)
+        else:
+            yield Outcome.of(receipt, reused)
+
+
+def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> Written:
+    tags = corpus.artifact(TAGS, partition)
+    counted = _Counted()
+    dropped: dict[str, tuple[list[int], list[str]]] = {}
+    with ParquetRows(staged / DROPPED, COLUMNS) as writer:
+        for rows in ruled_rows_of(corpus, store.local(tags), counted):
+            writer.add(rows)
+            for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
+                numbers, rules = dropped.setdefault(file, ([], []))
+                numbers.append(row)
+                rules.append(reason)
+    found = {file: RuledOutRows(np.array(rows, np.uint64), rules) for file, (rows, rules) in dropped.items()}
+    return Written(
+        inputs={str(tags): store.require(tags).content},
+        facts=SelectionFacts(dropped=digest_of(found), sources=counted.sources, by_rule=counted.by_rule),
+    )
+
+
+class _Counted:
+    """Counts of the rows of a shard, as in its facts."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, Counts] = {}
+        self.by_rule: dict[str, dict[str, Counts]] = {}
+
+    def add(self, sources: Sequence[str], sizes: Sequence[int], rules: Sequence[str | None]) -> None:
+        """Count documents, each with its source, its bytes and the rule that drops it, if any."""
+        for source, size, rule in zip(sources, sizes, rules, strict=True):
+            self.sources[source] = _sum(self.sources.get(source, _NOTHING), (1, size))
+            if rule is not None:
+                of_source = self.by_rule.setdefault(source, {})
+                of_source[rule] = _sum(of_source.get(rule, _NOTHING), (1, size))
+
+
+_NOTHING: Counts = (0, 0)
+
+
+def _sum(one: Counts, other: Counts) -> Counts:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def ruled_rows_of(
+    corpus: CorpusDeclaration, directory: Path, counted: _Counted | None = None
+) -> Iterator[dict[str, list[Any]]]:
+    """The rows that the declared rules drop, by the tags in a directory: column of `dropped.parquet` → values."""
+    rules = corpus.rules
+    names, wanted = list(rules), {column for _, rule in rules.values() for column in rule.columns}
+    files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
+    always = ("file", "row", "source", "bytes", "bad")
+    for piece in side_by_side([directory / file for file in files], [*always, *wanted]):
+        good = piece["bad"].is_null().to_numpy()
+        by = ruled(piece, rules)
+        at = np.flatnonzero(good & (by >= 0))
+        if counted is not None:
+            kept = piece.select(["source", "bytes"]).filter(piece["bad"].is_null())
+            reasons = [names[rule] if rule >= 0 else None for rule in by[good].tolist()]
+            counted.add(kept["source"].to_pylist(), kept["bytes"].to_pylist(), reasons)
+        chosen = piece.select(["file", "row"]).take(at)
+        yield {
+            "file": chosen["file"].to_pylist(),
+            "row": chosen["row"].to_pylist(),
+            "reason": [names[rule] for rule in by[at].tolist()],
+        }
+
+
+def _totals(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
+    """What all documents of some selections are, and what each rule drops of them."""
+    every, by_rule = _NOTHING, dict[str, Counts]()
+    for receipt in receipts:
+        facts = SelectionFacts.of(receipt)
+        every = _sum(every, _folded(facts.sources.values()))
+        for of_source in facts.by_rule.values():
+            for rule, counts in of_source.items():
+                by_rule[rule] = _sum(by_rule.get(rule, _NOTHING), counts)
+    return every, by_rule
+
+
+def _folded(counts: Iterable[Counts]) -> Counts:
+    total = _NOTHING
+    for one in counts:
+        total = _sum(total, one)
+    return total
+
+
+def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    every, by_rule = _totals([receipt])
+    shown: dict[str, Shown] = {f"dropped_{rule}": counts[0] for rule, counts in sorted(by_rule.items())}
+    return {
+        "documents": every[0],
+        "dropped": _folded(by_rule.values())[0],
+        **shown,
+        "rules": Table(_rule_rows(corpus, [receipt])),
+        "sources": Table(_source_rows([receipt])),
+    }
+
+
+def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
+    """A row for each rule: what it says, and what it drops."""
+    every, by_rule = _totals(receipts)
+    rows = []
+    for name, (keeps, rule) in corpus.rules.items():
+        documents, size = by_rule.get(name, _NOTHING)
+        rows.append(
+            {
+                "rule": name,
+                "drops": f"{'not ' if keeps else ''}({rule.text})" if keeps else rule.text,
+                "documents": documents,
+                "documents_%": _percent(documents, every[0]),
+                "bytes": size,
+                "bytes_%": _percent(size, every[1]),
+            }
+        )
+    return rows
+
+
+def _source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
+    """A row for each source, those of which most is dropped first."""
+    sources, dropped = _by_source(receipts)
+    rows = []
+    for source, (documents, size) in sources.items():
+        gone, lost = _folded(dropped.get(source, {}).values())
+        worst = max(dropped.get(source, {}).items(), key=lambda item: item[1], default=("", _NOTHING))[0]
+        rows.append(
+            {
+                "source": source,
+                "documents": documents,
+                "dropped": gone,
+                "dropped_%": _percent(gone, documents),
+                "dropped_bytes_%": _percent(lost, size),
+                "most_by": worst,
+            }
+        )
+    return sorted(rows, key=lambda row: (-row["dropped_%"], row["source"]))[:SHOWN]
+
+
+def _by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:
+    sources: dict[str, Counts] = {}
+    dropped: dict[str, dict[str, Counts]] = {}
+    for receipt in receipts:
+        facts = SelectionFacts.of(receipt)
+        for source, counts in facts.sources.items():
+            sources[source] = _sum(sources.get(source, _NOTHING), counts)
+        for source, by_rule in facts.by_rule.items():
+            for rule, counts in by_rule.items():
+                of_source = dropped.setdefault(source, {})
+                of_source[rule] = _sum(of_source.get(rule, _NOTHING), counts)
+    return sources, dropped
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 3) if whole else 0.0
+
+
+_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof("rules_hold", "The dropped rows are those of which the rules are true by the tags, no more and no less."),
+    Proof("within_budget", "Rules drop no more of a source, and each no more in all, than `budget` allows."),
+)
+
+
+def _examine(
+    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    manifest = load_manifest(corpus, store)
+
+    def prove(partitions: Sequence[str]) -> Verdicts:
+        return ((one, _proven(corpus, store, one)) for one in partitions)
+
+    yield from of_all_partitions(
+        store,
+        _PROOFS[:2],
+        manifest.partitions(split),
+        examined,
+        artifact=partial(corpus.artifact, SELECTION),
+        prove=prove,
+    )
+    yield "within_budget", _within_budget(corpus, split, store, manifest.partitions(split))
+
+
+def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, Finding]:
+    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        return {
+            "files_intact": files_intact(directory, receipt),
+            "rules_hold": _rules_hold(corpus, store, partition, directory, receipt),
+        }
+
+    return proven(corpus.artifact(SELECTION, partition), store, _PROOFS[:2], prove)
+
+
+@judged
+def _rules_hold(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
+) -> Finding:
+    facts, counted = SelectionFacts.of(receipt), _Counted()
+    stored = read_dropped(directory)
+    held = {
+        (file, row): rule
+        for file, one in stored.items()
+        for row, rule in zip(one.rows.tolist(), one.rules, strict=True)
+    }
+    wanted: dict[tuple[str, int], str] = {}
+    for rows in ruled_rows_of(corpus, store.local(corpus.artifact(TAGS, partition)), counted):
+        wanted |= dict(zip(zip(rows["file"], rows["row"], strict=True), rows["reason"], strict=True))
+    other = [key for key in {**wanted, **held} if wanted.get(key) != held.get(key)]
+    defects = [
+        f"{name_of(receipt)}: {file}, row {row}: by its tags it is dropped by {wanted.get((file, row)) or 'no rule'}, "
+        f"{DROPPED} says {held.get((file, row)) or 'by none'}"
+        for file, row in other[:SHOWN]
+    ]
+    if digest_of(stored) != facts.dropped:
+        defects.append(f"{name_of(receipt)}: {DROPPED} has another digest of its rows than the receipt")
+    if (facts.sources, facts.by_rule) != (counted.sources, counted.by_rule):
+        defects.append(f"{name_of(receipt)}: its receipt counts other documents of a source than the tags")
+    return verdict(
+        defects,
+        f"{len(held):,} rows are dropped, as {len(corpus.rules)} rules say.",
+        "Delete the shard's directory and materialize it again",
+        facts={"dropped": len(held)},
+    )
+
+
+def _within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+    receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
+    every, by_rule = _totals(receipts)
+    gone = _folded(by_rule.values())
+    facts: dict[str, int | float | str] = {
+        "documents": every[0],
+        "dropped": gone[0],
+        "dropped_%": _percent(*_pair(gone, every, 0)),
+        "dropped_bytes_%": _percent(*_pair(gone, every, 1)),
+        **{f"dropped_by_{rule}_%": _percent(*_pair(counts, every, 0)) for rule, counts in sorted(by_rule.items())},
+    }
+    return verdict(
+        _over_budget(corpus, receipts),
+        f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
+        "Look at `dataprep documents`, correct the rule, or raise its budget",
+        facts=facts,
+        table=_source_rows(receipts),
+    )
+
+
+def _pair(part: Counts, whole: Counts, at: int) -> Counts:
+    return part[at], whole[at]
+
+
+def _over_budget(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]:
+    budget = corpus.budget
+    every, by_rule = _totals(receipts)
+    for rule, most in budget.per_rule.items():
+        for noun, at in (("documents", 0), ("bytes", 1)):
+            part, whole = _pair(by_rule.get(rule, _NOTHING), every, at)
+            if part > most * whole:
+                yield f"the rule {rule} drops {part:,} of {whole:,} {noun} ({part / whole:.2%}), more than {most:.2%}"
+                break
+    sources, dropped = _by_source(receipts) if budget.per_source is not None else ({}, {})
+    for source, counts in sources.items():
+        assert budget.per_source is not None
+        gone = _folded(dropped.get(source, {}).values())
+        for noun, at in (("documents", 0), ("bytes", 1)):
+            part, whole = _pair(gone, counts, at)
+            if part > budget.per_source * whole:
+                worst = Counter({rule: one[at] for rule, one in dropped[source].items()}).most_common(1)[0][0]
+                yield (
+                    f"of the source {source} rules drop {part:,} of {whole:,} {noun} ({part / whole:.2%}), most of "
+                    f"them {worst}; `budget.per_source` allows {budget.per_source:.2%}"
+                )
+                break

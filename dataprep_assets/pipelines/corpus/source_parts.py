@@ -1,0 +1,57 @@
+"""The source files of a corpus's shards as they are read: with the digests of their snapshot, and on any machine."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from dataprep_assets.documents.ruled_out import RuledOut
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import Manifest
+from dataprep_assets.pipelines.corpus.snapshot import snapshot_digests
+from dataprep_assets.stream.source import open_source
+from dataprep_assets.stream.token_stream import Fetch, SourcePart
+
+
+def source_parts(
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    manifest: Manifest,
+    partition: str,
+    ruled_out: RuledOut | None = None,
+) -> tuple[SourcePart, ...]:
+    """The files of one shard with the digests of its snapshot; raises MissingArtifactError when there is no snapshot.
+
+    Args:
+        corpus: The dataset.
+        store: Where its snapshot is.
+        manifest: Which files the shard has.
+        partition: The shard.
+        ruled_out: Its rows that rules drop.
+    """
+    access = open_source(corpus.source)
+    digests, told = snapshot_digests(corpus, store, partition), corpus.source_digests()
+    limit = corpus.bad_records.max_record_bytes
+    return tuple(
+        SourcePart.of(
+            entry,
+            access.path(entry),
+            digests[entry.relpath],
+            digests=told,
+            max_record_bytes=limit,
+            reading=corpus.reading,
+            ruled_out=ruled_out,
+        )
+        for entry in manifest.shard(partition)
+    )
+
+
+def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
+    """For each shard, the function that fetches its sources on a machine whose mirror does not have them.
+
+    Args:
+        corpus: The dataset.
+        manifest: Which files each shard has.
+        partitions: The shards.
+    """
+    access = open_source(corpus.source)
+    return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}

@@ -1,0 +1,195 @@
+"""Makes the tags of one shard: reads its source once, asks the taggers, writes a file each.
+
+A file that would come out as it is there is taken over, so a tagger runs once a shard and version.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.documents.table import CarriedFields, DocumentBatch, ParquetRows, read_batches
+from dataprep_assets.documents.tagging import BatchTagger, CommandTagger, Tagger, align, tags_of
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.tasks import report
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.sources.digests import require_digest
+from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
+
+TAGS = "tags"
+ROWS = "rows.parquet"
+VERSION = 1
+
+
+class TagsFacts(Facts):
+    """Facts of a shard's tags: its rows, those among them that are refused, and what decides each of its files."""
+
+    rows: int
+    bad: int
+    made_of: dict[str, str]
+
+
+def file_of(tagger: Tagger) -> str:
+    """The file with the columns of a tagger."""
+    return f"{tagger.name}.parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedShard:
+    """The tags of one shard, to be made or proven.
+
+    Attributes:
+        artifact: Their artifact.
+        store: Where it is.
+        files: The shard's source files, in order.
+        fields: What is carried along of each row.
+        taggers: The taggers, in the order of their columns.
+        source_bytes: Bytes of the files as stored.
+    """
+
+    artifact: Artifact
+    store: ArtifactStore
+    files: tuple[SourcePart, ...]
+    fields: CarriedFields
+    taggers: tuple[Tagger, ...]
+    source_bytes: int
+
+    @property
+    def shard(self) -> str:
+        """How messages name it."""
+        return f"{self.artifact.dataset}/{self.artifact.partition}"
+
+    @property
+    def names(self) -> list[str]:
+        """The files of the table, the rows first."""
+        return [ROWS, *map(file_of, self.taggers)]
+
+    def made_of(self) -> dict[str, str]:
+        """Name of each file → digest of everything that decides it."""
+        files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
+        rows = digest_value([VERSION, self.fields.key_parts, files])
+        return {ROWS: rows, **{file_of(one): digest_value([rows, one.key_parts]) for one in self.taggers}}
+
+    def recipe(self) -> Recipe:
+        """What the key is a digest of, with names."""
+        fields = self.fields
+        return Recipe(
+            artifact=self.artifact,
+            key=digest_value([TAGS, VERSION, self.made_of()]),
+            version=VERSION,
+            settings={
+                "text_field": fields.text,
+                "document_ids": None if fields.ids is None else fields.ids.key_parts(),
+                "source_field": fields.source,
+                "url_field": fields.url,
+                "keep_fields": dict(fields.keep),
+                "taggers": {one.name: {"version": one.version, "columns": dict(one.columns)} for one in self.taggers},
+            },
+            sources={file.label: file.sha256 for file in self.files},
+        )
+
+
+def ensure_tags(shard: TaggedShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
+    """A worker's task: the tags of a shard, unless they are current; returns the receipt and whether it was reused."""
+    recipe = shard.recipe()
+
+    def write(staged: Path) -> Written:
+        fetch_missing(shard.files, fetch)
+        return _write(shard, staged)
+
+    return ensure(recipe, shard.store, write, verification)
+
+
+def _write(shard: TaggedShard, staged: Path) -> Written:
+    made_of = shard.made_of()
+    facts, taken = _taken_over(shard, staged, made_of)
+    if facts is None or len(taken) < len(made_of):
+        facts = _tagged(shard, staged, taken)
+    return Written(
+        inputs={file.label: file.sha256 for file in shard.files},
+        facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=made_of),
+    )
+
+
+def _taken_over(
+    shard: TaggedShard, staged: Path, made_of: Mapping[str, str]
+) -> tuple[TagsFacts | None, frozenset[str]]:
+    """Copy the files that the present tags of the shard have and that would come out the same; which these are."""
+    try:
+        if shard.store.is_distrusted(shard.artifact) or (receipt := shard.store.receipt(shard.artifact)) is None:
+            return None, frozenset()
+        facts = TagsFacts.of(receipt)
+        same = [name for name, identity in made_of.items() if facts.made_of.get(name) == identity]
+        if shard.store.damage(shard.artifact, receipt, "full"):
+            return None, frozenset()
+        directory = shard.store.local(shard.artifact, same)
+    except DataprepError:  # what cannot be read is made again
+        return None, frozenset()
+    for name in same:
+        shutil.copyfile(directory / name, staged / name)
+    return facts if ROWS in same else None, frozenset(same)
+
+
+def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFacts:
+    """Read the source once, and write every file that is not there yet."""
+    running = [one for one in shard.taggers if file_of(one) not in taken]
+    batchwise = [one for one in running if isinstance(one, BatchTagger)]
+    commands = [one for one in running if isinstance(one, CommandTagger)]
+    rows = bad = 0
+    with ExitStack() as stack:
+        given = staged / "given.parquet"
+        texts = None
+        if commands:
+            texts = stack.enter_context(ParquetRows(given, {"text": "string", **_for_commands(shard.fields)}))
+        carried = None if ROWS in taken else stack.enter_context(ParquetRows(staged / ROWS, shard.fields.columns))
+        files = [(one, stack.enter_context(ParquetRows(staged / file_of(one), one.columns))) for one in batchwise]
+        for part in shard.files:
+            for batch in _batches(part, shard.fields):
+                if carried is not None:
+                    carried.add(batch.rows)
+                if texts is not None:
+                    texts.add({"text": batch.texts, **batch.good_rows})
+                for tagger, file in files:
+                    found = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
+                    file.add({name: _spread(values, batch) for name, values in found.items()})
+                rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
+    for command in commands:
+        made = staged / f"{command.name}.made"
+        command.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
+        align(command, made, staged / ROWS, staged / file_of(command), shard.shard)
+        made.unlink()
+    if commands:
+        given.unlink()
+    return TagsFacts(rows=rows, bad=bad, made_of={})
+
+
+def _for_commands(fields: CarriedFields) -> dict[str, Any]:
+    return {name: kind for name, kind in fields.columns.items() if name != "bad"}
+
+
+def _batches(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
+    """The rows of a source file, read to its end: then its digest is compared."""
+    reader, before = part.read_rows(fields.read), 0
+    for batch in read_batches(reader, part.label, fields):
+        yield batch
+        report(source_bytes=reader.bytes_read - before, documents=len(batch))
+        before = reader.bytes_read
+    require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`snapshot`")
+
+
+def _spread(values: list[Any], batch: DocumentBatch) -> list[Any]:
+    """Values of the texts of a batch as values of all its rows."""
+    if len(values) == len(batch):
+        return values
+    every: list[Any] = [None] * len(batch)
+    for at, value in zip(batch.good, values, strict=True):
+        every[at] = value
+    return every

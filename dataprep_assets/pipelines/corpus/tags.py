@@ -1,0 +1,113 @@
+"""The artifact `<dataset>/tags_<split>`, one partition per shard: what is known of each row before any rule decides.
+
+`rows.parquet` has what is carried along of each row of the source; beside it each tagger has a file of its own with the
+same rows. Thresholds are no part of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
+from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
+from dataprep_assets.pipelines.corpus.tagged_shard import TAGS, VERSION, TaggedShard, TagsFacts, ensure_tags
+from dataprep_assets.pipelines.corpus.tags_proofs import TAGS_PROOFS, prove_tags
+
+
+def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec) -> ArtifactSpec:
+    """The tags of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        snapshot: The snapshots of the shards.
+    """
+    return ArtifactSpec(
+        declaration=corpus,
+        name=TAGS,
+        split=split,
+        version=VERSION,
+        description="What is known of each row of a shard before rules decide: carried fields and taggers' columns.",
+        kinds={"parquet"},
+        inputs=(snapshot,),
+        partitions=partitions,
+        pool="cpu",
+        recipes=partial(_recipes, corpus),
+        build=partial(_build, corpus),
+        reads=partial(readings, corpus, tokenized=True),
+        metadata=_metadata,
+        rows=lambda receipt: TagsFacts.of(receipt).rows,
+        columns={**corpus.columns, "bad": "string"},
+        proofs=Proofs(proofs=TAGS_PROOFS, examine=partial(_examine, corpus, split)),
+    )
+
+
+def tagged_shards(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
+) -> list[TaggedShard]:
+    """The tags of the given shards; raises MissingArtifactError where one has no snapshot."""
+    fields, taggers = corpus.carried, tuple(corpus.taggers)
+    return [
+        TaggedShard(
+            artifact=corpus.artifact(TAGS, partition),
+            store=store,
+            files=source_parts(corpus, store, manifest, partition),
+            fields=fields,
+            taggers=taggers,
+            source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
+        )
+        for partition in partitions
+    ]
+
+
+def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    manifest = load_manifest(corpus, store)
+    for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
+        (shard,) = tagged_shards(corpus, store, manifest, [partition or ""])
+        yield shard.recipe()
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    manifest = load_manifest(corpus, request.store)
+    fetch_again(corpus, manifest, request.partitions)
+    shards = tagged_shards(corpus, request.store, manifest, request.partitions)
+    fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
+    jobs = [TaskJob(one, ensure_tags, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
+    yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts, taggers = TagsFacts.of(receipt), receipt.recipe.get("settings", {}).get("taggers", {})
+    listed = [
+        {"tagger": name, "version": told["version"][:12], "columns": ", ".join(told["columns"])}
+        for name, told in taggers.items()
+    ]
+    return {"rows": facts.rows, "refused": facts.bad, **({"taggers": Table(listed)} if listed else {})}
+
+
+def _examine(
+    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    manifest = load_manifest(corpus, store)
+    shards = {one.artifact.partition: one for one in tagged_shards(corpus, store, manifest, examined)}
+    return of_all_partitions(
+        store,
+        TAGS_PROOFS,
+        manifest.partitions(split),
+        examined,
+        artifact=partial(corpus.artifact, TAGS),
+        prove=lambda wanted: prove_all(
+            [shards[one] for one in wanted], prove_tags, worker_count(corpus.workers), engine=corpus.engine
+        ),
+    )
