@@ -6,7 +6,7 @@ found by their entry points in the group `dataprep_assets.taggers`.
 
 import pkgutil
 
-from dataprep_assets.graph.extensions import Extensions
+from dataprep_assets.extensions import Extensions
 
 TAGGERS = Extensions(
     "tagger",
