@@ -64,7 +64,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         for partition in partitions:
             artifact = artifact_at(context.asset_key.path, partition)
             found = store.require(artifact)
-            if not context.has_asset_partitions:
+            if len(partitions) == 1:
                 place = store.location(artifact)
                 context.add_output_metadata({"dagster/uri" if "://" in place else "path": place})
             if obj is not None and (obj.artifact, obj.receipt.content) != (artifact, found.content):
