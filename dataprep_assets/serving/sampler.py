@@ -135,6 +135,21 @@ class Turn:
             yield epoch, at
             epoch, at = epoch + 1, at + self._whole.size
 
+    def read(self, count: int) -> float:
+        """How many times all of the source has been read after `count` of the turn's samples."""
+        epoch, done = (int(found[0]) for found in self.located(np.array([count])))
+        return epoch + self.order_of(epoch).read(done)
+
+    def tokens(self, count: int) -> int:
+        """The tokens of the turn's first `count` samples, see `Order.tokens`."""
+        found, epoch, first = 0, self.epoch, self.done
+        while count > 0:
+            order = self.order_of(epoch)
+            stop = min(order.size, first + count)
+            found += order.tokens(first, stop)
+            count, epoch, first = count - (stop - first), epoch + 1, 0
+        return found
+
     def after(self, count: int) -> Progress:
         """How far it has been read after `count` of the turn's samples."""
         epoch, done = (int(found[0]) for found in self.located(np.array([count])))
