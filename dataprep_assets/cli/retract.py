@@ -56,7 +56,27 @@ def command(
     if found.found:
         for line in _beyond(component, found.files):
             print(line)
+    for line in _trained(dataset, ids):
+        print(line)
     return 0
+
+
+def _trained(dataset: str, ids: Path) -> Iterator[str]:
+    """At which steps training runs of this project read, or will read, what is retracted of a corpus or a release."""
+    from dataprep_assets.cli.seen import ledger_of, read_of
+    from dataprep_assets.documents.retractions import id_lines
+
+    for other in project.naming(dataset):
+        if other.component != "TrainingSchedule" or (ledger := ledger_of(other)) is None:
+            continue
+        name, lines = other.declaration.dataset, id_lines(ids)
+        for number, line in lines[:MOST_SHOWN]:
+            steps = read_of(ledger, line.decode(errors="replace"), dataset)
+            if steps:
+                told = ", ".join(map(str, steps[:MOST_SHOWN])) + (" and more" if len(steps) > MOST_SHOWN else "")
+                yield f"line {number}: {name} read it at, or has scheduled it for, step {told}"
+        if len(lines) > MOST_SHOWN:
+            yield f"  and {len(lines) - MOST_SHOWN} lines more: `dataprep seen {name} --id ID`"
 
 
 def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iterator[str]:

@@ -8,12 +8,11 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
     from dataprep_assets.serving.seen import KeptDocument, Ledger, SeenDocument
-    from dataprep_assets.tokenization.document_ids import DocumentIds
 
 _MOST = 20
 
@@ -35,10 +34,8 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Say which documents a step of a training run reads, and which steps read a document."""
-    from dataprep_assets.integrity.artifact import Artifact
-    from dataprep_assets.serving.seen import Ledger, documents_of_step
+    from dataprep_assets.serving.seen import documents_of_step
     from dataprep_assets.serving.simulation import simulated, told_lines
-    from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData
 
     asked = [name for name, value in (("--step", step), ("--document", document), ("--id", id_)) if value is not None]
     if len(asked) > 1 or (not asked and until is None):
@@ -48,11 +45,8 @@ def command(
     component = project.component(dataset)
     if component.component != "TrainingSchedule":
         raise ConfigError(f"{dataset} is a {component.component}, which has no steps; name a TrainingSchedule")
-    store = component.store(project.storage())
-    store.require(Artifact(dataset=component.declaration.dataset, name=SCHEDULE_ARTIFACT))
-    ledger = Ledger(TrainingData(store, component.declaration.dataset))
-    sources = {name for name, _ in ledger.shards.values()} & project.declarations().files.keys()
-    keys = {None} | {ids.key for name in sources if (ids := _ids_of(project.component(name))) is not None}
+    if (ledger := ledger_of(component)) is None:
+        raise MissingArtifactError(f"{dataset}: there is no schedule yet: dataprep run {dataset}")
     if not asked:
         assert until is not None
         if json_:
@@ -64,16 +58,44 @@ def command(
         for seen in documents_of_step(ledger, step, rank=rank, world_size=world):
             print(json.dumps(seen.to_json(), ensure_ascii=False) if json_ else _line(seen))
         return 0
-    for line in _steps(ledger, _documents(ledger, document, id_, keys), until, json_):
+    for line in _steps(ledger, _documents(ledger, document, id_), until, json_):
         print(line)
     return 0
 
 
-def _ids_of(source: "Dataset") -> "DocumentIds | None":
+def ledger_of(schedule: "Dataset") -> "Ledger | None":
+    """The ledger of a schedule; None if it has not been made."""
+    from dataprep_assets.serving.seen import Ledger
+    from dataprep_assets.serving.training_data import TrainingData
+
+    store = schedule.store(project.storage())
+    if store.receipt(schedule.product(store)) is None:
+        return None
+    return Ledger(TrainingData(store, schedule.declaration.dataset))
+
+
+def read_of(ledger: "Ledger", given: str, dataset: str) -> list[int]:
+    """The steps that read a document of a dataset, given as `file:row`, an id or a hash; empty if none does."""
+    from dataprep_assets.serving.seen import steps_of_document
+
+    file, _, row = given.rpartition(":")
+    try:
+        found = _documents(ledger, given if file and row.isdigit() else None, given)
+    except NotFoundError:
+        return []
+    return sorted({one.step for kept in found if kept.dataset == dataset for one in steps_of_document(ledger, kept)})
+
+
+def _keys(ledger: "Ledger") -> "set[bytes | None]":
+    """The keys under which the sources hash their ids."""
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
-    declared = source.declaration
-    return declared.document.ids(sensitive=declared.sensitive) if isinstance(declared, CorpusDeclaration) else None
+    found: set[bytes | None] = {None}
+    for name in {name for name, _ in ledger.shards.values()} & project.declarations().files.keys():
+        declared = project.component(name).declaration
+        if isinstance(declared, CorpusDeclaration) and (ids := declared.document.ids(sensitive=declared.sensitive)):
+            found.add(ids.key)
+    return found
 
 
 def _line(seen: "SeenDocument") -> str:
@@ -82,9 +104,7 @@ def _line(seen: "SeenDocument") -> str:
     return f"{seen.position:>6}  {seen.file}:{seen.row}  {seen.tokens} tokens, {where}"
 
 
-def _documents(
-    ledger: "Ledger", document: str | None, id_: str | None, keys: "set[bytes | None]"
-) -> "list[KeptDocument]":
+def _documents(ledger: "Ledger", document: str | None, id_: str | None) -> "list[KeptDocument]":
     import numpy as np
 
     from dataprep_assets.serving.seen import find_documents
@@ -96,7 +116,7 @@ def _documents(
             raise ConfigError(f"seen: --document {document}: give FILE:ROW, as `dataprep trace` prints it")
         return find_documents(ledger, file=file, row=int(row))
     assert id_ is not None
-    hashes = [hash_id(id_, key) for key in keys]
+    hashes = [hash_id(id_, key) for key in _keys(ledger)]
     if len(id_) == 16 and all(digit in "0123456789abcdef" for digit in id_):
         hashes.append(int(id_, 16))
     return find_documents(ledger, hashes=np.array(sorted(hashes), np.uint64))

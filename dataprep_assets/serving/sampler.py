@@ -241,6 +241,28 @@ class Sampler:
             )
         return rule
 
+    @property
+    def samples(self) -> int:
+        """The samples of all steps."""
+        return self.number(self.end)
+
+    def number(self, step: int, position: int = 0) -> int:
+        """The number of a sample, counted from the first step on; `place` is its inverse."""
+        before = sum(
+            (min(rule.stop, step) - rule.first) * rule.revision.batch for rule in self.rules if rule.first < step
+        )
+        return before + position
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The step that reads a sample, and its position there; raises IndexError beyond the last."""
+        left = number
+        for rule in self.rules:
+            count = (rule.stop - rule.first) * rule.revision.batch
+            if 0 <= left < count:
+                return rule.first + left // rule.revision.batch, left % rule.revision.batch
+            left -= count
+        raise IndexError(f"{self.schedule.name}: sample {number} of {self.samples}")
+
     def positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
         """The positions of a step's batch that a rank reads; together the ranks read each once.
 

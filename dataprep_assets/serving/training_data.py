@@ -170,30 +170,31 @@ class TrainingData:
         Raises NotFoundError for a step beyond the end, ConfigError for a shard that is not as the schedule has it,
         TransferError, naming the step, if a bucket cannot be read.
         """
-        rule = self.sampler.rule(step)
-        ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
-        block, first = divmod(step - rule.first, ahead)
-        spans, starts = self._block(rule.number, block, ahead, rank, world_size)
         positions = self.sampler.positions(step, rank, world_size)
-        low = int(np.searchsorted(spans.row, starts[first]))
-        high = int(np.searchsorted(spans.row, starts[first + 1]))
-        own = Spans(*(column[low:high] for column in spans))
-        return self._read(step, positions, own._replace(row=own.row - starts[first]))
+        return self._read(step, positions, self._ahead(step, rank, world_size, 0, len(positions)))
 
     def sample(self, step: int, position: int) -> Batch:
-        """One sample of a step."""
-        return self._read(step, np.array([position]), self.sampler.spans(step, [position]))
+        """One sample of a step; samples that are asked for in order cost least."""
+        return self._read(step, np.array([position]), self._ahead(step, 0, 1, position, position + 1))
 
-    def _spans(
-        self, number: int, block: int, ahead: int, rank: int, world_size: int
-    ) -> tuple[Spans, NDArray[np.int64]]:
-        """The spans of a rank in some steps of a revision, and the row with which each step begins."""
+    def _ahead(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
+        """The spans of a rank's samples `[low, high)` in a step, of those that are computed at a time."""
+        rule = self.sampler.rule(step)
+        ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
+        block, at = divmod(step - rule.first, ahead)
+        spans, mine = self._block(rule.number, block, ahead, rank, world_size)
+        first, last = (int(np.searchsorted(spans.row, at * mine + row)) for row in (low, high))
+        own = Spans(*(column[first:last] for column in spans))
+        return own._replace(row=own.row - at * mine - low)
+
+    def _spans(self, number: int, block: int, ahead: int, rank: int, world_size: int) -> tuple[Spans, int]:
+        """The spans of a rank in some steps of a revision, and how many samples of each are the rank's."""
         rule = next(rule for rule in self.sampler.rules if rule.number == number)
         batch = rule.revision.batch
         steps = np.arange(block * ahead, min((block + 1) * ahead, rule.stop - rule.first))
         mine = np.arange(rank, batch, world_size)
         samples = (steps[:, None] * batch + mine).ravel()
-        return self.sampler.spans_of(rule, samples), np.arange(len(steps) + 1) * len(mine)
+        return self.sampler.spans_of(rule, samples), len(mine)
 
     def _read(self, step: int, positions: NDArray[np.int64], spans: Spans) -> Batch:
         rule = self.sampler.rule(step)
