@@ -100,7 +100,7 @@ def test_no_test_module_imports_from_another() -> None:
     assert {path: modules for path, modules in found.items() if modules} == {}
 
 
-@pytest.mark.parametrize("wing", ["corpus", "notes", "release", "tasks", "blend"])
+@pytest.mark.parametrize("wing", ["corpus", "notes", "release", "schedule", "tasks", "blend"])
 def test_a_wing_has_a_declaration_and_a_component(wing: str) -> None:
     folder = REPOSITORY / "dataprep_assets" / "pipelines" / wing
     assert (folder / "declaration.py").exists()

@@ -1,4 +1,4 @@
-"""The `dataprep` command: make datasets, say what they cost or what they need, trace, retract, lock, verify, copy.
+"""The `dataprep` command: make datasets, say what they cost or need, trace, retract, schedule, lock, verify, copy.
 
 `run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
 `ui` serves that instance; the other commands do not write to it. Each command is a module with a function `command`.
@@ -33,6 +33,8 @@ from dataprep_assets.cli import (
     release,
     retract,
     run,
+    schedule,
+    seen,
     show,
     status,
     sync,
@@ -62,6 +64,8 @@ _COMMANDS = (
     verify,
     lock,
     diff,
+    schedule,
+    seen,
     preflight,
     sync,
     release,

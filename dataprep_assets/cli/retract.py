@@ -55,6 +55,7 @@ def command(
         raise ConfigError("give --ids FILE or --where EXPRESSION")
     with _listed(component, store, ids, where) as given:
         found = component.retract(store, given, strict=strict)
+        trained = [] if strict and found.not_found else list(_trained(dataset, given))
     _tell(component.declaration.dataset, found)
     if strict and found.not_found:
         print(f"--strict: nothing was written to {found.list}")
@@ -70,6 +71,8 @@ def command(
     if found.found:
         for line in _beyond(component, found.files):
             print(line)
+    for line in trained:
+        print(line)
     return 0
 
 
@@ -89,6 +92,24 @@ def _listed(component: "Dataset", store: "ArtifactStore", ids: Path | None, wher
         file.writelines(json.dumps({"hash": one}) + "\n" for one in hashes)
         file.flush()
         yield Path(file.name)
+
+
+def _trained(dataset: str, ids: Path) -> Iterator[str]:
+    """At which steps training runs of this project read, or will read, what is retracted of a corpus or a release."""
+    from dataprep_assets.cli.seen import ledger_of, read_of
+    from dataprep_assets.documents.retractions import id_lines
+
+    for other in project.naming(dataset):
+        if other.component != "TrainingSchedule" or (ledger := ledger_of(other)) is None:
+            continue
+        name, lines = other.declaration.dataset, id_lines(ids)
+        for number, line in lines[:MOST_SHOWN]:
+            steps = read_of(ledger, line.decode(errors="replace"), dataset)
+            if steps:
+                told = ", ".join(map(str, steps[:MOST_SHOWN])) + (" and more" if len(steps) > MOST_SHOWN else "")
+                yield f"line {number}: {name} read it at, or has scheduled it for, step {told}"
+        if len(lines) > MOST_SHOWN:
+            yield f"  and {len(lines) - MOST_SHOWN} lines more: `dataprep seen {name} --id ID`"
 
 
 def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iterator[str]:

@@ -22,6 +22,10 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError
 from dataprep_assets.stores.files import concatenate, create
 
+TOKEN_BINS = "token_bins"
+"""The artifact of a stream's shards; below are its files."""
+TOKENS = "tokens.bin"
+ENDS = "document_ends.bin"
 IDS = "document_ids.bin"
 ROWS = "document_rows.bin"
 _DTYPE = np.dtype("<u8")

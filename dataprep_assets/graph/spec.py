@@ -60,15 +60,16 @@ class Partitions:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherDataset:
-    """An artifact of another dataset, as an input."""
+    """An artifact of another dataset, as an input; `split` if it is one of those that exist once for each split."""
 
     dataset: str
     name: str
+    split: str | None = None
 
     @property
     def path(self) -> AssetPath:
         """The parts of the asset's key."""
-        return asset_path(self.dataset, self.name)
+        return asset_path(self.dataset, self.name, self.split)
 
 
 @dataclass(frozen=True, kw_only=True)

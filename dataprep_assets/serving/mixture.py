@@ -64,7 +64,8 @@ class Mixture:
     def place_of(self, source: int, ordinals: Int64) -> Int64:
         """The inverse of `at`: where the given samples of a source stand."""
         share = int(self.shares[source])
-        return ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]
+        found: Int64 = ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]
+        return found
 
     def counts(self, samples: int) -> list[int]:
         """How many of the first `samples` come from each source."""

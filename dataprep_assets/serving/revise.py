@@ -97,7 +97,6 @@ def revised(
     """
     revisions = () if before is None else before.revisions
     _require_one_tokenizer(sources)
-    held: list[Revision] = []
     if before is None:
         if from_step:
             raise ConfigError(f"{wanted.name}: there is no schedule yet, so its first revision begins at step 0")
@@ -105,7 +104,6 @@ def revised(
         end = Sampler(before, packs).end
         if not 0 <= from_step <= end:
             raise ConfigError(f"{wanted.name}: --from-step {from_step}: the schedule has steps 0 to {end - 1}")
-        held = [revisions[reign.revision] for reign in before.reigns if reign.first < from_step]
     known = max(from_step, *(max(one.first_step, one.trained) for one in revisions)) if revisions else 0
     if trained is not None and trained < from_step:
         raise ConfigError(f"{wanted.name}: --trained {trained}: fewer steps than --from-step {from_step} goes on from")
@@ -119,7 +117,7 @@ def revised(
         samples=wanted.samples,
         steps=wanted.steps,
         sources=tuple(
-            _source(found, share, wanted, _last(held, found.name), documents, packs)
+            _source(found, share, wanted, _before(before, from_step, found.name), documents, packs)
             for found, share in zip(sources, parts, strict=True)
         ),
     )
@@ -167,8 +165,8 @@ def _require_whole_documents(before: TrainingSchedule, made: Revision, from_step
             )
 
 
-def _last(held: Sequence[Revision], name: str) -> Source | None:
-    return next((source for one in reversed(held) if (source := one.source(name)) is not None), None)
+def _before(schedule: TrainingSchedule | None, step: int, name: str) -> Source | None:
+    return None if schedule is None else schedule.source_before(step, name)
 
 
 def _source(
@@ -198,22 +196,25 @@ def _source(
 
 
 def _removed(source: str, then: SourceShard, content: str, documents: DocumentsOf) -> tuple[tuple[int, int], ...]:
-    """The ranges of tokens of documents that a shard lost; raises ConfigError if more than that has become of it."""
-    old, new = documents(then.content), documents(content)
-    # without ids only equal lengths speak for equal documents, which is not enough where some are missing
-    if old.ids is None or new.ids is None:
-        same = np.array_equal(old.ends, new.ends)
-        kept = np.ones(len(old.ends), np.bool_)
-    else:
-        kept = np.isin(old.ids, new.ids)
-        lengths, now = np.diff(old.ends, prepend=np.uint64(0)), np.diff(new.ends, prepend=np.uint64(0))
-        # a number may be given again to a shard of new documents, after one that is gone
-        same = not kept.any() or (np.array_equal(old.ids[kept], new.ids) and np.array_equal(lengths[kept], now))
-    if not same:
+    removed = removed_between(documents(then.content), documents(content))
+    if removed is None:
         raise ConfigError(
             f"source {source}: shard {then.name} was made anew of other documents than before (content "
             f"{then.content[:12]}, now {content[:12]}), not only of fewer: which of them were read is not defined. "
             "Give the source another `name` to begin it again, or make the shard as it was"
         )
+    return removed
+
+
+def removed_between(old: Documents, new: Documents) -> tuple[tuple[int, int], ...] | None:
+    """The ranges of tokens of documents that a shard lost; None if more than that has become of it."""
+    # without ids only equal lengths speak for equal documents, which is not enough where some are missing
+    if old.ids is None or new.ids is None:
+        return () if np.array_equal(old.ends, new.ends) else None
+    kept = np.isin(old.ids, new.ids)
+    lengths, now = np.diff(old.ends, prepend=np.uint64(0)), np.diff(new.ends, prepend=np.uint64(0))
+    # a number may be given again to a shard of new documents, after one that is gone
+    if kept.any() and not (np.array_equal(old.ids[kept], new.ids) and np.array_equal(lengths[kept], now)):
+        return None
     starts = np.concatenate([[0], old.ends[:-1]])
     return removed_of([(int(starts[at]), int(old.ends[at])) for at in np.flatnonzero(~kept)])

@@ -135,6 +135,21 @@ class Turn:
             yield epoch, at
             epoch, at = epoch + 1, at + self._whole.size
 
+    def read(self, count: int) -> float:
+        """How many times all of the source has been read after `count` of the turn's samples."""
+        epoch, done = (int(found[0]) for found in self.located(np.array([count])))
+        return epoch + self.order_of(epoch).read(done)
+
+    def tokens(self, count: int) -> int:
+        """The tokens of the turn's first `count` samples, see `Order.tokens`."""
+        found, epoch, first = 0, self.epoch, self.done
+        while count > 0:
+            order = self.order_of(epoch)
+            stop = min(order.size, first + count)
+            found += order.tokens(first, stop)
+            count, epoch, first = count - (stop - first), epoch + 1, 0
+        return found
+
     def after(self, count: int) -> Progress:
         """How far it has been read after `count` of the turn's samples."""
         epoch, done = (int(found[0]) for found in self.located(np.array([count])))
@@ -225,6 +240,28 @@ class Sampler:
                 f"change the declaration and make a revision: dataprep schedule {name} --from-step {rule.stop}"
             )
         return rule
+
+    @property
+    def samples(self) -> int:
+        """The samples of all steps."""
+        return self.number(self.end)
+
+    def number(self, step: int, position: int = 0) -> int:
+        """The number of a sample, counted from the first step on; `place` is its inverse."""
+        before = sum(
+            (min(rule.stop, step) - rule.first) * rule.revision.batch for rule in self.rules if rule.first < step
+        )
+        return before + position
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The step that reads a sample, and its position there; raises IndexError beyond the last."""
+        left = number
+        for rule in self.rules:
+            count = (rule.stop - rule.first) * rule.revision.batch
+            if 0 <= left < count:
+                return rule.first + left // rule.revision.batch, left % rule.revision.batch
+            left -= count
+        raise IndexError(f"{self.schedule.name}: sample {number} of {self.samples}")
 
     def positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
         """The positions of a step's batch that a rank reads; together the ranks read each once.

@@ -11,7 +11,7 @@ without any token are left out of the count.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +52,11 @@ def joined(parts: Sequence[Pieces]) -> Pieces:
 
 class PackTable(NamedTuple):
     """A shard's packs of whole documents: pieces `[starts, stops)` of its tokens, and after how many of them each
-    pack ends. int64 arrays."""
+    pack ends."""
 
-    ends: Int64
-    starts: Int64
-    stops: Int64
+    ends: NDArray[np.integer[Any]]
+    starts: NDArray[np.integer[Any]]
+    stops: NDArray[np.integer[Any]]
 
 
 Packs = Callable[[SourceShard, int], PackTable]
@@ -84,6 +84,7 @@ class Cut:
         self._tokens = np.array([shards[number].tokens for number in self._numbers], np.int64)
         self._at = {int(number): at for at, number in enumerate(self._numbers)}
         self.size = int(self._firsts[-1])
+        self.is_exact = packs is None
 
     def __contains__(self, shard: int) -> bool:
         return shard in self._at
@@ -114,10 +115,12 @@ class Cut:
         """The samples with any of the tokens `[start, stop)` of one of its shards."""
         at = self._at[shard]
         if self._packs is None:
-            return self._firsts[at] + np.arange(start // self.length, -(-stop // self.length))
+            found: Int64 = self._firsts[at] + np.arange(start // self.length, -(-stop // self.length))
+            return found
         table = self._packs(self._shards[shard], self.length)
         hit = np.flatnonzero((np.asarray(table.starts) < stop) & (np.asarray(table.stops) > start))
-        return self._firsts[at] + np.unique(np.searchsorted(table.ends, hit, side="right"))
+        packs: Int64 = self._firsts[at] + np.unique(np.searchsorted(table.ends, hit, side="right"))
+        return packs
 
     def short(self) -> Int64:
         """The samples that may have fewer than `length` tokens; of packs, none is told."""
@@ -145,11 +148,12 @@ class Rest:
         removed: Mapping[int, Sequence[tuple[int, int]]],
     ) -> None:
         self._order, self._done, self._moved = order, done, moved
+        self.is_exact, self.read = order.is_exact, order.read(done)
         self._wide, self._length = order.length, length
         self._kept = {shard: _kept(ranges) for shard, ranges in removed.items()}
         self._slots = -(-(order.size - done) * self._wide // length)
         self._was = {int(now): then for then, now in enumerate(moved.tolist()) if now >= 0}
-        gone = {shard: [(0, tokens)] for shard, tokens in enumerate(order.tokens) if moved[shard] < 0 and tokens}
+        gone = {at: [(0, one.tokens)] for at, one in enumerate(order.shards) if moved[at] < 0 and one.tokens}
         touched = [order.touching(s, *span) for s, spans in {**removed, **gone}.items() for span in spans]
         self._holed = np.unique(np.concatenate([_NONE, *touched]))
         # A slot is emptied by what was taken out; a narrower one also lies in what its wider sample lacked.
@@ -242,23 +246,40 @@ class Order:
     Args:
         cut: The samples that came new; all of them where an epoch begins.
         key: What chooses the order.
+        shards: All shards of the source.
         rest: What is left of the order before; None where an epoch begins.
     """
 
     def __init__(
         self, cut: Cut, key: tuple[str | int, ...], shards: Sequence[SourceShard], rest: Rest | None = None
     ) -> None:
-        self._cut, self._rest = cut, rest
-        self.shards = shards
+        self._cut, self._rest, self.shards = cut, rest, shards
         self.length = cut.length
         self._left = 0 if rest is None else rest.size
-        self.size = self._left + cut.size
+        self.size: int = self._left + cut.size
         self._permutation = Permutation(self.size, *key)
 
-    @property
-    def tokens(self) -> list[int]:
-        """Tokens of each shard."""
-        return [shard.tokens for shard in self.shards]
+        self.is_exact: bool = cut.is_exact and (rest is None or rest.is_exact)
+        """Whether every sample has `length` tokens but those that `short` names; packs have about as many."""
+
+    def read(self, done: int) -> float:
+        """The part of the epoch that has been read after `done` of its samples; 1 at its end."""
+        before = 0.0 if self._rest is None else self._rest.read
+        return before + (1 - before) * done / max(self.size, 1)
+
+    def tokens(self, first: int, stop: int) -> int:
+        """The tokens of the samples `[first, stop)`; of packs it is their number times the mean of some."""
+        count = stop - first
+        if not count:
+            return 0
+        if not self.is_exact:
+            some = np.unique(np.linspace(first, stop - 1, min(count, 256)).astype(np.int64))
+            found = self.pieces(some)
+            return round(int((found.stop - found.start).sum()) / len(some) * count)
+        short = self.short()
+        found = self.pieces(short[(short >= first) & (short < stop)])
+        lacking = self.length * len(np.unique(found.row)) - int((found.stop - found.start).sum())
+        return count * self.length - lacking
 
     def pieces(self, samples: Int64) -> Pieces:
         """The spans of the order's samples `samples`, which must exist; in no particular order."""

@@ -169,7 +169,7 @@ class TrainingSchedule:
         for number, revision in enumerate(self.revisions):
             held = [(n, first) for n, first in held if first < revision.first_step]
             held.append((number, revision.first_step))
-        stops = [first for _, first in held[1:]] + [None]
+        stops = [*(first for _, first in held[1:]), None][: len(held)]
         return tuple(Reign(revision=n, first=first, stop=stop) for (n, first), stop in zip(held, stops, strict=True))
 
     @property
@@ -184,6 +184,11 @@ class TrainingSchedule:
                 if first < stop:
                     found.append(Reign(revision=reign.revision, first=first, stop=stop))
         return tuple(found)
+
+    def source_before(self, step: int, name: str) -> Source | None:
+        """The source of this name as it was last read by a step before `step`."""
+        held = [self.revisions[reign.revision] for reign in self.reigns if reign.first < step]
+        return next((source for one in reversed(held) if (source := one.source(name)) is not None), None)
 
     def upto(self, revisions: int) -> "TrainingSchedule":
         """The schedule as it was when it had this many revisions."""

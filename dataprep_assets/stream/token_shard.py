@@ -35,9 +35,7 @@ from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePa
 from dataprep_assets.tokenization.engines import SpecialTokens
 
 VERSION = 2
-TOKEN_BINS = "token_bins"
-TOKENS = "tokens.bin"
-ENDS = "document_ends.bin"
+TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
 MEGATRON_INDEX = "tokens.idx"
 

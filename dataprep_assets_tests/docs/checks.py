@@ -15,6 +15,7 @@ from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
+from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS
 from dataprep_assets.project import at
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,6 +108,16 @@ REMEDIES = (
         "manifest_published remote_equals_local remote_readable",
         "What is published is not what was built. `dataprep run NAME` sends what differs.",
     ),
+    (
+        "documents_complete revisions_follow read_once",
+        "The schedule is not what it was made as: damage, or a bug. Do not train on it; restore its artifact from a "
+        "copy, for what was read before cannot be made again.",
+    ),
+    (
+        "sources_current",
+        "The sources have changed since the last revision. To train on them: `dataprep schedule NAME --from-step N`.",
+    ),
+    ("repeats", "A source is read often. Lower its weight, add data, or raise `most_epochs`."),
     ("no_orphans", "Shards of an older release lie beside it. Delete them when nobody reads them any more."),
     ("tfds_reads", "Not proven: install `dataprep-assets[tfds]`. Red: see the other checks of the directory."),
     (
@@ -158,6 +169,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
+    found["TrainingSchedule"]["`schedule`"] = SCHEDULE_PROOFS
     return found
 
 

@@ -1,0 +1,60 @@
+"""`dataprep schedule`: what a training run reads, and the next revision of it."""
+
+from typing import Annotated
+
+import typer
+
+from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import Name
+from dataprep_assets.errors import ConfigError
+
+
+def command(
+    dataset: Name,
+    from_step: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Make a revision of what is declared now: N is the first step that was not trained on yet, or that is "
+            "trained on again from an earlier checkpoint.",
+        ),
+    ] = None,
+    trained: Annotated[
+        int | None,
+        typer.Option(metavar="M", help="With --from-step: how many steps were trained on, if more than N."),
+    ] = None,
+    until: Annotated[int | None, typer.Option(metavar="N", help="Tell of the steps before N only.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --from-step: say what it would be, and write nothing.")
+    ] = False,
+) -> int:
+    """Say what a training run reads until when, and change it from a step on."""
+    from dataprep_assets.pipelines.schedule.dataset import Schedule
+    from dataprep_assets.pipelines.schedule.found_sources import found_sources
+    from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, revise_schedule, write_revisions
+    from dataprep_assets.serving.sampler import Sampler
+    from dataprep_assets.serving.simulation import told_lines
+
+    component = project.component(dataset)
+    if not isinstance(component, Schedule):
+        raise ConfigError(f"{dataset} is a {component.component}, which has no steps; declare a TrainingSchedule of it")
+    declaration, store = component.declaration, component.store(project.storage())
+    for source in declaration.sources:
+        if source.dataset in project.declarations().files:
+            project.component(source.dataset)
+    if from_step is None and (trained is not None or dry_run):
+        raise ConfigError("--trained and --dry-run belong to --from-step N")
+    schedule = present_schedule(declaration, store)
+    if from_step is not None:
+        schedule = revise_schedule(declaration, store, schedule, from_step=from_step, trained=trained)
+    for line in told_lines(Sampler(schedule, found_sources(declaration, store)[1].packs), until):
+        print(project.shown(line))
+    if from_step is None:
+        return 0
+    number = len(schedule.revisions) - 1
+    if dry_run:
+        print(f"revision {number} from step {from_step}: nothing was written")
+        return 0
+    path = write_revisions(declaration, schedule)
+    print(f"revision {number} from step {from_step} is in {path}: `dataprep run {dataset}` makes it readable")
+    return 0

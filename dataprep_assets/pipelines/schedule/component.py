@@ -1,0 +1,14 @@
+"""`dataprep_assets.components.TrainingSchedule`: what a training run reads at each step, as an asset."""
+
+from pathlib import Path
+
+import dagster as dg
+
+from dataprep_assets.orchestration.component import DatasetComponent
+from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.pipelines.schedule.dataset import Schedule
+
+
+@dg.scaffold_with(scaffolder(Path(__file__).with_name("training_schedule.scaffold.yaml")))
+class TrainingSchedule(Schedule, DatasetComponent):
+    """What a training run reads at each step, of which shards, with the documents by which it can be traced."""

@@ -1,0 +1,38 @@
+"""A schedule of a training run: its artifact, and what a person is told of it."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
+from dataprep_assets.pipelines.schedule.schedule_artifact import schedule_spec
+from dataprep_assets.serving.simulation import told_lines
+from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData
+
+
+class Schedule(Dataset):
+    """What a training run reads at each step, of which shards, with the documents by which it can be traced."""
+
+    component: ClassVar[str] = "TrainingSchedule"
+    pipeline: ClassVar[str] = "schedule"
+    model: ClassVar[type[ScheduleDeclaration]] = ScheduleDeclaration
+    declaration: ScheduleDeclaration
+
+    @cached_property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        return [schedule_spec(self.declaration)]
+
+    def product(self, store: ArtifactStore) -> Artifact:
+        return self.declaration.artifact(SCHEDULE_ARTIFACT)
+
+    def summary(self, store: ArtifactStore) -> list[str]:
+        name = self.declaration.dataset
+        if store.receipt(self.product(store)) is None:
+            return [f"{name}: no schedule yet"]
+        root = store.location(self.product(store)).removesuffix(f"/{name}/{SCHEDULE_ARTIFACT}")
+        data = TrainingData(store, name)
+        return [*told_lines(data.sampler), f"for the trainer: data = TrainingData({root!r}, {name!r})"]

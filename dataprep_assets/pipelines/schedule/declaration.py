@@ -1,0 +1,75 @@
+"""The declaration of a schedule, validated once: the schema of its YAML."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dataprep_assets.graph.declaration import DatasetDeclaration, resolved
+from dataprep_assets.graph.declared import Declared
+from dataprep_assets.serving.training_schedule import Samples
+
+REVISIONS = "revisions.json"
+
+
+class ScheduleSource(Declared):
+    """A split of a corpus or a release that is read."""
+
+    dataset: str = Field(description="Name of a corpus or a release of the same storage.")
+    split: str = Field("train", description="Its split.")
+    name: str | None = Field(
+        None, description="Its name in the schedule, under which its order goes on; default: the dataset's."
+    )
+    weight: float | None = Field(
+        None,
+        gt=0,
+        description="Its share of the samples, relative to the others; all sources have one, or none: tokens.",
+    )
+    epochs: int | None = Field(None, ge=1, description="How often all of it may be read; default: any number of times.")
+
+    @property
+    def called(self) -> str:
+        """Its name in the schedule."""
+        return self.name or self.dataset
+
+
+class ScheduleDeclaration(DatasetDeclaration):
+    """What a training run reads at each step."""
+
+    sources: tuple[ScheduleSource, ...] = Field(min_length=1, description="What is read.")
+    sequence_length: int = Field(ge=1, description="Tokens of a sample.")
+    batch: int = Field(ge=1, description="Samples of a step, over all ranks.")
+    steps: int | None = Field(None, ge=1, description="Steps of the whole run.")
+    tokens: float | None = Field(None, ge=1, description="Tokens of the whole run, instead of `steps`.")
+    samples: Samples = Field(
+        "windows",
+        description="`windows`: consecutive tokens, the last of each shard as short as it comes. `documents`: whole "
+        "documents packed together, longer ones cut.",
+    )
+    seed: int = Field(0, ge=0, description="What chooses the order of the samples.")
+    revisions: Path | None = Field(
+        None, description="The schedule as `dataprep schedule` changed it; default: `revisions.json` beside this YAML."
+    )
+    most_epochs: int = Field(4, ge=1, description="A source that is read more often by the end is warned of.")
+
+    @field_validator("sources")
+    @classmethod
+    def _weighed_alike(cls, sources: tuple[ScheduleSource, ...]) -> tuple[ScheduleSource, ...]:
+        if len({source.weight is None for source in sources}) > 1:
+            raise ValueError("weights: all sources have one, or none has")
+        names = [source.called for source in sources]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two sources are called {twice[0]}: give one of them another `name`")
+        return sources
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.steps is not None and self.tokens is not None:
+            raise ValueError("give `steps` or `tokens`, not both")
+        if self.steps is None and self.tokens is None and all(source.epochs is None for source in self.sources):
+            raise ValueError("the run never ends: give `steps` or `tokens`, or `epochs` of a source")
+        return self
+
+    def located(self, folder: Path) -> Self:
+        found = super().located(folder)
+        return found.model_copy(update={"revisions": resolved(self.revisions or Path(REVISIONS), folder)})

@@ -1,0 +1,217 @@
+"""The artifact `<dataset>/schedule`: the schedule, and the documents of every shard that it names.
+
+Its first revision is made from the declaration and the sources as they are. From then on only `dataprep schedule`
+changes it, in a file beside the YAML: what was trained on cannot be changed by a run that happens to find other data.
+
+`schedule.json` is the schedule. `documents/<content>/` has the document ends, ids and rows of a shard, linked from its
+artifact while it lasts, and `shard.json`, which says which source files these are rows of. `packs/` has the packs of
+whole documents.
+
+Entry points: `schedule_spec`, `present_schedule`, `revise_schedule`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.formats.document_index import ENDS, IDS, ROWS, TOKEN_BINS
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs
+from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
+from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
+from dataprep_assets.pipelines.schedule.found_sources import ShardDocuments, found_sources
+from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS, prove_schedule
+from dataprep_assets.serving.packs import pack_bytes
+from dataprep_assets.serving.revise import Wanted, revised
+from dataprep_assets.serving.sampler import Sampler
+from dataprep_assets.serving.seen import SHARD
+from dataprep_assets.serving.simulation import simulated
+from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
+from dataprep_assets.serving.training_schedule import SCHEDULE, TrainingSchedule
+
+VERSION = 1
+
+
+class ScheduleFacts(Facts):
+    """Facts of a schedule's receipt."""
+
+    revisions: int
+    steps: int
+    digest: str
+
+
+def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
+    """The artifact of a schedule."""
+    return ArtifactSpec(
+        declaration=declaration,
+        name=SCHEDULE_ARTIFACT,
+        version=VERSION,
+        description="What a training run reads at each step, and the documents by which that can be traced.",
+        kinds={"json", "file"},
+        inputs=tuple(
+            OtherDataset(dataset=source.dataset, name=TOKEN_BINS, split=source.split) for source in declaration.sources
+        ),
+        recipes=lambda store, _: [_recipe(declaration, present_schedule(declaration, store))],
+        build=lambda request: [Outcome.of(*build_schedule(declaration, request.store))],
+        metadata=partial(_metadata, declaration),
+        rows=lambda receipt: ScheduleFacts.of(receipt).steps,
+        proofs=Proofs(proofs=SCHEDULE_PROOFS, examine=lambda store, _: prove_schedule(declaration, store)),
+    )
+
+
+def present_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> TrainingSchedule:
+    """The schedule that stands: that of the file, else that of the artifact, else a first one.
+
+    Raises MissingArtifactError for a source that was not made, FormatError, naming the file, for one that is damaged.
+    """
+    path = declaration.revisions
+    if path is not None and path.exists():
+        schedule = TrainingSchedule.read(path)
+        if schedule.name != declaration.dataset:
+            raise ConfigError(f"{path}: is of the schedule {schedule.name}, not of {declaration.dataset}. Move it away")
+        return schedule
+    if store.receipt(declaration.artifact(SCHEDULE_ARTIFACT)) is not None:
+        return TrainingData(store, declaration.dataset).schedule
+    return revise_schedule(declaration, store, None)
+
+
+def revise_schedule(
+    declaration: ScheduleDeclaration,
+    store: ArtifactStore,
+    before: TrainingSchedule | None,
+    *,
+    from_step: int = 0,
+    trained: int | None = None,
+) -> TrainingSchedule:
+    """The schedule with a revision of what is declared now; see `revised`."""
+    sources, documents = found_sources(declaration, store)
+    wanted = Wanted(
+        name=declaration.dataset,
+        batch=declaration.batch,
+        sequence_length=declaration.sequence_length,
+        seed=declaration.seed,
+        samples=declaration.samples,
+        steps=_steps(declaration, before, documents, from_step),
+    )
+    return revised(
+        before, wanted, sources, documents=documents, packs=documents.packs, from_step=from_step, trained=trained
+    )
+
+
+def _steps(
+    declaration: ScheduleDeclaration, before: TrainingSchedule | None, documents: ShardDocuments, from_step: int
+) -> int | None:
+    """How many steps the run has in all; of `tokens` those that the steps before have not read are left."""
+    if declaration.tokens is None:
+        return declaration.steps
+    read = [] if before is None else simulated(Sampler(before, documents.packs), from_step)
+    left = int(declaration.tokens) - sum(one.tokens for one in read)
+    return from_step + max(-(-left // (declaration.batch * declaration.sequence_length)), 0)
+
+
+def write_revisions(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Path:
+    """Write the file of a schedule, atomically; returns its path."""
+    assert declaration.revisions is not None
+    write_atomically(declaration.revisions, schedule.to_bytes())
+    return declaration.revisions
+
+
+def _recipe(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Recipe:
+    last = schedule.revisions[-1]
+    return Recipe(
+        artifact=declaration.artifact(SCHEDULE_ARTIFACT),
+        key=digest_value(["schedule", VERSION, schedule.digest]),
+        version=VERSION,
+        settings={
+            "revisions": len(schedule.revisions),
+            "batch": last.batch,
+            "sequence_length": last.sequence_length,
+            "schedule": schedule.digest,
+        },
+        upstream={
+            f"{source.dataset}:{TOKEN_BINS}/{shard.name}": shard.content
+            for source in last.sources
+            for shard in source.shards
+        },
+    )
+
+
+def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
+    """Commit the schedule that stands, with the documents of its shards. Returns its receipt and whether it was reused.
+
+    Raises IntegrityError if the documents of a shard are neither with the shard nor in the present artifact.
+    """
+    schedule = present_schedule(declaration, store)
+
+    def write(staged: Path) -> Written:
+        _, documents = found_sources(declaration, store)
+        (staged / SCHEDULE).write_bytes(schedule.to_bytes())
+        joined: list[Joined] = []
+        done: set[str] = set()
+        for revision in schedule.revisions:
+            for source in revision.sources:
+                for shard in source.shards:
+                    if shard.content not in done:
+                        joined += _documents(store, documents, staged, source.dataset, shard.content)
+                        done.add(shard.content)
+                    name = packs_file(shard.content, revision.sequence_length)
+                    if revision.samples == "documents" and not (staged / name).exists():
+                        (staged / name).parent.mkdir(exist_ok=True)
+                        (staged / name).write_bytes(pack_bytes(documents.packs(shard, revision.sequence_length)))
+        steps = Sampler(schedule, documents.packs).end
+        return Written(
+            inputs={source.name: source.lock for source in schedule.revisions[-1].sources},
+            facts=ScheduleFacts(revisions=len(schedule.revisions), steps=steps, digest=schedule.digest),
+            joined=tuple(joined),
+        )
+
+    return ensure(_recipe(declaration, schedule), store, write, declaration.verify)
+
+
+def _documents(
+    store: ArtifactStore, documents: ShardDocuments, staged: Path, dataset: str, content: str
+) -> Iterator[Joined]:
+    """Link the index of a shard's documents into the staging directory."""
+    folder = documents_folder(content)
+    if content in documents.found:
+        artifact, receipt = documents.found[content]
+        parts = {record.path: record for record in receipt.files if record.path in (ENDS, IDS, ROWS)}
+        (staged / folder).mkdir(parents=True)
+        facts = {name: receipt.facts.get(name) for name in ("document_ids", "id_field", "id_key")}
+        told = {"dataset": dataset, "shard": receipt.partition, **facts, "sources": list(receipt.sources)}
+        (staged / folder / SHARD).write_text(json.dumps(told, sort_keys=True, ensure_ascii=False) + "\n")
+    else:
+        kept = documents.keeping(content)
+        artifact = kept.artifact
+        parts = {r.path.rpartition("/")[2]: r for r in kept.files if r.path.startswith(f"{folder}/")}
+        (staged / folder).mkdir(parents=True)
+        (staged / folder / SHARD).write_bytes(kept.read(f"{folder}/{SHARD}"))
+        del parts[SHARD]
+    for name, record in sorted(parts.items()):
+        yield store.join(staged, f"{folder}/{name}", [Part(artifact, record)], verify=False)
+
+
+def _metadata(declaration: ScheduleDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    data = TrainingData(store, declaration.dataset)
+    if data.handle.receipt.content != receipt.content:
+        raise IntegrityError(f"{declaration.dataset}: the schedule was replaced meanwhile. Run it again")
+    rows: Sequence[Mapping[str, str | int | float]] = [
+        {
+            "source": one.source,
+            "samples": one.samples,
+            "tokens": one.tokens,
+            "share": round(one.share, 4),
+            "epochs": round(one.epochs, 3),
+        }
+        for one in simulated(data.sampler, data.steps)
+    ]
+    return {"steps": data.steps, "revisions": len(data.schedule.revisions), "sources": Table(tuple(rows))}

@@ -1,0 +1,103 @@
+"""Every check of a schedule, made to fail by a planted fault."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataprep_assets.graph.dataset import declared
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
+from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS, prove_schedule
+from dataprep_assets.serving import sampler as sampler_module
+from dataprep_assets_tests.faults.edits import edit_json, flip_byte
+from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> TrainingProject:
+    return make(tmp_path_factory.mktemp("finished"))
+
+
+def schedule_file(project: TrainingProject) -> Path:
+    return project.artifacts / RUN / "schedule" / "schedule.json"
+
+
+def lose_a_byte(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
+    flip_byte(next((project.artifacts / RUN / "schedule").rglob("document_ids.bin")))
+
+
+def count_wrong(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
+    def edit(value: dict[str, object]) -> None:
+        value["revisions"][0]["sources"][0]["shards"][0]["tokens"] += 64  # type: ignore[index]
+        value["revisions"][0]["sources"][0]["shards"][0]["samples"] += 1  # type: ignore[index]
+
+    edit_json(schedule_file(project), edit)
+
+
+def claim_removed(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
+    def edit(value: dict[str, object]) -> None:
+        later = json.loads(json.dumps(value["revisions"][0]))  # type: ignore[index]
+        later |= {"first_step": 10, "trained": 10, "seed": 1}
+        later["sources"][0]["shards"][0]["removed"] = [[0, 64]]
+        value["revisions"].append(later)  # type: ignore[attr-defined]
+
+    edit_json(schedule_file(project), edit)
+
+
+def forget_what_was_read(_: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    located = sampler_module.Turn.located
+
+    def shifted(turn: sampler_module.Turn, ordinals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        epoch, samples = located(turn, ordinals)
+        return epoch, samples // 2
+
+    monkeypatch.setattr(sampler_module.Turn, "located", shifted)
+
+
+def append(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
+    project.write_texts("train_9.jsonl", range(500, 520))
+    project("run", CORPUS)
+
+
+def read_often(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
+    project.declare(steps=4000)
+    project("schedule", RUN, "--from-step", "0")
+    project("run", RUN)
+
+
+FAULTS: dict[str, Callable[[TrainingProject, pytest.MonkeyPatch], None]] = {
+    "files_intact": lose_a_byte,
+    "documents_complete": count_wrong,
+    "revisions_follow": claim_removed,
+    "read_once": forget_what_was_read,
+    "sources_current": append,
+    "repeats": read_often,
+}
+
+
+def test_a_finished_schedule_passes(finished: TrainingProject) -> None:
+    failed = [name for name, finding in findings(finished).items() if not finding[0]]
+    assert failed == []
+
+
+def findings(project: TrainingProject) -> dict[str, tuple[bool, str]]:
+    yaml = project.defs / RUN / "defs.yaml"
+    declaration = declared(ScheduleDeclaration, json.loads(yaml.read_text())["attributes"], yaml)
+    store = LocalArtifacts(project.artifacts)
+    return {name: (found.passed, found.summary) for name, found in prove_schedule(declaration, store)}
+
+
+@pytest.mark.parametrize("check", [proof.name for proof in SCHEDULE_PROOFS])
+def test_every_check_can_fail(
+    finished: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
+    project = copy(finished, tmp_path / "copy")
+    FAULTS[check](project, monkeypatch)
+    passed, summary = findings(project)[check]
+    assert not passed
+    assert summary

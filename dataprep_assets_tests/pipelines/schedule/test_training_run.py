@@ -1,0 +1,215 @@
+"""A training run that is stopped, changed and resumed: `dataprep seen` tells what its steps read, to the document.
+
+The loop writes down what it decodes from its batches; nothing of that comes from the ledger.
+"""
+
+import json
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import ConfigError, NotFoundError
+from dataprep_assets.serving.seen import Ledger, documents_of_step
+from dataprep_assets.serving.training_data import IGNORED, TrainingData
+from dataprep_assets_tests.pipelines.schedule.training_project import (
+    CORPUS,
+    RUN,
+    TrainingProject,
+    copy,
+    make,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> TrainingProject:
+    return make(tmp_path_factory.mktemp("training"))
+
+
+def train(
+    project: TrainingProject, state: dict[str, Any] | None, steps: int, ranks: int
+) -> tuple[dict[str, Any], dict[tuple[int, int], Counter[int]]]:
+    """A training loop of several ranks: the state for its checkpoint, and what its hook wrote down."""
+    data, wrote = project.data(boundaries=True), {}
+    first = data.restore(state)
+    for step in range(first, first + steps):
+        for rank in range(ranks):
+            batch = data.batch(step, rank=rank, world_size=ranks)
+            wrote.update({(step, position): told for position, told in project.told(batch).items()})
+    return pickle.loads(pickle.dumps(data.state(first + steps))), wrote
+
+
+def read_all(data: TrainingData, steps: range) -> None:
+    for step in steps:
+        data.batch(step)
+
+
+def row_number(project: TrainingProject, file: str, row: int) -> int:
+    line = (project.defs / CORPUS / "texts" / file).read_text().splitlines()[row - 1]
+    return int(json.loads(line)["text"].split()[1])
+
+
+def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingProject, tmp_path: Path) -> None:
+    project = copy(made, tmp_path / "run")
+    state, wrote = train(project, None, 30, ranks=2)
+
+    # another batch and mixture, on three ranks
+    sources = [{"dataset": CORPUS, "split": "train", "name": "long", "weight": 1}]
+    sources += [{"dataset": CORPUS, "split": "val", "name": "short", "weight": 1}]
+    project.declare(batch=9, sources=sources)
+    assert "revision 1 from step 30" in project("schedule", RUN, "--from-step", "30").stdout
+    project("run", RUN)
+    state, more = train(project, state, 10, ranks=3)
+    wrote |= more
+
+    # documents appended, and one retracted that was read
+    project.write_texts("train_2.jsonl", range(300, 340))
+    gone = next(document for told in wrote.values() for document in told if document < 200)
+    file, row = ("train_0.jsonl", gone + 1) if gone < 120 else ("train_1.jsonl", gone - 119)
+    (project.folder / "ids").write_text(f"{file}:{row}\n")
+    steps_of_gone = {step for (step, _), told in wrote.items() if gone in told}
+    retracted = project("retract", CORPUS, "--ids", str(project.folder / "ids")).stdout
+    assert f"{RUN} read it at" in retracted
+    project("run", CORPUS)
+    with pytest.raises(ConfigError, match=r"documents were retracted.*dataprep schedule first_model --from-step N"):
+        read_all(project.data(), range(40, 60))
+    assert "revision 2 from step 40" in project("schedule", RUN, "--from-step", "40").stdout
+    project("run", RUN)
+    state, more = train(project, state, 60, ranks=1)
+    assert not any(gone in told for told in more.values())
+    assert any(300 <= document < 340 for told in more.values() for document in told)
+    wrote |= more
+
+    # back to step 80, and on with longer samples
+    project.declare(batch=9, sources=sources, sequence_length=128)
+    project("schedule", RUN, "--from-step", "80", "--trained", "100")
+    project("run", RUN)
+    with pytest.raises(ConfigError, match="a later revision begins at step 80"):
+        train(project, state, 1, ranks=1)
+    state, more = train(project, {**state, "step": 80}, 60, ranks=9)
+    wrote = {(step, position): told for (step, position), told in wrote.items() if step < 80} | more
+
+    ledger = Ledger(project.data())
+    first_epoch = Counter[str]()
+    for step in range(140):
+        seen = documents_of_step(ledger, step)
+        for position in {position for at, position in wrote if at == step}:
+            told = {row_number(project, one.file, one.row): one.tokens for one in seen if one.position == position}
+            assert set(wrote[step, position]) <= set(told)
+            assert {document for document, tokens in told.items() if tokens >= 30} <= set(wrote[step, position])
+        for one in seen:
+            if (one.source, one.epoch) == ("short", 0):
+                first_epoch[f"{one.file}:{one.row}"] += one.tokens
+    # through all of it an epoch read every document once, and all of it
+    ends = ledger.data.ends(next(shard for _, shard in ledger.shards.values() if shard.name == "val-00000"))
+    assert sorted(first_epoch.values()) == sorted(np.diff(ends, prepend=np.uint64(0)).tolist())
+
+    # the command tells the same, and the steps of the document that is gone
+    lines = project("seen", RUN, "--step", "35", "--rank", "1", "--world", "3", "--json").stdout.splitlines()
+    assert [json.loads(line)["position"] for line in lines] == sorted(json.loads(line)["position"] for line in lines)
+    assert {json.loads(line)["position"] for line in lines} == {1, 4, 7}
+    value = json.loads(project("seen", RUN, "--document", f"{file}:{row}", "--json").stdout.splitlines()[0])
+    assert {one["step"] for one in value["read"] if one["tokens"] >= 30} <= steps_of_gone
+    assert steps_of_gone <= {one["step"] for one in value["read"]}
+    assert "taken back: steps 80 to 99 of revision 2" in project("schedule", RUN).stdout
+
+
+def test_a_batch_is_the_tokens_of_its_spans_and_the_labels_those_after(made: TrainingProject) -> None:
+    data = made.data()
+    bins = {
+        shard.content: np.asarray(data.tokens(source, shard))
+        for source in data.schedule.revisions[0].sources
+        for shard in source.shards
+    }
+    for step in (0, 7, data.steps - 1):
+        batch, spans = data.batch(step), data.sampler.spans(step)
+        sources = data.schedule.revisions[0].sources
+        for row, source, _, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
+            stream = bins[sources[source].shards[shard].content]
+            count = stop - start
+            assert np.array_equal(batch.tokens[row, :count], stream[start:stop])
+            after = stream[start + 1 : stop + 1]
+            assert np.array_equal(batch.labels[row, : len(after)], after)
+            assert (batch.labels[row, len(after) :] == IGNORED).all()
+        alone = data.sample(step, 3)
+        assert np.array_equal(alone.tokens[0], batch.tokens[3])
+
+
+@pytest.mark.parametrize("samples", ["windows", "documents"])
+def test_boundaries_are_those_of_the_documents(made: TrainingProject, tmp_path: Path, samples: str) -> None:
+    project = made
+    if samples == "documents":
+        project = copy(made, tmp_path / "packed")
+        project.declare(samples="documents", sequence_length=512)
+        project("schedule", RUN, "--from-step", "0")
+        project("run", RUN)
+    data = project.data(boundaries=True)
+    separator = project.tokenizer().token_to_id("<|endoftext|>")
+    for step in range(10):
+        batch = data.batch(step)
+        assert batch.document_ids is not None
+        assert batch.position_ids is not None
+        for tokens, labels, documents, places in zip(
+            batch.tokens, batch.labels, batch.document_ids, batch.position_ids, strict=True
+        ):
+            held = int((documents >= 0).sum())
+            ends = np.flatnonzero(tokens[:held] == separator)
+            assert (labels[ends] == IGNORED).all()
+            begins = np.concatenate([[0], ends + 1])
+            begins = begins[begins < held]
+            if samples == "documents":
+                starts = np.flatnonzero(places[:held] == 0)
+                assert set(begins.tolist()) <= set(starts.tolist())
+            else:
+                assert np.array_equal(np.flatnonzero(places[:held] == 0), begins)
+            assert np.array_equal(np.unique(documents[:held]), np.arange(documents[:held].max() + 1))
+            assert (np.diff(documents[:held]) == (places[1:held] == 0)).all()
+    if samples == "documents":
+        held = sum(int((data.batch(step).document_ids >= 0).sum()) for step in range(20))  # type: ignore[operator]
+        assert held / (20 * 6 * 512) > 0.9
+
+
+def test_the_state_is_small_and_of_one_schedule(made: TrainingProject) -> None:
+    data = made.data()
+    state = data.state(17)
+    assert len(json.dumps(state)) < 1024
+    assert data.restore(state) == 17
+    assert data.restore(None) == 0
+    with pytest.raises(ConfigError, match="this one was never that"):
+        data.restore({**state, "digest": "0" * 64})
+    with pytest.raises(ConfigError, match="not the state of a schedule"):
+        data.restore({"step": 3})
+    with pytest.raises(NotFoundError, match="step 400 is beyond the end"):
+        data.batch(400)
+    again = pickle.loads(pickle.dumps(data))
+    assert np.array_equal(again.batch(5).tokens, data.batch(5).tokens)
+
+
+def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
+    for arguments, code, said in (
+        (("schedule", CORPUS), 2, "tales is a TokenizedCorpus, which has no steps"),
+        (("schedule", RUN, "--dry-run"), 2, "--trained and --dry-run belong to --from-step N"),
+        (("schedule", RUN, "--from-step", "5"), 2, "nothing has changed"),
+        (("seen", RUN), 2, "give one of --step, --document and --id"),
+        (("seen", RUN, "--step", "400"), 1, "step 400 is beyond the end: steps are 0 to 399"),
+        (("seen", RUN, "--document", "nowhere:1"), 1, "no shard that first_model names has a document of nowhere:1"),
+        (("seen", RUN, "--document", "nowhere"), 2, "give FILE:ROW"),
+        (("seen", RUN, "--until", "10", "--rank", "1", "--world", "2"), 2, "--rank and --world belong to --step"),
+        (("seen", CORPUS, "--step", "1"), 2, "which has no steps; name a TrainingSchedule"),
+    ):
+        done = made(*arguments, code=code)
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_shard_that_is_gone_is_named_with_what_to_do(made: TrainingProject, tmp_path: Path) -> None:
+    project = copy(made, tmp_path / "lost")
+    (project.artifacts / CORPUS / "token_bins" / "train-00001" / "receipt.json").unlink()
+    with pytest.raises(ConfigError, match=r"source long: tales/token_bins/train-00001 is not there.*--from-step N"):
+        read_all(project.data(), range(50))
+    assert TrainingData(project.artifacts, RUN).steps == 400
