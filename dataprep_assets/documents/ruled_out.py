@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.table import Columns
 from dataprep_assets.errors import FormatError, IntegrityError
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifact import Artifact
@@ -20,7 +21,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
 
 DROPPED = "dropped.parquet"
-COLUMNS = {"file": "string", "row": "integer", "reason": "string"}
+COLUMNS: Columns = {"file": "string", "row": "integer", "reason": "string"}
 
 
 @dataclass(frozen=True)

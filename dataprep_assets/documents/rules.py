@@ -178,8 +178,8 @@ class _Parser:
         if isinstance(operator, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
                 raise self._refused(node, "`is` is followed by `null` or `not null` alone")
-            is_null, negated = (lambda: _call("is_null", one.build())), isinstance(operator, ast.IsNot)
-            return (lambda: _call("invert", is_null())) if negated else is_null
+            name = "is_valid" if isinstance(operator, ast.IsNot) else "is_null"
+            return lambda: _call(name, one.build())
         if isinstance(operator, ast.In | ast.NotIn):
             return self._in(one, operator, right)
         other = self._part(right, depth + 1)
@@ -187,10 +187,10 @@ class _Parser:
             raise self._refused(node, "nothing equals null. Write `is null` or `is not null`")
         if one.type != other.type and not {one.type, other.type} <= set(NUMBERS):
             raise self._refused(node, f"{_a(one.type)} is compared with {_a(other.type)}")
-        name = _COMPARED[type(operator)]
-        if one.type == "boolean" and name not in ("equal", "not_equal"):
+        compared = _COMPARED[type(operator)]
+        if one.type == "boolean" and compared not in ("equal", "not_equal"):
             raise self._refused(node, "true and false have no order")
-        return lambda: _call(name, one.build(), other.build())
+        return lambda: _call(compared, one.build(), other.build())
 
     def _in(self, one: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
@@ -272,10 +272,9 @@ def _a(kind: str) -> str:
 
 def matching(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[np.bool_]]:
     """For each rule the rows of a table of which its expression is true: shape `(rows,)`."""
-    import pyarrow.compute as pc
     from pyarrow import acero
 
-    expressions = [pc.coalesce(rule.expression, pc.scalar(False)) for rule in rules.values()]
+    expressions = [_call("coalesce", rule.expression, _scalar(False)) for rule in rules.values()]
     steps = [
         acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
         acero.Declaration("project", acero.ProjectNodeOptions(expressions, list(rules))),

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from dataprep_assets.errors import FormatError, SourceError
 from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.rows import RowBlock, RowReader
 from dataprep_assets.stores.files import create_durably
 from dataprep_assets.tokenization.document_ids import DocumentIds
@@ -72,7 +73,7 @@ class CarriedFields:
     source: str | None = None
     url: str | None = None
     keep: tuple[tuple[str, ColumnType], ...] = ()
-    max_record_bytes: int = RecordFields.__dataclass_fields__["max_record_bytes"].default
+    max_record_bytes: int = MAX_RECORD_BYTES
     sensitive: bool = False
 
     @property

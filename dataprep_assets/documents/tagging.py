@@ -257,7 +257,7 @@ def _values(tagger: Tagger, name: str, given: Any, batch: DocumentBatch, *, sens
     return values
 
 
-_PLAIN = {"string": {str}, "integer": {int}, "number": {float}, "boolean": {bool}}
+_PLAIN: Mapping[ColumnType, set[type]] = {"string": {str}, "integer": {int}, "number": {float}, "boolean": {bool}}
 
 
 def first_wrong(values: Sequence[Any], kind: ColumnType) -> tuple[int, str] | None:

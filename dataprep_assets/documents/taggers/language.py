@@ -19,7 +19,10 @@ READ = 1_000
 @cache
 def _identifier() -> Any:
     try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+        from py3langid.langid import (  # type: ignore[import-untyped]
+            MODEL_FILE,
+            LanguageIdentifier,
+        )
     except ImportError as error:
         raise ConfigError(_ABSENT) from error
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -72,7 +72,8 @@ def ibans(text: str) -> Iterator[str]:
     for match in _IBAN.finditer(text):
         if (length := _LENGTH.get(match[0][:2])) is None:
             continue
-        found, at = [], match.start()
+        found: list[str] = []
+        at = match.start()
         while len(found) < length and at < len(text):
             if text[at] == " " and len(found) % 4 == 0 and found and text[at - 1] != " ":
                 at += 1

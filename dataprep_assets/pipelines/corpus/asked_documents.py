@@ -107,7 +107,7 @@ class CorpusDocuments(AskedDocuments):
             return told
         names = sorted(rule[1].columns)
         values = "" if self._corpus.sensitive else "; " + ", ".join(f"{name} is {row[name]!r}" for name in names)
-        return f"{told}: {'not ' if rule[0] else ''}({rule[1].text}){values}"
+        return f"{told}: {f'not ({rule[1].text})' if rule[0] else rule[1].text}{values}"
 
     @cached_property
     def _partitions(self) -> Sequence[str]:

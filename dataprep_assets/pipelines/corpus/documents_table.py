@@ -254,7 +254,7 @@ class _Tokenized:
             rows = np.asarray(index.rows(number, first, stop)).astype(np.uint64)
             begin = int(ends[first - 1]) if first else 0
             lengths = np.diff(np.asarray(ends[first:stop]).astype(np.int64), prepend=begin)
-            found[str(line["file"])] = (rows, lengths)
+            found[str(line["file"])] = (rows, lengths.astype(np.int64))
             first = stop
         return found
 

@@ -238,7 +238,7 @@ def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[d
 def _source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
     """A row for each source, those of which most is dropped first."""
     sources, dropped = _by_source(receipts)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for source, (documents, size) in sources.items():
         gone, lost = _folded(dropped.get(source, {}).values())
         worst = max(dropped.get(source, {}).items(), key=lambda item: item[1], default=("", _NOTHING))[0]

@@ -66,8 +66,8 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
     last, rows, bad = (-1, 0), 0, 0
     # all files are read, so that their numbers of rows are compared
     for piece in side_by_side([directory / name for name in declared]):
-        columns = (piece[name].to_pylist() for name in ("file", "row", "bad"))
-        for file, row, reason in zip(*columns, strict=True):
+        values = (piece[name].to_pylist() for name in ("file", "row", "bad"))
+        for file, row, reason in zip(*values, strict=True):
             here = (order.get(file, -2), row)
             if here <= last:
                 yield f"{ROWS}: {file}, row {row} is not in the order of the source"

@@ -1,0 +1,320 @@
+"""The table of documents in a project of `dataprep init`: rules by name, a tagger of one's own, and what they reach."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dataprep_assets.integrity.receipt import Receipt, read_receipt
+from dataprep_assets_tests.cli.commands import dataprep
+
+pytestmark = pytest.mark.slow
+
+TAGGER = """
+from pathlib import Path
+
+def quality(documents):
+    Path({log!r}).open("a").write(f"{{documents.num_rows}}\\n")
+    return {{"quality": [len(set(text)) / len(text) for text in documents["text"].to_pylist()]}}
+"""
+SENTENCE = "The lighthouse keeper wrote that the sea was calm and that nobody had to be afraid of it. "
+
+
+def record(number: int, source: str, *, words: int = 60, host: str = "harbour.example") -> dict[str, Any]:
+    """A record whose text has about so many words, all of them told apart by its number."""
+    text = " ".join((SENTENCE * (words // 10 + 1)).split()[:words]) + f" Page {number}."
+    return {"text": text, "url": f"https://{host}/{number}", "meta": {"set": source, "score": number / 10}}
+
+
+def records(first: int, source: str, count: int = 20) -> list[dict[str, Any]]:
+    """Records of one file: every fifth is short, every seventh is of another host."""
+    return [
+        record(n, source, words=8 if n % 5 == 0 else 60, host="spam.example" if n % 7 == 0 else "harbour.example")
+        for n in range(first, first + count)
+    ]
+
+
+def write_lines(path: Path, lines: list[Any]) -> None:
+    """A file of JSON lines; texts are lines as they are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in lines))
+
+
+DECLARED: dict[str, Any] = {
+    "dataset": "pages",
+    "source": {"kind": "local", "path": "./data"},
+    "include": ["**/*.jsonl"],
+    "splits": {"train": ["train/**"]},
+    "tokenizer": {"path": "../sample_corpus/tokenizer", "name": "sample"},
+    "document": {
+        "separator": "<|endoftext|>",
+        "url_field": "url",
+        "source_field": "meta.set",
+        "keep_fields": {"meta.score": "number"},
+    },
+    "bad_records": {"policy": "drop", "budget": 0.5},
+    "tag": ["gopher", {"function": "coast.taggers:quality", "columns": {"quality": "number"}}],
+    "keep": {"ours": "host == 'harbour.example'"},
+    "drop": {"short": "words < 20"},
+    "shards": {"target_bytes": 1},
+    "views": ["nanogpt"],
+    "workers": 2,
+}
+
+
+class Coast:
+    """A project of `dataprep init` with a corpus of three files, one a shard, and a tagger of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.folder = root, root / "coast" / "defs" / "pages"
+        self.log = root / "called.txt"
+        self.say(self.root.parent, "init", str(root), project=root.parent)
+        write_lines(self.folder / "data/train/a.jsonl", records(1, "books"))
+        write_lines(self.folder / "data/train/b.jsonl", [*records(101, "news"), "{not json", "", {"url": "x"}])
+        write_lines(self.folder / "data/train/c.jsonl", records(201, "news"))
+        self.tagger(TAGGER.format(log=str(self.log)))
+        self.declare()
+
+    def say(self, folder: Path, *line: str, project: Path | None = None, code: int = 0) -> str:
+        """A command, which ends with this code; what it printed."""
+        done = dataprep(folder, *line, project=project or self.root)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def __call__(self, *line: str, code: int = 0) -> str:
+        return self.say(self.root.parent, *line, code=code)
+
+    def declare(self, **changes: Any) -> None:
+        """Write the declaration; `changes` replace top-level keys, None removes one."""
+        value = {name: one for name, one in {**DECLARED, **changes}.items() if one is not None}
+        text = yaml.safe_dump(
+            {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": value}, sort_keys=False
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "defs.yaml").write_text(text)
+
+    def tagger(self, source: str) -> None:
+        """Write the module of the project's own tagger."""
+        (self.root / "coast" / "taggers.py").write_text(source)
+
+    def receipt(self, artifact: str, partition: str) -> Receipt:
+        """The receipt of an artifact."""
+        found = read_receipt(self.root.parent / "artifacts" / "pages" / artifact / partition)
+        assert found is not None
+        return found
+
+    def made(self, artifact: str) -> dict[str, str]:
+        """When each partition of an artifact was made."""
+        folder = self.root.parent / "artifacts" / "pages" / artifact
+        return {
+            one.name: self.receipt(artifact, one.name).measured["created"]
+            for one in sorted(folder.iterdir())
+            if one.name[0] != "."
+        }
+
+    def table(self) -> pa.Table:
+        """The tables of all shards."""
+        folder = self.root.parent / "artifacts" / "pages" / "documents"
+        return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("train-*/documents.parquet"))])
+
+
+@pytest.fixture(scope="module")
+def coast(tmp_path_factory: pytest.TempPathFactory) -> Coast:
+    found = Coast(tmp_path_factory.mktemp("sea") / "coast")
+    assert "nothing to correct" in found("check", "pages")
+    found("run", "pages")
+    return found
+
+
+def test_the_table_has_every_row_of_the_source_and_its_sums_are_the_ledgers(coast: Coast) -> None:
+    rows = coast.table().to_pylist()
+    assert [row["row"] for row in rows] == [*range(1, 21), *range(1, 22), 23, *range(1, 21)]
+    reasons = Counter(row["reason"] for row in rows)
+    dropped: Counter[str] = Counter()
+    documents = tokens = 0
+    for partition in coast.made("token_bins"):
+        ledger = coast.receipt("token_bins", partition).ledger
+        assert ledger is not None
+        dropped.update(ledger.dropped)
+        documents, tokens = documents + ledger.documents, tokens + ledger.tokens
+    assert {name: count for name, count in reasons.items() if name} == dropped
+    assert dropped.keys() == {"ours", "short", "bad_json", "missing_text"}
+    kept = [row for row in rows if row["kept"]]
+    assert (len(kept), sum(row["tokens"] for row in kept)) == (documents, tokens)
+    for row in rows:
+        if row["reason"] in ("bad_json", "missing_text"):
+            assert row["words"] is None
+            continue
+        number = row["row"] + {"a": 0, "b": 100, "c": 200}[Path(row["file"]).stem]
+        assert row["host"] == ("spam.example" if number % 7 == 0 else "harbour.example")
+        assert row["source"] == ("books" if number < 100 else "news")
+        assert row["meta_score"] == number / 10
+        assert row["reason"] == ("ours" if number % 7 == 0 else "short" if number % 5 == 0 else None)
+        assert row["bytes"] == row["characters"] > 0
+
+
+def test_documents_says_what_each_rule_drops_and_which_rows_are_as_asked(coast: Coast) -> None:
+    told = json.loads(coast("documents", "pages", "--json"))
+    assert {one["rule"]: one["documents"] for one in told["rules"]} == {"ours": 8, "short": 10}
+    assert told["documents"] == 60
+    assert told["rules"][1]["by_source"] == {"news": 6, "books": 4}
+    assert (
+        "data/train/a.jsonl:5" in " ".join(told["rules"][1]["examples"])
+        or "train/a.jsonl:5" in told["rules"][1]["examples"]
+    )
+    lines = coast("documents", "pages", "--where", "quality > 0 and host = 'spam.example'", "--json").splitlines()
+    assert [json.loads(line)["reason"] for line in lines] == ["ours"] * 8
+    assert len(coast("documents", "pages", "--reason", "short", "--csv").splitlines()) == 11
+    assert "there is no column 'wrds'" in coast("documents", "pages", "--where", "wrds < 3", code=2)
+    assert "there is no reason 'shrt'" in coast("documents", "pages", "--reason", "shrt", code=2)
+
+
+def test_trace_says_which_rule_dropped_a_row_and_what_it_looked_at(coast: Coast) -> None:
+    said = coast("trace", "pages", "--file", "train/a.jsonl", "--row", "5", code=1)
+    assert "is dropped by the rule 'short': words < 20; words is 10" in said
+    said = coast("trace", "pages", "--file", "train/a.jsonl", "--row", "7", code=1)
+    assert "is dropped by the rule 'ours': not (host == 'harbour.example'); host is 'spam.example'" in said
+    assert "bad_json" in coast("trace", "pages", "--file", "train/b.jsonl", "--row", "21", code=1)
+    text = coast.root / "text.txt"
+    text.write_text(record(5, "books", words=8)["text"])
+    assert "row 5 of train/a.jsonl is dropped by" in coast("trace", "pages", "--text-file", str(text), code=1)
+    assert "train/a.jsonl:1" in coast("trace", "pages", "--file", "train/a.jsonl", "--row", "1")
+
+
+def test_a_changed_threshold_runs_no_tagger_and_reaches_only_shards_whose_selection_changes(tmp_path: Path) -> None:
+    coast = Coast(tmp_path / "coast")
+    write_lines(coast.folder / "data/train/b.jsonl", [record(n, "news", words=40) for n in range(30)])
+    coast("run", "pages")
+    calls, tags, bins = coast.log.read_text(), coast.made("tags"), coast.made("token_bins")
+    coast.declare(drop={"short": "words < 50"})
+    said = coast("run", "pages", "--dry-run", code=1)
+    assert "what the rules drop of" in said
+    assert "token_bins_train           1  train-00001" in " ".join(said.split("\n")) or "train-00001" in said
+    coast("run", "pages")
+    assert coast.log.read_text() == calls
+    assert coast.made("tags") == tags
+    changed = {name for name, when in coast.made("token_bins").items() if bins[name] != when}
+    assert changed == {"train-00001"}
+    # a rule that says the same in other words, and one that drops nothing: no stream is made again
+    bins = coast.made("token_bins")
+    coast.declare(drop={"short": "not (words >= 50)", "none": "words > 100000"})
+    coast("run", "pages")
+    assert coast.made("token_bins") == bins
+    assert "all is up to date" in coast("run", "pages")
+
+
+def test_a_new_tagger_and_new_files_run_only_what_is_new(tmp_path: Path) -> None:
+    coast = Coast(tmp_path / "coast")
+    coast("run", "pages")
+    seen = len(coast.log.read_text().splitlines())
+    tags = coast.made("tags")
+    write_lines(coast.folder / "data/train/d.jsonl", records(301, "books"))
+    coast("run", "pages")
+    assert len(coast.log.read_text().splitlines()) > seen
+    assert {name: when for name, when in coast.made("tags").items() if name in tags} == tags
+    calls = coast.log.read_text()
+    coast.declare(tag=[*DECLARED["tag"], "repetition"])
+    coast("run", "pages")
+    # the tags of every shard are made again, the values of this tagger taken over; the check asks it for samples
+    assert sum(map(int, coast.log.read_text()[len(calls) :].split())) <= 4 * 32
+    assert "top_2gram" in coast.table().column_names
+
+
+def test_retract_where_drops_documents_of_a_host_and_says_so_afterwards(tmp_path: Path) -> None:
+    coast = Coast(tmp_path / "coast")
+    coast.declare(keep=None)
+    coast("run", "pages")
+    said = coast("retract", "pages", "--where", "host = 'spam.example' and words > 20")
+    assert "found 6" in said
+    coast("run", "pages")
+    reasons = Counter(row["reason"] for row in coast.table().to_pylist())
+    assert reasons["retracted"] == 6
+    assert "true of no document" in coast("retract", "pages", "--where", "host = 'spam.example' and kept", code=2)
+    assert "give --ids FILE or --where" in coast("retract", "pages", code=2)
+
+
+def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path) -> None:
+    coast = Coast(tmp_path / "coast")
+    coast.declare(budget={"per_source": 0.2, "per_rule": {"short": 0.5}})
+    said = coast("run", "pages", code=1)
+    assert "of the source books rules drop 6 of 20 documents (30.00%), most of them short" in said
+    assert not (coast.root.parent / "artifacts" / "pages" / "token_bins").exists()
+    coast.declare(budget={"per_rule": {"short": 0.1}})
+    assert "the rule short drops 10 of 60 documents (16.67%), more than 10.00%" in coast("run", "pages", code=1)
+    coast.declare(budget={"per_source": 0.4, "per_rule": {"short": 0.2}})
+    coast("run", "pages")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def quality(documents):\n    return [1 / (len(t) - 58) for t in documents['text'].to_pylist()]\n", "quality"),
+        ("def quality(documents):\n    return {'quality': [1.0]}\n", "gave 1 values of quality for 20 documents"),
+        (
+            "def quality(documents):\n    return {'quality': ['a'] * documents.num_rows}\n",
+            "row 1: tagger 'quality': quality 'a' is no number",
+        ),
+        (
+            "def quality(documents):\n    return {'quality': [float('nan')] * documents.num_rows}\n",
+            "is no finite number",
+        ),
+        (
+            "def quality(documents):\n    return {'other': [1.0] * documents.num_rows}\n",
+            "gave other; its columns are quality",
+        ),
+        (
+            "def quality(documents):\n    if 'Page 3.' in str(documents['text'].to_pylist()): raise KeyError('x')\n"
+            "    return {'quality': [1.0] * documents.num_rows}\n",
+            "train/a.jsonl: row 3: tagger 'quality' raised KeyError: 'x'",
+        ),
+        ("import nothing_like_this\n", "cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_a_tagger_that_fails_or_gives_something_else_is_told_with_its_row(
+    tmp_path: Path, source: str, said: str
+) -> None:
+    coast = Coast(tmp_path / "coast")
+    coast.tagger(source)
+    assert said in coast("run", "pages", code=2 if "import " in source else 1)
+    assert not (coast.root.parent / "artifacts" / "pages" / "token_bins").exists()
+
+
+def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path) -> None:
+    coast = Coast(tmp_path / "coast")
+    coast.tagger(
+        "import random\ndef quality(documents):\n"
+        "    return {'quality': [random.random() for _ in range(documents.num_rows)]}\n"
+    )
+    assert "tags_repeat" in coast("run", "pages")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"drop": {"short": "wrds < 3"}}, "drop.short: there is no column 'wrds'; did you mean 'words'?"),
+        ({"drop": {"bad_json": "words < 3"}}, "the ledger has a reason of this name already"),
+        ({"drop": {"ours": "words < 3"}}, "there is a rule of this name in `keep`"),
+        ({"tag": ["gophr"]}, "there is no tagger 'gophr'"),
+        ({"tag": ["gopher", "gopher"]}, "'gopher' is given twice"),
+        ({"tag": ["coast.taggers:quality"]}, "says which columns it gives"),
+        ({"budget": {"per_rule": {"shrt": 0.1}}}, "there is no rule 'shrt'"),
+        (
+            {"tag": [{"function": "coast.taggers:quality", "columns": {"kept": "boolean"}}]},
+            "the table has a column 'kept' already",
+        ),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused_before_anything_runs(
+    coast: Coast, changes: dict[str, Any], said: str
+) -> None:
+    try:
+        coast.declare(**changes)
+        assert said in coast("check", "pages", code=2)
+    finally:
+        coast.declare()
