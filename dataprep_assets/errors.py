@@ -17,6 +17,7 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     ├── DiskFullError        a disk has no room for what is written to it
     ├── OutOfMemoryError     this machine has no memory left for what is read
     ├── NotFoundError        a document, row or token that was asked for does not exist
+    ├── BoundError           a process took more memory or time than one may
     └── WorkerDiedError      a worker process ended without an answer
 """
 
@@ -83,6 +84,10 @@ class OutOfMemoryError(DataprepError):
 
 class NotFoundError(DataprepError):
     """A document, row, token or sample that was asked for and does not exist; names what there is."""
+
+
+class BoundError(DataprepError):
+    """A process that took more than its bound; names what it read (file and row), what it took, and the limit."""
 
 
 class WorkerDiedError(DataprepError):

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import alive
+
 _BLOCK = 1 << 18
 """Bytes read at once: a buffer that stays in the CPU's cache, and is cheap to clear."""
 
@@ -25,6 +27,7 @@ def sha256_file(path: Path, start: int = 0, stop: int | None = None) -> str:
         view = memoryview(bytearray(max(1, min(_BLOCK, there))))
         while left > 0 and (count := file.readinto(view[: min(left, len(view))])):
             digest.update(view[:count])
+            alive()
             left -= count
     return digest.hexdigest()
 

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from dataprep_assets.bounds import parsed
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
@@ -27,6 +28,8 @@ from dataprep_assets.stores.keys import why_not_a_name
 
 NAME = "receipt.json"
 SCHEMA_VERSION = 1
+_LARGEST = 64 << 20
+"""Most bytes of a receipt: one of a shard with 100,000 source files has half of that."""
 Verification = Literal["full", "size"]
 """How an artifact is verified: `full` reads every byte, `size` compares only the sizes."""
 
@@ -125,7 +128,7 @@ def _read(path: str) -> Receipt:
 def parse_receipt(data: bytes, where: str) -> Receipt:
     """A receipt from the bytes of its file; raises IntegrityError, naming `where`, when they are not one."""
     try:
-        value = json.loads(data)
+        value = parsed(data, _LARGEST)
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_file_record(f) for f in value["files"])
