@@ -7,6 +7,7 @@ process and on every machine: files by SHA-256 of their bytes, values by SHA-256
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,15 @@ _BLOCK = 1 << 18
 """Bytes read at once: a buffer that stays in the CPU's cache, and is cheap to clear."""
 
 
-def sha256_file(path: Path, start: int = 0, stop: int | None = None) -> str:
-    """SHA-256 (hex) of the bytes `[start, stop)` of the file `path`; of all of it by default."""
+def sha256_file(
+    path: Path, start: int = 0, stop: int | None = None, opener: Callable[[str, int], int] | None = None
+) -> str:
+    """SHA-256 (hex) of the bytes `[start, stop)` of the file `path`; of all of it by default.
+
+    `opener` opens it, as in `open`.
+    """
     digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=opener) as file:
         file.seek(start)
         left = (stop if stop is not None else 1 << 62) - start
         # most artifacts have small files, for which clearing a large buffer would take longer than the digest
