@@ -18,6 +18,7 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     ├── OutOfMemoryError     this machine has no memory left for what is read
     ├── NotFoundError        a document, row or token that was asked for does not exist
     ├── RunFailedError       a run of a dataset in which steps failed
+    ├── BoundError           a process took more memory or time than one may
     └── WorkerDiedError      a worker process ended without an answer
 """
 
@@ -88,6 +89,10 @@ class NotFoundError(DataprepError):
 
 class RunFailedError(DataprepError):
     """A run in which steps failed: a line for each, with the artifact and the reason."""
+
+
+class BoundError(DataprepError):
+    """A process that took more than its bound; names what it read (file and row), what it took, and the limit."""
 
 
 class WorkerDiedError(DataprepError):

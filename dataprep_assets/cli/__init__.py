@@ -13,13 +13,14 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dataprep_assets import __version__
+from dataprep_assets.bounds import Bounds
 from dataprep_assets.cli import (
     check,
     diff,
@@ -46,6 +47,8 @@ from dataprep_assets.cli.arguments import Options
 from dataprep_assets.cli.project import choose, one_command, shown
 from dataprep_assets.cli.welcome import welcome
 from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.execution.answer import without_core
+from dataprep_assets.execution.watch import over
 
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
 _COMMANDS = (
@@ -139,6 +142,20 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.setdefault(name, "1")
     given = sys.argv[1:] if arguments is None else arguments
     Options.verbose, Options.quiet = "--verbose" in given, "--quiet" in given
+    if arguments is not None or ui.__name__.rpartition(".")[2] in given:  # of the command line; `ui` only starts others
+        return _one(given)
+    try:
+        bounds = Bounds.of(os.environ)
+    except ConfigError as error:
+        return _told(error, str(error), WRONG_USAGE)
+    # a second `run` goes on from what the first one finished
+    return over(
+        partial(_one, given), bounds, lambda said: print(f"dataprep: {said}", file=sys.stderr), again="run" in given
+    )
+
+
+def _one(given: list[str]) -> int:
+    without_core()
     with one_command(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere if Options.quiet else sys.stdout):
         return _execute([word for word in given if word not in ("--verbose", "--quiet")])
 

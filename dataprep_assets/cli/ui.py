@@ -20,7 +20,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.execution.processes import die_with_parent
+from dataprep_assets.execution.watch import die_with_parent
 
 _LOOK_SECONDS = 0.5
 _END_SECONDS = 10.0

@@ -4,10 +4,11 @@ import os
 import resource
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import told_to
 from dataprep_assets.errors import DataprepError, out_of_memory
 from dataprep_assets.execution.tasks import Task, connect
 from dataprep_assets.integrity.disk_room import refused
@@ -22,19 +23,26 @@ def without_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool = False) -> Answer:
+def answer(
+    task: Task,
+    send: Callable[[dict[str, int]], None],
+    tell: Callable[[str], None] | None = None,
+    *,
+    private: bool = False,
+) -> Answer:
     """Run a task in this process and return its answer.
 
     Args:
         task: What to do.
         send: Gets the counts that the task reports.
+        tell: Gets what the task says of where it is (`bounds.at`), if this is a process of its own.
         private: Whether its data are sensitive: only the owner can read the files that it writes (`stores.private`),
             and the message of an error that is not the project's own is withheld, because it may quote the data.
     """
     without_core()
     connect(send)
     try:
-        with private_files(private):
+        with private_files(private), nullcontext() if tell is None else told_to(tell, closely=task.closely):
             return "result", task.function(*task.arguments)
     except DataprepError as error:
         return "error", error

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from dataprep_assets.bounds import is_close
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.here import Here
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
@@ -176,11 +177,12 @@ def run_and_sweep(
 
     Args:
         jobs: The jobs, in the order of their turns.
-        workers: Number of processes; None does the work in this one.
+        workers: Number of processes; None does the work in this one, unless that exceeded its bound before.
         progress: Counts and shows the work; None: nothing is shown.
         prepare: What every worker would load first (`WorkerPool`).
     """
-    with Here() if workers is None else WorkerPool(workers, ONE_THREAD, prepare) as pool:
+    here = workers is None and not is_close()
+    with Here() if here else WorkerPool(workers or 1, ONE_THREAD, prepare) as pool:
         reused = set()
         for outcome in run_jobs(pool, jobs, progress or Progress()):
             if outcome.reused:

@@ -13,7 +13,6 @@ sent the current environment.
 """
 
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -23,20 +22,21 @@ import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.errors import WorkerDiedError
+from dataprep_assets.bounds import Bounds
+from dataprep_assets.errors import BoundError, WorkerDiedError
 from dataprep_assets.execution.answer import answer, without_core
 from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer, can_fork, serve_forks
 from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId, kept_for_later
+from dataprep_assets.execution.watch import Watch, die_with_parent
 from dataprep_assets.stores.private import are_private
 
 logger = logging.getLogger(__name__)
 
-_PR_SET_PDEATHSIG = 1
 _DYING_SECONDS = 60.0
 ONE_THREAD = {
     "FASTOKENS_BPE_THREADS": "1",
@@ -51,14 +51,6 @@ if TYPE_CHECKING:
     Channel = Connection[Any, Any]
 else:
     Channel = Connection
-
-
-def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Let the kernel send this process a signal when its parent, the process with this id, has gone (on Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
-    if os.getppid() != parent:
-        os._exit(1)  # the parent died before prctl took effect
 
 
 def serve(handle: int, parent: int, private: bool) -> None:
@@ -78,7 +70,8 @@ def serve(handle: int, parent: int, private: bool) -> None:
             os.environ.clear()
             os.environ.update(task)
             continue
-        told = answer(task, partial(_send_counts, channel, task.id), private=private)
+        tell = partial(_send_place, channel)
+        told = answer(task, partial(_send_counts, channel, task.id), tell, private=private)
         channel.send((*told, kept_for_later()))
 
 
@@ -92,6 +85,10 @@ def serve_prepared(handle: int, parent: int, private: bool) -> None:
 
 def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
     channel.send(("counts", Counts(running, done), True))
+
+
+def _send_place(channel: Channel, where: str) -> None:
+    channel.send(("at", where, True))
 
 
 _Process = subprocess.Popen[bytes] | ForkedProcess
@@ -164,6 +161,9 @@ def _take(kind: _Kind) -> _Worker | None:
 class WorkerPool:
     """Runs tasks on `count` processes. Use as a context manager; leaving it ends the workers that are still at work.
 
+    A worker that exceeds its bound (`bounds`) is ended. Its task is tried once more, closely, when nothing else is at
+    work; if it exceeds the bound again, it fails with BoundError, which says where it was and what it took.
+
     Workers that are started inside of `private_files` have no standard error: a native library that panics prints its
     message there before Python can intercept it, and the message may quote the data.
     """
@@ -193,11 +193,14 @@ class WorkerPool:
         self._queue: deque[Task] = deque()
         self._last: set[Channel] = set()  # of workers that are not kept
         self._deaths: Counter[TaskId] = Counter()
+        self._watch = Watch(Bounds.of(os.environ))
+        self._exceeded: deque[Task] = deque()  # to be tried once more
 
     def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        self._watch.close()
         for worker, _ in self._busy.values():
             worker.process.kill()
         for worker, _ in self._busy.values():
@@ -212,7 +215,7 @@ class WorkerPool:
     @property
     def outstanding(self) -> int:
         """Tasks submitted and not finished."""
-        return len(self._queue) + len(self._busy)
+        return len(self._queue) + len(self._busy) + len(self._exceeded)
 
     @property
     def pids(self) -> list[int]:
@@ -226,8 +229,10 @@ class WorkerPool:
 
     def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
         """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks go on."""
-        forgotten = [task.id for task in self._queue if doomed(task.id)]
+        forgotten = [task.id for task in (*self._queue, *self._exceeded) if doomed(task.id)]
         self._queue = deque(task for task in self._queue if not doomed(task.id))
+        self._exceeded = deque(task for task in self._exceeded if not doomed(task.id))
+        self._dispatch()
         return forgotten
 
     def _worker(self) -> _Worker:
@@ -264,11 +269,14 @@ class WorkerPool:
         )
 
     def _dispatch(self) -> None:
+        if self._exceeded and not self._queue and not self._busy:
+            self._queue.append(self._exceeded.popleft())
         while self._queue and (self._idle or len(self._busy) < self.count):
             worker = self._idle.pop() if self._idle else self._worker()
             task = self._queue.popleft()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is reported by `events`
                 worker.channel.send(task)
+            self._watch.begin(worker.process.pid)
             self._busy[worker.channel] = (worker, task)
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
@@ -289,11 +297,14 @@ class WorkerPool:
         try:
             kind, value, later = channel.recv()
         except (EOFError, OSError):
-            self._bury(channel)
+            yield from self._bury(channel)
             return
-        if kind == "counts":
-            yield value
+        if kind in ("counts", "at"):
+            self._watch.told(worker.process.pid, value if kind == "at" else "")
+            if kind == "counts":
+                yield value
             return
+        self._watch.end(worker.process.pid)
         del self._busy[channel]
         self._idle.append(worker)
         if not later:
@@ -301,9 +312,21 @@ class WorkerPool:
         self._dispatch()
         yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
 
-    def _bury(self, channel: Channel) -> None:
-        """Try the task of a dead worker again, before the others, or raise WorkerDiedError."""
+    def _bury(self, channel: Channel) -> Iterator[Finished]:
+        """Try the task of a dead worker again, before the others, or raise WorkerDiedError.
+
+        The task of one that was ended is tried after the others, or fails.
+        """
         worker, task = self._busy.pop(channel)
+        if (why := self._watch.end(worker.process.pid)) is not None:
+            worker.end()
+            if task.closely:
+                yield Finished(task, None, BoundError(f"{task.id}: {why}"))
+            else:
+                logger.warning("%s: %s. It is tried once more, alone", task.id, why)
+                self._exceeded.append(replace(task, closely=True))
+            self._dispatch()
+            return
         code = _ended(worker.process)
         worker.end()
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from dataprep_assets.bounds import alive
 from dataprep_assets.planning.cost import shown_time
 
 
@@ -48,6 +49,7 @@ class Progress:
 
     def add(self, done: Mapping[str, int]) -> None:
         """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
+        alive()
         for name, value in done.items():
             self.done[name] = self.done.get(name, 0) + value
 

@@ -27,11 +27,15 @@ class TaskId:
 
 @dataclass(frozen=True)
 class Task:
-    """A picklable module-level function and its arguments; errors and progress show the id."""
+    """A picklable module-level function and its arguments; errors and progress show the id.
+
+    `closely`: it exceeded its bound, and is tried once more.
+    """
 
     id: TaskId
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    closely: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,25 @@ process and on every machine: files by SHA-256 of their bytes, values by SHA-256
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from dataprep_assets.bounds import alive
 
 _BLOCK = 1 << 18
 """Bytes read at once: a buffer that stays in the CPU's cache, and is cheap to clear."""
 
 
-def sha256_file(path: Path, start: int = 0, stop: int | None = None) -> str:
-    """SHA-256 (hex) of the bytes `[start, stop)` of the file `path`; of all of it by default."""
+def sha256_file(
+    path: Path, start: int = 0, stop: int | None = None, opener: Callable[[str, int], int] | None = None
+) -> str:
+    """SHA-256 (hex) of the bytes `[start, stop)` of the file `path`; of all of it by default.
+
+    `opener` opens it, as in `open`.
+    """
     digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=opener) as file:
         file.seek(start)
         left = (stop if stop is not None else 1 << 62) - start
         # most artifacts have small files, for which clearing a large buffer would take longer than the digest
@@ -25,6 +33,7 @@ def sha256_file(path: Path, start: int = 0, stop: int | None = None) -> str:
         view = memoryview(bytearray(max(1, min(_BLOCK, there))))
         while left > 0 and (count := file.readinto(view[: min(left, len(view))])):
             digest.update(view[:count])
+            alive()
             left -= count
     return digest.hexdigest()
 

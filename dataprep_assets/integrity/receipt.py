@@ -8,25 +8,31 @@ Entry points: `Receipt`, `read_receipt`, `damage` (what is wrong with an artifac
 reused is `ArtifactStore.current`.
 """
 
+import errno
 import json
+import os
 import platform
+import stat
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from dataprep_assets.bounds import parsed
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.stores.files import while_unchanged
+from dataprep_assets.stores.files import regular, while_unchanged
 from dataprep_assets.stores.keys import why_not_a_name
 
 NAME = "receipt.json"
 SCHEMA_VERSION = 1
+_LARGEST = 64 << 20
+"""Most bytes of a receipt: one of a shard with 100,000 source files has half of that."""
 Verification = Literal["full", "size"]
 """How an artifact is verified: `full` reads every byte, `size` compares only the sizes."""
 
@@ -111,21 +117,29 @@ def read_receipt(directory: Path) -> Receipt | None:
 
     Raises IntegrityError for a receipt that cannot be read as one: it is damage, not absence.
     """
+    path = f"{directory}/{NAME}"
     try:
-        return _read(f"{directory}/{NAME}")
+        return _read(path)
     except FileNotFoundError:
-        return None
+        if not os.path.islink(path):
+            return None
+        raise IntegrityError(f"{path}: a link that leads nowhere. Rebuild the artifact") from None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EINVAL):
+            raise
+        raise IntegrityError(f"{path}: a link, a folder or a FIFO, not a receipt. Rebuild the artifact") from None
 
 
 @while_unchanged
 def _read(path: str) -> Receipt:
-    return parse_receipt(Path(path).read_bytes(), path)
+    with open(path, "rb", opener=regular) as file:
+        return parse_receipt(file.read(_LARGEST + 1), path)
 
 
 def parse_receipt(data: bytes, where: str) -> Receipt:
     """A receipt from the bytes of its file; raises IntegrityError, naming `where`, when they are not one."""
     try:
-        value = json.loads(data)
+        value = parsed(data, _LARGEST)
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_file_record(f) for f in value["files"])
@@ -163,22 +177,56 @@ def _file_record(value: Mapping[str, Any]) -> FileRecord:
 def damage(directory: Path, receipt: Receipt, verification: Verification = "full") -> list[str]:
     """The defects of an artifact's files, one sentence each; empty if they are intact.
 
-    `verification` "full" reads every byte, "size" only the sizes. Files that the receipt does not list are defects too:
-    a reader would take them for part of the artifact.
+    `verification` "full" reads every byte, "size" only the sizes. What the receipt does not list is a defect too: a
+    reader would take it for part of the artifact. So is what is no regular file, or belongs to somebody else.
     """
-    found = []
+    found, there = [], _contents(directory)
+    owners = {there.pop("").st_uid, os.geteuid(), 0}
+    folders = {str(parent) for record in receipt.files for parent in PurePosixPath(record.path).parents}
     for record in receipt.files:
-        path = directory / record.path
-        if not path.is_file():
+        status = there.pop(record.path, None)
+        if status is None:
             found.append(f"{record.path}: missing")
-        elif (size := path.stat().st_size) != record.bytes:
-            found.append(f"{record.path}: {size} bytes, the receipt says {record.bytes}")
-        elif verification == "full" and (actual := sha256_file(path)) != record.sha256:
+        elif why := _strange(status, owners):
+            found.append(f"{record.path}: {why}")
+        elif status.st_size != record.bytes:
+            found.append(f"{record.path}: {status.st_size} bytes, the receipt says {record.bytes}")
+        elif (
+            verification == "full" and (actual := sha256_file(directory / record.path, opener=regular)) != record.sha256
+        ):
             found.append(f"{record.path}: sha256 {actual}, the receipt says {record.sha256}")
-    listed = {record.path for record in receipt.files} | {NAME}
-    for path in sorted(directory.rglob("*")):
-        if path.is_file() and path.relative_to(directory).as_posix() not in listed:
-            found.append(f"{path.relative_to(directory).as_posix()}: not in the receipt")
+    for name, status in sorted(there.items()):
+        is_folder = stat.S_ISDIR(status.st_mode)
+        why = _strange(status, owners, is_folder=is_folder and name != NAME)
+        if why or (name != NAME and not (is_folder and name in folders)):
+            found.append(f"{name}: {why or ('a folder that is ' if is_folder else '') + 'not in the receipt'}")
+    return found
+
+
+_KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+
+
+def _strange(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
+    """What makes an entry of a directory no file (or folder) of an artifact's own; empty if nothing does."""
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != (stat.S_IFDIR if is_folder else stat.S_IFREG):
+        return f"{_KINDS.get(kind, 'a device')}, not a file: nothing is read of it. Rebuild the artifact"
+    if status.st_uid not in owners:
+        return f"of another owner (user {status.st_uid}) than the artifact, who can change it. Rebuild the artifact"
+    return ""
+
+
+def _contents(directory: Path) -> dict[str, os.stat_result]:
+    """The status of everything below a directory, and of itself as the empty path; no link is followed."""
+    found, left = {"": os.stat(directory)}, [""]
+    while left:
+        below = left.pop()
+        with os.scandir(directory / below) as entries:
+            for entry in entries:
+                name = f"{below}/{entry.name}" if below else entry.name
+                found[name] = entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(name)
     return found
 
 

@@ -250,9 +250,11 @@ class _Folder(_Tree):
 
     def artifacts(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.root):
-            folders[:] = sorted(f for f in folders if f != STAGING and not f.startswith(".aside-"))
-            if NAME in names:
+            if NAME in names or NAME in folders:
                 yield PurePosixPath(folder)
+            folders[:] = sorted(f for f in folders if f not in (STAGING, NAME) and not f.startswith(".aside-"))
+            # a walk does not follow links: behind this one nothing would be looked at, and nothing said
+            yield from (PurePosixPath(folder, f) for f in folders if os.path.islink(os.path.join(folder, f)))
 
     def strays(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.root):
@@ -270,6 +272,10 @@ class _Folder(_Tree):
         return str(path)
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:
+        if path != PurePosixPath(self.root) and Path(path).is_symlink():
+            raise IntegrityError(
+                f"{path}: a link to a folder, whose files are not an artifact's own. Verify that by its own path"
+            )
         return read_receipt(Path(path))
 
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import translate
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from posixpath import splitext
@@ -33,6 +34,7 @@ _JSON = {"json": "jsonl", "ndjson": "jsonl"}
 _DIGITS = re.compile(r"(\d+)")
 _TO_LAST_DIGIT = re.compile(r".*\d", re.DOTALL)
 _VALUES_AT_ONCE = 4096
+_LONGEST_LINE = 1 << 20
 
 
 class SourceFile(NamedTuple):
@@ -328,8 +330,10 @@ def read_manifest(directory: Path) -> list[ManifestEntry]:
 def _read(path: str) -> list[ManifestEntry]:
     entries = []
     with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
             try:
+                if len(line) == _LONGEST_LINE:
+                    raise ValueError(f"longer than {_LONGEST_LINE:,} bytes")
                 entry = ManifestEntry(**orjson.loads(line))
                 for name in (entry.relpath, *([] if entry.commit is None else [entry.commit])):
                     if why := why_not_a_name(name):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from dataprep_assets.bounds import parsed
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
@@ -29,7 +30,7 @@ MANIFEST = "release.json"
 SCHEMA_VERSION = 1
 _KIND = "npy_shards"
 # A manifest of 14 shards has 10 kB, one of 100,000 shards 60 MB.
-_LARGEST = 1 << 30
+_LARGEST = 96 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +155,7 @@ class Release:
         Raises FormatError, naming `where`, for anything that is not a complete manifest.
         """
         try:
-            value = json.loads(data)
+            value = parsed(data, _LARGEST)
             digest, kind = value.pop("digest"), value.pop("kind")
             version = value["schema_version"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -257,9 +258,9 @@ def read_release(place: Place) -> Release:
     Raises MissingArtifactError when there is none, FormatError when it is damaged, TransferError.
     """
     where = f"{place}/{MANIFEST}"
-    data = b""
+    data = bytearray()
     for block in place.store.read(place.key(MANIFEST)):
         data += block
         if len(data) > _LARGEST:
             raise FormatError(f"{where}: more than {_LARGEST} bytes is not a release manifest")
-    return Release.from_bytes(data, where)
+    return Release.from_bytes(bytes(data), where)

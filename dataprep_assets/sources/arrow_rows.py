@@ -8,11 +8,12 @@ magic: pyarrow takes a stream that was cut between two batches for a shorter one
 from collections.abc import Iterator
 from typing import Any
 
+from dataprep_assets.bounds import at
 from dataprep_assets.errors import CorruptSourceError, out_of_memory
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.input_format import MOST_ROWS, InputFile, InputFormat, RowBlock
 from dataprep_assets.sources.row_files import ReadThrough
-from dataprep_assets.sources.rows import rows_of_batch
+from dataprep_assets.sources.rows import rows_of_batch, small_parts
 
 _MAGIC = b"ARROW1"
 _END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -76,12 +77,15 @@ class ArrowRows(ReadThrough[BlockReader]):
                 batch = batch.select([name for name in file.columns if name in batch.schema.names])
             step = max(1, min(MOST_ROWS, batch.num_rows * _BLOCK_BYTES // max(batch.nbytes, 1)))
             for start in range(chosen.start, chosen.stop, step):
-                some = batch.slice(start, min(step, chosen.stop - start))
-                try:
-                    block = rows_of_batch(some, first + start, file)
-                except UnicodeDecodeError:
-                    raise self._unreadable(first + start, "a text is not UTF-8") from None
-                yield block
+                row = first + start
+                for some in small_parts(batch.slice(start, min(step, chosen.stop - start))):
+                    at(file.label, row)
+                    try:
+                        block = rows_of_batch(some, row, file)
+                    except UnicodeDecodeError:
+                        raise self._unreadable(row, "a text is not UTF-8") from None
+                    yield block
+                    row += some.num_rows
 
     def _batches(self) -> Iterator[tuple[Any, int]]:
         """Each batch and its first row."""

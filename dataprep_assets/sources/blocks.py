@@ -8,28 +8,23 @@ trailer, and the bytes are digested while they are read, so that the caller can 
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 
+from dataprep_assets.bounds import alive
 from dataprep_assets.errors import ConfigError, CorruptSourceError
 
 _READ = 256 << 10
+"""Most compressed bytes per step."""
 _BLOCK = 4 << 20
-_LARGEST_STEP = 16 << 20
 _SMALLEST_STEP = 1024
-"""Compressed bytes per step: they expand to at most 32 MiB, because a zstd block of 128 KiB takes four bytes."""
+_ZSTD_BLOCK = 128 << 10
+"""The most that a block of a zstd frame can make: some of four bytes make that much."""
+_ZSTD_FRAME, _ZSTD_SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
 WINDOW_BYTES = 128 << 20
 """Largest window of a frame, as in the zstd command: more needs `--long=31` there, the environment variable here."""
 WINDOW = "DATAPREP_ZSTD_WINDOW_BYTES"
-
-
-class _Decompressor(Protocol):
-    def decompress(self, data: bytes) -> bytes: ...
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
 
 
 def window_bytes() -> int:
@@ -55,6 +50,7 @@ class BlockReader:
         self.label = label or str(path)
         self.bytes_read = 0
         self._digest = hashlib.sha256()
+        self._step = 0  # compressed bytes at work, for messages
 
     @property
     def sha256(self) -> str:
@@ -85,23 +81,16 @@ class BlockReader:
         if pieces:
             yield b"".join(pieces)
 
-    def _stored(self, file: "object", size: int) -> bytes:
-        data: bytes = file.read(size)  # type: ignore[attr-defined]
+    def _took(self, data: bytes) -> bytes:
+        alive()
         self._digest.update(data)
         self.bytes_read += len(data)
         return data
 
     def _plain(self) -> Iterator[bytes]:
         with open(self.path, "rb", buffering=0) as file:
-            while data := self._stored(file, _BLOCK):
-                yield data
-
-    def _frame(self) -> _Decompressor:
-        if self.compression == "zstd":
-            import zstandard
-
-            return zstandard.ZstdDecompressor(max_window_size=window_bytes()).decompressobj()
-        return zlib.decompressobj(wbits=31)
+            while data := file.read(_BLOCK):
+                yield self._took(data)
 
     def _too_wide(self) -> CorruptSourceError:
         return CorruptSourceError(
@@ -113,35 +102,117 @@ class BlockReader:
     def _decompressed(self) -> Iterator[bytes]:
         import zstandard
 
-        step = _SMALLEST_STEP  # how far the data expands is not known yet
-        frame, started = self._frame(), False
-        with open(self.path, "rb", buffering=0) as file:
-            while data := self._stored(file, step):
-                produced = 0
-                taken = len(data)
-                while data:
-                    try:
-                        out = frame.decompress(data)
-                    except (zstandard.ZstdError, zlib.error) as error:
-                        if "too much memory" in str(error):
-                            raise self._too_wide() from None
-                        at = self.bytes_read - len(data)
-                        raise CorruptSourceError(
-                            f"{self.label}: {self.compression} data is damaged in the {taken} bytes from byte {at}: "
-                            f"{error}. "
-                            "Fetch the file again and compare its sha256 with the source's"
-                        ) from error
-                    started = True
-                    produced += len(out)
-                    if out:
-                        yield out
-                    data = b""
-                    if frame.eof:
-                        data, frame, started = frame.unused_data, self._frame(), False
-                # highly compressible input: take smaller steps, so that memory stays bounded by the block
-                step = max(_SMALLEST_STEP, min(_READ, 4 * taken, int(taken * _LARGEST_STEP / max(produced, 1))))
-        if started or self.bytes_read == 0:
+        with open(self.path, "rb", buffering=_READ) as file:
+            try:
+                whole = yield from self._zstd(file) if self.compression == "zstd" else self._gzip(file)
+            except (zstandard.ZstdError, zlib.error) as error:
+                if "too much memory" in str(error):
+                    raise self._too_wide() from None
+                raise CorruptSourceError(
+                    f"{self.label}: {self.compression} data is damaged in the {self._step} bytes from byte "
+                    f"{self.bytes_read - self._step}: {error}. "
+                    "Fetch the file again and compare its sha256 with the source's"
+                ) from error
+        if not whole or self.bytes_read == 0:
             raise CorruptSourceError(
                 f"{self.label}: truncated: the file ends at byte {self.bytes_read}, inside a {self.compression} frame. "
                 "Fetch it again: what was read so far would pass for a shorter file"
             )
+
+    def _zstd(self, file: BinaryIO) -> Generator[bytes, None, bool]:
+        """What the file decompresses to; returns whether it ends at the end of a frame."""
+        import zstandard
+
+        decompressor = zstandard.ZstdDecompressor(max_window_size=window_bytes())
+        frames = decompressor.decompressobj(read_across_frames=True)
+        steps = _ZstdSteps(file)
+        for step in steps:
+            self._step = len(self._took(step))
+            if out := frames.decompress(step):
+                yield out
+        return steps.whole
+
+    def _gzip(self, file: BinaryIO) -> Generator[bytes, None, bool]:
+        """As `_zstd`. Steps are small after the end of a member, because what follows it in a step is copied."""
+        member, started, most = zlib.decompressobj(wbits=31), False, _SMALLEST_STEP
+        while data := file.read(_READ):
+            self._took(data)
+            at = 0
+            while at < len(data):
+                step = data[at : at + most]
+                self._step, started = len(data) - at, True
+                at += len(step)
+                most = min(_READ, 4 * most)
+                out = member.decompress(step, _BLOCK)
+                while out:
+                    yield out
+                    # what is not made yet, because it would exceed a block
+                    more = len(out) == _BLOCK or member.unconsumed_tail
+                    out = member.decompress(member.unconsumed_tail, _BLOCK) if more else b""
+                if member.eof:
+                    at -= len(member.unused_data)
+                    member, started, most = zlib.decompressobj(wbits=31), False, _SMALLEST_STEP
+        return not started
+
+
+class _ZstdSteps:
+    """Cuts the frames of a zstd file into steps, each of whole blocks that make about `_BLOCK` bytes at most.
+
+    How much a block makes is bounded by its header (RFC 8878, section 3.1.1), and so known before it is decompressed.
+    Whether the data are valid is left to the decompressor. After iteration `whole` says whether the file ended at the
+    end of a frame.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._step = file, bytearray()
+        self.whole, self._short = False, False
+        self._made = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        while magic := self._file.read(4):
+            self._step += magic
+            if magic[1:] == _ZSTD_SKIPPABLE and magic[0] & 0xF0 == 0x50:
+                yield from self._raw(int.from_bytes(self._read(4), "little"))
+            elif magic == _ZSTD_FRAME:
+                yield from self._frame()
+            else:
+                self._step += self._file.read(_READ)  # whose magic number the decompressor refuses
+                self._short = len(magic) < 4
+                break
+            if self._short:
+                break
+        self.whole = not self._short
+        if self._step:
+            yield bytes(self._step)
+
+    def _read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._step += data
+        self._short |= len(data) < size
+        return data
+
+    def _frame(self) -> Iterator[bytes]:
+        described = int.from_bytes(self._read(1), "little")
+        single, checksum, content = described >> 5 & 1, described >> 2 & 1, described >> 6
+        self._read(1 - single + (0, 1, 2, 4)[described & 3] + ((single, 2, 4, 8)[content]))
+        last = False
+        while not last and not self._short:
+            header = int.from_bytes(self._read(3), "little")
+            last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            self._made += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
+            self._read(1 if kind == 1 else size)
+            if self._made >= _BLOCK or len(self._step) >= _READ:
+                yield self._taken()
+        self._read(4 * checksum)
+        if len(self._step) >= _READ:
+            yield self._taken()
+
+    def _raw(self, size: int) -> Iterator[bytes]:
+        while size and not self._short:
+            size -= len(self._read(min(size, _READ)))
+            if len(self._step) >= _READ:
+                yield self._taken()
+
+    def _taken(self) -> bytes:
+        step, self._step, self._made = bytes(self._step), bytearray(), 0
+        return step

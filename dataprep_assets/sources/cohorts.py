@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import orjson
 
+from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import SourceFile
 from dataprep_assets.sources.blocks import BlockReader
@@ -33,6 +34,8 @@ from dataprep_assets.sources.row_files import (
 
 CohortFormat = Literal["json_array", "json_object", "jsonl"]
 
+_SAID = 16
+"""Every how many records the reader says where it is."""
 _MONTH = re.compile(r"(?P<year>[0-9]{4})-(?P<month>0[1-9]|1[0-2])")
 _WHITE = b" \t\r\n"
 
@@ -152,6 +155,8 @@ class CohortReader:
             else Elements(self._format.removeprefix("json_"), self._label, self._largest).cut(self._data())
         )
         for row, (byte, raw) in enumerate(elements, 1):
+            if row % _SAID == 1 or is_close():
+                at(self._label, row, byte)
             if raw is None or is_too_large(raw, self._largest):
                 yield BadRecord(row, byte, TOO_LARGE)
             elif raw:

@@ -54,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 _TREE_VERSION = 1
 _FIRST_ATTEMPTS = 5
+_MOST_PAGES = 10_000
+"""Pages of a file list: the hub gives a thousand files a page, and a repository has fewer than a million."""
 _REPO_TYPES = ("dataset", "model", "space")
 
 
@@ -154,7 +156,10 @@ class HubRepo:
         url: str | None = first
         files: dict[str, HubFile] = {}
         tree: dict[str, dict[str, Any]] = {}
+        pages = 0
         while url is not None:
+            if (pages := pages + 1) > _MOST_PAGES:
+                raise SourceError(f"{label}: it goes on after {_MOST_PAGES:,} pages, which no repository has")
             entries, url = self.retry.run(partial(self._tree_page, url, headers, label), label=label)
             # The token goes along with each page, so a page elsewhere is refused.
             if url is not None and origin_of(url) != origin_of(first):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.sources.blocks import BlockReader
@@ -177,6 +178,8 @@ class RowByRow(ReadThrough[BlockReader], ABC):
         for number, byte, size, row in self._found():
             if not self._file.wants(number):
                 continue
+            if not held or is_close():
+                at(self._file.label, number, byte)
             if row is None:
                 block.blank_lines += 1
             elif isinstance(row, BadRecord):
@@ -184,7 +187,7 @@ class RowByRow(ReadThrough[BlockReader], ABC):
             else:
                 block.add(row, number, byte)
             held += size
-            if held >= _MOST_BYTES or len(block.rows) + len(block.bad) >= MOST_ROWS:
+            if held >= _MOST_BYTES or len(block.rows) + len(block.bad) >= (1 if is_close() else MOST_ROWS):
                 yield block
                 block, held = RowBlock(), 0
         if block.rows or block.bad or block.blank_lines:

@@ -15,6 +15,8 @@ _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
 # Only the commas between elements matter; deeper ones are left to the parser.
 _BETWEEN = re.compile(rb'["{}\[\],]')
+_INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\])++')
+"""Pairs of brackets with no string and no bracket inside, millions of which may follow each other."""
 _DEEPER = re.compile(rb'["{}\[\]]')
 
 
@@ -69,6 +71,8 @@ class Elements:
             if self._in_string:
                 at = self._leave_string(data, at)
                 continue
+            if self._depth > 1 and (match := _INNERMOST.match(data, at)):
+                at = match.end()
             match = (_BETWEEN if self._depth == 1 else _DEEPER).search(data, at)
             if match is None:
                 break

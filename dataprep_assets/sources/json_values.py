@@ -12,7 +12,9 @@ from typing import Any
 
 import orjson
 
-_STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', re.DOTALL)
+from dataprep_assets.bounds import STRING
+
+_STRING_OR_NUMBER = re.compile(STRING + rb"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?", re.DOTALL)
 _LONGEST_INTEGER = 20
 """Most characters of an integer that orjson returns as an int: `18446744073709551615`."""
 
@@ -25,13 +27,10 @@ def parse(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as refused:
-        if "depth" in refused.msg:  # a second attempt cannot help, and millions of brackets would be millions of pieces
+        if "infinity" not in refused.msg:
             raise
         # Each number that is too large is replaced by another one; orjson then says whether the rest is JSON.
-        within = _STRING_OR_NUMBER.sub(_within_range, data)
-        if within == data:
-            raise
-        orjson.loads(within)
+        orjson.loads(_STRING_OR_NUMBER.sub(_within_range, data))
         try:
             return json.loads(data.decode(), parse_int=_integer)
         except RecursionError:  # Python 3.11 nests some levels less than orjson

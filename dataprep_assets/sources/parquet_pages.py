@@ -36,22 +36,38 @@ class _Page:
 
 
 def rows_at_once(
-    file: int, group: Any, columns: Collection[str] | None, most: int, longest: Callable[[str], int | None]
+    file: int,
+    metadata: Any,
+    group: int,
+    columns: Collection[str] | None,
+    most: int,
+    longest: Callable[[str], int | None],
 ) -> int:
     """How many rows of a row group, at least 1 and at most `most`, may be decoded at once.
 
     Args:
         file: Descriptor of the open Parquet file.
-        group: Its `pyarrow.parquet.RowGroupMetaData`.
+        metadata: Its `pyarrow.parquet.FileMetaData`.
+        group: The number of the row group, from 0.
         columns: The names of the top-level columns that are read; None: all.
         most: Upper limit of the result, for small rows.
         longest: Returns the bytes of the longest value in the dictionary of a column, by its path; None if not known.
 
     Raises FormatError for a page of more than PAGE_BYTES, and for an invalid page header.
     """
-    chunks = [group.column(index) for index in range(group.num_columns)]
-    read = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.partition(".")[0] in columns]
-    found = [_Column.of(file, chunk, max(1, group.num_rows)) for chunk in read]
+    of_group = metadata.row_group(group)
+    found = []
+    for index in range(of_group.num_columns):
+        chunk = of_group.column(index)
+        if columns is None or chunk.path_in_schema.partition(".")[0] in columns:
+            # of a type of a fixed length every value takes that much, also a null
+            width = max(_VALUE_BYTES, metadata.schema.column(index).length)
+            found.append(_Column.of(file, chunk, max(1, of_group.num_rows), width))
+    if (least := sum(column.bytes(1) for column in found)) > PAGE_BYTES:
+        raise FormatError(
+            f"one row takes pages of {len(found):,} columns with {least:,.0f} bytes; {PAGE_BYTES:,} are the most "
+            "that is decoded at once. Write the file with smaller pages"
+        )
     if sum(column.bytes(most) for column in found) <= BATCH_BYTES:
         return most
     # The values of a dictionary are examined only if its size alone does not show that it is harmless.
@@ -69,19 +85,22 @@ class _Column:
     values_a_row: float
     ends: NDArray[np.float64]
     sizes: NDArray[np.float64]
+    width: int
+    """Bytes that each value takes besides."""
     repeated: int
     """Bytes of a value that every row may repeat, whatever the size of its page."""
     is_dictionary: bool
 
     @classmethod
-    def of(cls, file: int, chunk: Any, rows: int) -> "_Column":
+    def of(cls, file: int, chunk: Any, rows: int, width: int) -> "_Column":
         pages = list(_pages(file, chunk))
         for page in pages:
-            if max(page.bytes, page.values * _VALUE_BYTES) > PAGE_BYTES:
+            if max(page.bytes, page.values * width) > PAGE_BYTES:
                 raise FormatError(
                     f"a page of column {chunk.path_in_schema} has {page.values:,} values in {page.bytes:,} bytes; "
                     f"{PAGE_BYTES:,} bytes are the most that is decoded at once. Write the file with smaller pages"
                 )
+        is_flat = chunk.num_values == rows
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
         # The longest value takes at most what the others leave of the page: each is preceded by its length.
         dictionary = [page.bytes - 4 * (page.values - 1) for page in pages if page.kind == _DICTIONARY_PAGE]
@@ -91,7 +110,9 @@ class _Column:
             path=chunk.path_in_schema,
             values_a_row=max(1.0, chunk.num_values / rows),
             ends=np.cumsum([0.0, *(page.values for page in data)]),
-            sizes=np.cumsum([0.0, *(page.bytes + page.values * _VALUE_BYTES for page in data)]),
+            # how many values a row has is known only of a flat column: of a nested one, a page is decoded as a whole
+            sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
+            width=width if is_flat else 0,
             repeated=max([*dictionary, *prefixed, 0]),
             is_dictionary=bool(dictionary) and not prefixed,
         )
@@ -101,11 +122,11 @@ class _Column:
         values = rows * self.values_a_row
         until = np.minimum(np.searchsorted(self.ends, self.ends[:-1] + values) + 1, len(self.ends) - 1)
         dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
-        return float(dense) + values * self.repeated
+        return float(dense) + values * (self.width + self.repeated)
 
     def looked_at(self, longest: Callable[[str], int | None]) -> "_Column":
         """A copy with the length of the longest value in the dictionary."""
-        found = longest(self.path) if self.is_dictionary else None
+        found = longest(self.path) if self.is_dictionary and self.repeated > _VALUE_BYTES else None
         return self if found is None else replace(self, repeated=found)
 
 

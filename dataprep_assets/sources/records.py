@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowReader
@@ -151,8 +152,9 @@ class JsonLinesReader(ReadThrough[BlockReader]):
         self._fields, self._range = fields, rows
 
     def __iter__(self) -> Iterator[Block]:
-        if self._range is not None:
-            for lines, row, byte in wanted_lines(self._under.pieces(), self._range, self._fields.max_record_bytes):
+        if self._range is not None or is_close():
+            rows = self._range or RowRange()
+            for lines, row, byte in wanted_lines(self._under.pieces(), rows, self._fields.max_record_bytes):
                 yield self._parse(lines, row, byte)[0]
             return
         row = 1
@@ -163,6 +165,7 @@ class JsonLinesReader(ReadThrough[BlockReader]):
             row += count
 
     def _parse(self, lines: list[bytes] | None, row: int, byte: int) -> tuple[Block, int]:
+        at(self._under.label, row, byte)
         if lines is None:
             return Block([], row, rows=[], ids=self._fields.no_ids, bad=[BadRecord(row, byte, TOO_LARGE)]), 1
         limit = self._fields.max_record_bytes

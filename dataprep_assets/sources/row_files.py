@@ -6,16 +6,18 @@ included), elements of an array, rows of a Parquet file.
 Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`; `Digested`, `ParquetBlocks`, `ReadThrough`.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import orjson
 
+from dataprep_assets.bounds import MOST_VALUES, at, has_too_many_values, is_close
 from dataprep_assets.errors import CorruptSourceError, FormatError, out_of_memory
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources.json_values import fault
@@ -26,11 +28,8 @@ MAX_RECORD_BYTES = 64 << 20
 """Default limit of a record: no text is that long, and a worker holds several records."""
 TOO_LARGE = "too_large"
 """The reason, in the ledger, for refusing a record beyond the limit."""
-_MOST_VALUES = 4 << 20
-"""Most values of one JSON record: each takes up to 84 bytes once it is parsed, however short it is in the file."""
 _TOGETHER = 4 << 20
 """Bytes of lines that are yielded at once: each step that follows finds its own tables in the CPU's cache."""
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,29 +157,26 @@ def wanted_lines(
             else:
                 lines = found.split()
                 skipped = lines[: chosen.start]
-                yield lines[chosen], row + chosen.start, byte + sum(map(len, skipped)) + len(skipped)
+                first, begins = row + chosen.start, byte + sum(map(len, skipped)) + len(skipped)
+                lines = lines[chosen]
+                if is_close():
+                    for line in lines:
+                        yield [line], first, begins
+                        first, begins = first + 1, begins + len(line) + 1
+                else:
+                    yield lines, first, begins
                 del lines
         row += count
 
 
 def is_too_large(line: bytes, max_record_bytes: int) -> bool:
     """Whether a line is longer than that, or would take many times its length once it is parsed."""
-    if len(line) > max_record_bytes:
-        return True
-    if len(line) < 2 * _MOST_VALUES or _values(line) <= _MOST_VALUES:
-        return False
-    if line.count(b'"') - line.count(b'\\"') > 2 * _MOST_VALUES:  # that many strings are values by themselves
-        return True
-    return _values(_STRING.sub(b"", line)) > _MOST_VALUES  # the content of strings does not count
+    return len(line) > max_record_bytes or has_too_many_values(line)
 
 
 def may_be_too_large(lines: list[bytes], max_record_bytes: int) -> bool:
     """Whether any of these lines can be too large: only then they have to be checked one by one."""
-    return max(map(len, lines), default=0) > min(max_record_bytes, 2 * _MOST_VALUES - 1)
-
-
-def _values(data: bytes) -> int:
-    return data.count(b",") + data.count(b"[") + data.count(b"{")
+    return max(map(len, lines), default=0) > min(max_record_bytes, 2 * MOST_VALUES - 1)
 
 
 def not_json(row: int, byte: int, line: bytes, error: orjson.JSONDecodeError) -> BadRecord:
@@ -241,6 +237,11 @@ class ParquetBlocks(ABC, Generic[B]):
     def _block(self, batch: Any, row: int) -> B:
         """The block of a `pyarrow.RecordBatch` that begins at a 1-based row."""
 
+    def _parts(self, batch: Any) -> Iterator[Any]:
+        """The parts of a batch that become a block each."""
+        step = 1 if is_close() else batch.num_rows
+        return (batch.slice(start, step) for start in range(0, batch.num_rows, step))
+
     def count(self) -> int:
         """Rows by the file's footer."""
         import pyarrow as pa
@@ -260,11 +261,15 @@ class ParquetBlocks(ABC, Generic[B]):
             with pq.ParquetFile(self._path, memory_map=True) as file:
                 columns = self._columns(file.schema_arrow)
                 groups, row = self._groups(file.metadata)
+                at(self._label, row)
                 for batch in self._batches(file, groups, columns):
                     chosen = self._range.within(row, batch.num_rows)
                     if chosen.start < chosen.stop:
-                        wanted = batch.slice(chosen.start, chosen.stop - chosen.start)
-                        yield self._block(wanted, row + chosen.start)
+                        first = row + chosen.start
+                        for part in self._parts(batch.slice(chosen.start, chosen.stop - chosen.start)):
+                            at(self._label, first)
+                            yield self._block(part, first)
+                            first += part.num_rows
                     row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
             raise out_of_memory(f"{self._label}, near row {row}") from None
@@ -280,30 +285,18 @@ class ParquetBlocks(ABC, Generic[B]):
 
     def _batches(self, file: Any, groups: list[int], columns: list[str] | None) -> Iterator[Any]:
         """The record batches of these row groups, each of a bounded size."""
-        with open(self._path, "rb") as raw:
+        with open(self._path, "rb") as raw, ExitStack() as opened:
+            longest = _Longest(self._path, opened)
 
             def rows(group: int) -> int:
-                metadata = file.metadata.row_group(group)
                 return rows_at_once(
-                    raw.fileno(), metadata, columns, self.batch_rows, lambda path: self._longest(group, path)
+                    raw.fileno(), file.metadata, group, columns, self.batch_rows, partial(longest, group)
                 )
 
             for size, alike in groupby(groups, rows):
                 yield from file.iter_batches(
                     batch_size=size, row_groups=list(alike), columns=columns, use_threads=False
                 )
-
-    def _longest(self, group: int, column: str) -> int | None:
-        """Bytes of the longest value in the dictionary of a column; None if it is nested or does not hold texts."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(self._path, memory_map=True, read_dictionary=[column]) as file:
-            batch = next(file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False), None)
-        if batch is None or not isinstance(found := batch.column(0), pa.DictionaryArray):
-            return None
-        return int(pc.max(pc.binary_length(found.dictionary)).as_py() or 0)
 
     def _groups(self, metadata: Any) -> tuple[list[int], int]:
         """The row groups with rows of the range, and the row at which the first of them begins."""
@@ -322,3 +315,29 @@ class ParquetBlocks(ABC, Generic[B]):
         return CorruptSourceError(
             f"{self._label}: Parquet cannot be read near row {row}: {error}. Fetch the file again"
         )
+
+
+class _Longest:
+    """The bytes of the longest value in the dictionary of a column, by its path.
+
+    None if it is nested or does not hold texts. The file is opened a second time, once it is asked.
+    """
+
+    def __init__(self, path: Path, opened: ExitStack) -> None:
+        self._path, self._opened = path, opened
+        self._file: Any = None
+
+    def __call__(self, group: int, column: str) -> int | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        if self._file is None:
+            names = [field.name for field in pq.read_schema(self._path, memory_map=True)]
+            self._file = self._opened.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=names))
+        one = self._file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)
+        batch = next(one, None)
+        if batch is None or not batch.num_columns or not isinstance(found := batch.column(0), pa.DictionaryArray):
+            return None
+        lengths = pc.binary_length(found.dictionary)
+        return int(pc.max(lengths).as_py() or 0)

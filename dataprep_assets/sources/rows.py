@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from dataprep_assets.bounds import MOST_PARSED, at, is_close
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.input_format import (
@@ -46,6 +47,10 @@ __all__ = ["REASONS", "RowBlock", "RowRange", "RowReader", "count_rows", "read_r
 
 REASONS = ("bad_json", "invalid_utf8", "not_an_object", TOO_LARGE)
 """Why a row can be refused here, as counted in the ledger."""
+_TOGETHER = 4 << 20
+"""Bytes of elements after which a block ends: parsed, they can take forty times as much."""
+_MADE_TOGETHER = 64 << 20
+"""The same of the objects that are made of a Parquet file's rows."""
 
 
 def read_rows(
@@ -122,6 +127,7 @@ class _JsonRows(ReadThrough[BlockReader]):
             yield from self._of_array(first, blocks)
             return
         for lines, row, byte in wanted_lines(chain([first], blocks), self._range, self._largest):
+            at(self._label, row, byte)
             block = RowBlock()
             if lines is None:
                 if self._is_wanted(row):
@@ -143,11 +149,13 @@ class _JsonRows(ReadThrough[BlockReader]):
         return Elements("array", self._label, self._largest).cut(chain([first], blocks))
 
     def _of_array(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
-        block = RowBlock()
+        block, held = RowBlock(), 0
         for number, (byte, raw) in enumerate(self._elements(first, blocks), 1):
             if self._range.within(number, 1) != slice(0, 1):
                 continue
             too_large = raw is None or is_too_large(raw, self._largest)
+            if not held or is_close():
+                at(self._label, number)
             value = None if raw is None or too_large else self._parsed(raw, number, byte)  # all: is it an array?
             if not self._is_wanted(number):
                 continue
@@ -155,9 +163,10 @@ class _JsonRows(ReadThrough[BlockReader]):
                 block.bad.append(BadRecord(number, -1, TOO_LARGE))
             else:
                 block.add(value, number, -1)
-            if len(block.rows) + len(block.bad) >= MOST_ROWS:
+            held += len(raw or b"")
+            if len(block.rows) + len(block.bad) >= (1 if is_close() else MOST_ROWS) or held >= _TOGETHER:
                 yield block
-                block = RowBlock()
+                block, held = RowBlock(), 0
         if block.rows or block.bad:
             yield block
 
@@ -202,8 +211,21 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
     def _columns(self, schema: Any) -> list[str] | None:
         return None if self._wanted is None else [name for name in self._wanted if name in schema.names]
 
+    def _parts(self, batch: Any) -> Iterator[Any]:
+        return small_parts(batch)
+
     def _block(self, batch: Any, row: int) -> RowBlock:
         return rows_of_batch(batch, row, self._file)
+
+
+def small_parts(batch: Any) -> Iterator[Any]:
+    """A `pyarrow.RecordBatch` in parts whose objects take a bounded amount of memory together."""
+    if batch.num_rows > 1 and (is_close() or _made(batch.columns) > _MADE_TOGETHER):
+        half = batch.num_rows // 2
+        yield from small_parts(batch.slice(0, half))
+        yield from small_parts(batch.slice(half))
+    else:
+        yield batch
 
 
 def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
@@ -211,16 +233,46 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
     numbers = list(range(row, row + batch.num_rows))
     if file.only is not None:
         numbers = [number for number in numbers if number in file.only]
-    elif batch.nbytes <= file.max_record_bytes:
+    elif not _may_be_too_large(batch, file):
         return RowBlock(rows=batch.to_pylist(), numbers=numbers, offsets=[-1] * len(numbers))
     block = RowBlock()
     for number in numbers:  # not all are wanted, or some may be too large
         one = batch.slice(number - row, 1)
-        if one.nbytes > file.max_record_bytes:
+        if _may_be_too_large(one, file):
             block.bad.append(BadRecord(number, -1, TOO_LARGE))
         else:
             block.add(one.to_pylist()[0], number, -1)
     return block
+
+
+def _may_be_too_large(batch: Any, file: InputFile) -> bool:
+    """Whether any of some rows can be larger than a record may be; of one row, whether it is."""
+    return batch.nbytes > file.max_record_bytes or _made(batch.columns) > MOST_PARSED
+
+
+def _made(arrays: Sequence[Any]) -> int:
+    """About the bytes that the Python objects of some `pyarrow.Array`s will take, with the lists that hold them."""
+    import pyarrow.types as types
+
+    size = 0
+    for array in arrays:
+        kind, count = array.type, len(array) - array.null_count
+        size += 8 * len(array)
+        if types.is_struct(kind):
+            size += count * (184 + 24 * kind.num_fields) + _made([array.field(i) for i in range(kind.num_fields)])
+        elif types.is_nested(kind):
+            size += 64 * count + _made([_entries(array) if types.is_map(kind) else array.flatten()])
+        elif types.is_dictionary(kind):
+            size += _made([array.dictionary_decode()])
+        else:
+            size += 56 * count + array.nbytes
+    return size
+
+
+def _entries(array: Any) -> Any:
+    """The entries of a `pyarrow.MapArray`, which cannot be flattened."""
+    first, stop = (array.offsets[end].as_py() for end in (0, -1))
+    return array.values.slice(first, stop - first)
 
 
 JSON = InputFormat(rows=_JsonRows)

@@ -1,11 +1,12 @@
 """Hard links and concatenations of files made by the kernel, without bytes passing through Python.
 
-Entry points: `concatenate`, `create`, `create_durably`, `fsync_directory`, `fsync_path`, `boot_id`, `version_of`,
-`while_unchanged`.
+Entry points: `concatenate`, `create`, `create_durably`, `regular`, `fsync_directory`, `fsync_path`, `boot_id`,
+`version_of`, `while_unchanged`.
 """
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,6 +94,18 @@ def fsync_path(path: Path, flags: int) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def regular(path: str, flags: int) -> int:
+    """An opener (of `open`) of regular files alone: not of a link, which may lead anywhere, nor of a FIFO, which waits.
+
+    Raises OSError for anything else.
+    """
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return handle
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """A receipt tells every change of its artifact and of itself; a ledger that does not balance is refused."""
 
 import json
+import os
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import NAME, Receipt, damage, read_receipt, record_files
+from dataprep_assets.integrity.verify import verify
 
 KEY = "a" * 64
 ARTIFACT = Artifact(dataset="d", name="token_bins", partition="train-00000")
@@ -128,6 +131,23 @@ def flip(path: Path) -> None:
     path.write_bytes(raw)
 
 
+def linked(path: Path) -> None:
+    """Another place for the same, outside of the artifact."""
+    outside = path.parents[3] / f"outside-{path.name}"
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def replaced(path: Path, make: Callable[[Path], Any]) -> None:
+    path.unlink()
+    make(path)
+
+
+def bound(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))
+
+
 FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a missing file": (lambda d: (d / "a.bin").unlink(), r"a\.bin: missing"),
     "a missing empty file": (lambda d: (d / "part/b.bin").unlink(), r"part/b\.bin: missing"),
@@ -135,6 +155,14 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a longer file": (lambda d: (d / "a.bin").write_bytes(b"some bytes!"), r"a\.bin: 11 bytes"),
     "a flipped bit": (lambda d: flip(d / "a.bin"), r"a\.bin: sha256 .*, the receipt says"),
     "an extra file": (lambda d: (d / "c.bin").touch(), r"c\.bin: not in the receipt"),
+    "a link to the same bytes": (lambda d: linked(d / "a.bin"), r"a\.bin: a link, not a file"),
+    "a link to a folder of the same": (lambda d: linked(d / "part"), r"part(/b\.bin)?: (a link, not a file|missing)"),
+    "an extra link": (lambda d: (d / "c.bin").symlink_to("nowhere"), r"c\.bin: a link, not a file"),
+    "a FIFO": (lambda d: replaced(d / "a.bin", os.mkfifo), r"a\.bin: a FIFO, not a file"),
+    "a socket": (lambda d: replaced(d / "a.bin", bound), r"a\.bin: a socket, not a file"),
+    "a folder for a file": (lambda d: replaced(d / "a.bin", os.mkdir), r"a\.bin: a folder, not a file"),
+    "an extra folder": (lambda d: (d / "empty").mkdir(), r"empty: a folder that is not in the receipt"),
+    "another owner": (lambda d: os.chown(d / "a.bin", 12345, -1), r"a\.bin: of another owner \(user 12345\)"),
     "an extra file below": (lambda d: (d / "part/c.bin").touch(), r"part/c\.bin: not in the receipt"),
 }
 
@@ -145,9 +173,12 @@ def test_damage_names_the_file_and_the_artifact_is_not_current(
 ) -> None:
     receipt = require_receipt(artifact)
     assert damage(artifact, receipt) == []
+    if "chown" in plant.__code__.co_names and os.geteuid():
+        pytest.skip("only root can give a file away")
     plant(artifact)
-    (found,) = damage(artifact, receipt)
-    assert re.fullmatch(f"{message}.*", found)
+    found = damage(artifact, receipt)
+    assert found
+    assert all(re.fullmatch(f"{message}.*", defect) for defect in found)
     assert current(artifact, KEY) is None
     assert (damage(artifact, receipt, "size") == []) is ("sha256" in message)
 
@@ -194,3 +225,28 @@ def test_ledgers_add_up() -> None:
 def test_a_ledger_of_another_version_is_refused() -> None:
     with pytest.raises(IntegrityError, match="not a ledger of this version"):
         Ledger.from_json({"rows": 1})
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("a.bin"), lambda path: path.symlink_to("no")]
+)
+def test_a_receipt_that_is_no_file_is_named_and_not_opened(artifact: Path, make: Callable[[Path], Any]) -> None:
+    replaced(artifact / NAME, make)
+    with pytest.raises(IntegrityError, match=r"receipt\.json: a (link, a folder or a FIFO|link that leads nowhere)"):
+        read_receipt(artifact)
+    (verdict,) = verify(artifact.parents[2])
+    assert "receipt.json: a link" in verdict.defects[0]
+
+
+def test_verify_names_a_link_in_place_of_an_artifact(artifact: Path) -> None:
+    linked(artifact)
+    (verdict,) = verify(artifact.parents[2])
+    assert "train-00000: a link to a folder" in verdict.defects[0]
+
+
+def test_a_receipt_of_100_mib_is_refused_before_it_is_parsed(artifact: Path) -> None:
+    (artifact / NAME).write_bytes(b'{"files": [' + b"{}," * (35 << 20) + b"{}]}")
+    with pytest.raises(
+        IntegrityError, match=r"receipt\.json: not a receipt: 67,108,865 bytes; 67,108,864 are the most"
+    ):
+        read_receipt(artifact)

@@ -7,6 +7,7 @@ too, at more: the JSON parser reserves what it does not touch.
 import gzip
 import json
 import os
+import random
 import re
 import resource
 import struct
@@ -59,6 +60,15 @@ def only(mib: int, fill: bytes) -> Iterator[bytes]:
         yield piece
 
 
+def noise_then_runs(path: Path) -> None:
+    """Lines that do not compress, so that steps grow; then 16 GiB in blocks of four bytes (RFC 8878, 3.1.1.2)."""
+    noise = random.Random(1)
+    lines = b"".join(b'{"text": "%s"}\n' % noise.randbytes(500).hex().encode() for _ in range(2000))
+    run = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"a"
+    header = b"\x28\xb5\x2f\xfd\x00\x38"  # a window of 128 KiB
+    path.write_bytes(zstandard.compress(lines) + header + run * (16 * 1024 * 8) + b"\x01\x00\x00")
+
+
 def frames(path: Path, frame: bytes, count: int) -> None:
     path.write_bytes(frame * count)
 
@@ -85,6 +95,18 @@ def plain_values(path: Path, mib: int, rows: int, encoding: str | None = None) -
 def nested(path: Path, values: int) -> None:
     column = pa.ListArray.from_arrays(pa.array([0, values], pa.int32()), pa.nulls(values, pa.int8()))
     pq.write_table(pa.table({"text": ["a"], "x": column}), path, compression="zstd", data_page_size=1 << 30)
+
+
+def wide_pages(path: Path) -> None:
+    large = {f"c{i}": ["0" * (100 * MIB)] for i in range(10)}
+    pq.write_table(pa.table({"text": ["a"], **large}), path, compression="zstd", use_dictionary=False)
+
+
+def structs(path: Path) -> None:
+    count = 20_000_000
+    roles = pa.StructArray.from_arrays([pa.nulls(count, pa.int8())], names=["role"])
+    column = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), roles)
+    pq.write_table(pa.table({"messages": column}), path, compression="zstd", data_page_size=1 << 30)
 
 
 def lying(path: Path) -> None:
@@ -165,6 +187,15 @@ LINES: dict[str, tuple[Callable[[Path], None], str]] = {
         "window|damaged|truncated",
     ),
     "cut.jsonl.gz": (lambda p: p.write_bytes(gzip.compress(b"a" * 100 * MIB)[:-9]), "truncated|damaged"),
+    "cut-in-a-string.jsonl": (lambda p: compressed(p, [GOOD, b'{"text": "', b"a" * 40 * MIB]), "1 texts, 1 bad_json"),
+    "cut-in-escapes.jsonl": (lambda p: compressed(p, [GOOD, b'{"text": "', b'\\"' * 10 * MIB]), "1 texts, 1 bad_json"),
+    "huge-number.jsonl": (
+        lambda p: compressed(p, [GOOD, b'{"n": 1e400, "text": "', b'a\\"' * 8 * MIB, b'"}\n']),
+        "2 texts",
+    ),
+    "runs-after-noise.jsonl.zst": (noise_then_runs, "2000 texts, 1 too_large"),
+    "frames-empty.jsonl.zst": (lambda p: frames(p, zstandard.ZstdCompressor().compress(b""), 600_000), "0"),
+    "members-empty.jsonl.gz": (lambda p: frames(p, gzip.compress(b""), 200_000), "0"),
     "plain-line.jsonl": (lambda p: compressed(p, long_line(100)), "2 texts, 1 too_large"),
 }
 PARQUET: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -183,10 +214,21 @@ PARQUET: dict[str, tuple[Callable[[Path], None], str]] = {
         "50000 null_text",
     ),
     "other-columns.parquet": (many_columns, "50 texts"),
+    "wide-pages.parquet": (wide_pages, "1 texts"),
     "lying.parquet": (lying, "a page of column text has 10 values in 2,147,483,647 bytes"),
 }
 ROWS: dict[str, tuple[Callable[[Path], None], str]] = {
     "columns.parquet": (many_columns, "50 rows"),
+    "wide-pages.parquet": (wide_pages, "one row takes pages of 11 columns"),
+    "structs.parquet": (structs, "1 too_large"),
+    "fixed.parquet": (
+        lambda p: pq.write_table(pa.table({"x": pa.nulls(1024, pa.binary(10_000_000))}), p),
+        "a page of column x",
+    ),
+    "array.json.zst": (
+        lambda p: compressed(p, [b"[", *[b'{"a": [' + b"{}," * 1_000_000 + b"0]},"] * 40, b"{}]"]),
+        "41 rows",
+    ),
     "nested.parquet": (lambda p: nested(p, 40_000_000), "a page of column x"),
     "repeated.parquet": (lambda p: repeated_value(p, 4, 300), "300 rows"),
     "too-large.parquet": (lambda p: repeated_value(p, 100, 20), "20 too_large"),
@@ -229,7 +271,7 @@ def records(path: Path) -> str:
 
 def rows(path: Path) -> str:
     found: Counter[str] = Counter()
-    kind = "parquet" if path.suffix == ".parquet" else "jsonl"
+    kind = "parquet" if path.suffix == ".parquet" else "jsonl" if ".jsonl" in path.name else "json"
     for block in read_rows(path, format=kind, compression=compression(path), label=path.name):
         found["rows"] += len(block.rows)
         found.update(bad.reason for bad in block.bad)

@@ -26,9 +26,14 @@ from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, is_trained, reasons
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
-REASONS = ("template_refused", "template_mismatch", "no_stop_token")
+REASONS = ("template_refused", "template_mismatch", "no_stop_token", "too_many_messages")
 """Why a conversation cannot be rendered: the template raised; the rendering of the first messages is not a prefix of
-the whole; an answer does not end with the stop token."""
+the whole; an answer does not end with the stop token; finding the answers would take too long."""
+_MOST_RENDERED = 2 << 30
+"""Most characters rendered for one conversation: all before each answer is, twice. A thousand answers of 1 KB are half
+of that, as are 4,000 of some words."""
+_OF_A_MESSAGE = 256
+"""Characters that take as long as a message does besides its own."""
 
 Turns = Literal["reasoning", "always"]
 """When a conversation becomes one sequence for each user turn: if it has `reasoning`, or `always`."""
@@ -78,6 +83,7 @@ class ConversationRenderer:
         choices: ChatChoices = OURS,
     ) -> None:
         self._renderer, self._stop, self._turns, self._choices = renderer, stop, turns, choices
+        self._rendered = 0  # characters of the conversation at work
         self._indexes = {s.content: i for i, s in enumerate(specials) if s.content not in allowed}
         as_text = tuple(self._indexes) if choices.special_literals == "text" else ()
         self._as_text = LiteralFinder(as_text)
@@ -89,7 +95,7 @@ class ConversationRenderer:
 
         A turn without an answer gives no sequence, unless it is kept.
         """
-        mark = None
+        mark, self._rendered = None, 0
         if self._as_text.found_in_any(list(_strings([conversation.messages, conversation.tools]))):
             mark, conversation = self._protected(conversation)
         try:
@@ -233,10 +239,14 @@ class ConversationRenderer:
     def _text(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, prompt: bool, thinking: bool, at: int
     ) -> str:
+        if self._rendered > _MOST_RENDERED:
+            raise _RefusedError("too_many_messages", at)
         try:
-            return self._renderer.render(messages, tools, prompt=prompt, thinking=thinking)
+            text = self._renderer.render(messages, tools, prompt=prompt, thinking=thinking)
         except TemplateRenderError as failure:
             raise _RefusedError("template_refused", at) from failure
+        self._rendered += len(text) + _OF_A_MESSAGE * len(messages)
+        return text
 
     def _protected(self, conversation: Conversation) -> tuple[str, Conversation]:
         used = "".join(_strings([conversation.messages, conversation.tools]))

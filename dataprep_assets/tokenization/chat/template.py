@@ -3,8 +3,8 @@
 A template is the tokenizer's own, a name (`chatml_reasoning` ships here), a path, or Jinja text. Keys contain the
 digest of its text: the same name with another text is another template. The environment is that of transformers
 (`utils/chat_template_utils`): sandboxed, `trim_blocks`, `lstrip_blocks`, loop controls, `{% generation %}`, `tojson`
-without HTML escapes, `raise_exception`. Its `strftime_now` would make every day's bytes different, so it needs a
-declared date.
+without HTML escapes, `raise_exception`; besides, what an operator makes has a limit. Its `strftime_now` would make
+every day's bytes different, so it needs a declared date.
 
 Entry points: `ChatTemplate.load`, `compile_template`, `template_variables`.
 """
@@ -262,6 +262,13 @@ _OF_A_RENDERING = {
     "enable_thinking",
     "chat_template_kwargs",
 }
+_MOST_MADE = 64 << 20
+"""Most characters that an operator or method of a template makes at once; what many make together is left to the bound
+of the process."""
+_PADDING = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
+"""Methods of texts whose first argument is a width."""
+_WIDE = re.compile(r"%[^%a-zA-Z]*(?:\*|\d{8})")
+"""A conversion that makes a text as wide as a number says."""
 _ATTRIBUTES_OF_DICT = frozenset(dir(dict))
 _OF_LOOP = frozenset({"index", "index0", "first", "last", "length"})
 
@@ -272,10 +279,23 @@ def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
     The sandbox itself gives the same values, but after a failed attribute look-up and its exception, or after checking
     that a number of the loop is not a mutating method: half of the time.
     """
-    from jinja2.runtime import LoopContext
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.runtime import Context, LoopContext
+    from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 
     class Environment(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset({"*", "**", "+", "%"})  # which are then not folded at compile time, either
+
+        def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+            if _size(operator, left, right) > _MOST_MADE:
+                raise SecurityError(f"`{operator}` makes more than {_MOST_MADE:,} characters at once")
+            return super().call_binop(context, operator, left, right)
+
+        def call(self, context: Context, called: Any, *args: Any, **named: Any) -> Any:
+            is_padding = bool(args) and getattr(called, "__name__", "") in _PADDING
+            if is_padding and isinstance(args[0], int) and args[0] > _MOST_MADE:
+                raise SecurityError(f"a text of more than {_MOST_MADE:,} characters")
+            return super().call(context, called, *args, **named)
+
         def getattr(self, obj: Any, attribute: str) -> Any:
             if type(obj) is dict and attribute not in _ATTRIBUTES_OF_DICT:
                 return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
@@ -284,6 +304,16 @@ def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
             return super().getattr(obj, attribute)
 
     return Environment
+
+
+def _size(operator: str, left: Any, right: Any) -> float:
+    """About how many characters an operator will make of texts, lists and numbers."""
+    if operator == "%":
+        return float("inf") if isinstance(left, str) and _WIDE.search(left) else 0
+    if operator == "**":
+        return left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
+    size = sum(len(value) for value in (left, right) if isinstance(value, str | list | tuple))
+    return size * max(value if isinstance(value, int) else 1 for value in (left, right)) if operator == "*" else size
 
 
 def _to_json(

@@ -1,0 +1,136 @@
+"""What a process may take for data that others wrote, where it is at in them, and the words for both.
+
+A file can be made so that reading it takes all memory, or for ever; so each process that reads has a bound, whatever
+the cause (`execution.watch` holds it to that). A process says where it is at (`at`: a file and a row) and that it is
+getting on (`alive`); what exceeds the bound is ended, tried once more alone and `closely`, and then named.
+
+Entry points: `Bounds`, `at`, `alive`, `told_to`, `is_close`, `parsed`.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dataprep_assets.errors import ConfigError
+
+MEMORY, STALL = "DATAPREP_MEMORY_BYTES", "DATAPREP_STALL_SECONDS"
+_MEMORY_BYTES = 4 << 30
+"""No file of the samples, of the corpora or of the benchmarks takes a quarter of that."""
+_STALL_SECONDS = 1_800
+STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
+"""A JSON string, or one that the text ends in: so no quote is looked at twice, and nothing is kept a character."""
+_STRING = re.compile(STRING, re.DOTALL)
+MOST_VALUES = 4 << 20
+"""Most values of one JSON text: each takes up to 84 bytes once it is parsed, however short it is in the file."""
+MOST_PARSED = 84 * MOST_VALUES
+"""Most bytes that the objects of one text or row may take."""
+_ALIVE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The most that a process may take.
+
+    Attributes:
+        memory_bytes: Of memory of its own: without the pages of files, which the kernel takes back when it likes.
+        stall_seconds: Of CPU time without getting on. Waiting for a disk or a network takes none.
+    """
+
+    memory_bytes: int
+    stall_seconds: int
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Bounds":
+        """The bounds that the environment sets; raises ConfigError for a value that is no number of them."""
+        return cls(
+            _number(environment, MEMORY, _MEMORY_BYTES, 256 << 20, "bytes"),
+            _number(environment, STALL, _STALL_SECONDS, 1, "seconds"),
+        )
+
+    def exceeded(self, memory_bytes: int, stall_seconds: float) -> str | None:
+        """What of the bounds these exceed, which limit that is and how to raise it; None if they do not."""
+        if memory_bytes > self.memory_bytes:
+            took, most, name = f"{memory_bytes:,} bytes of memory", f"{self.memory_bytes:,}", MEMORY
+        elif stall_seconds > self.stall_seconds:
+            took, name = f"{stall_seconds:,.0f} seconds of CPU time without getting on", STALL
+            most = f"{self.stall_seconds:,}"
+        else:
+            return None
+        return f"took {took}; {most} are the most that one process may take. Leave it out, or set {name} to more"
+
+
+def _number(environment: Mapping[str, str], name: str, default: int, least: int, unit: str) -> int:
+    text = environment.get(name) or str(default)
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise ConfigError(f"{name}: {text!r} is not a number of {unit} from {least:,}")
+    return int(text)
+
+
+class _Said:
+    """What this process says of itself, and to whom."""
+
+    tell: Callable[[str], None] | None = None
+    where = ""
+    when = 0.0
+    close = False
+
+
+def at(label: str, row: int, byte: int = -1) -> None:
+    """Say what this process reads next: the 1-based row of the file `label` and, unless -1, the byte where it begins.
+
+    Costs some microseconds: to be called for each block.
+    """
+    if _Said.tell is not None:
+        begins = f", byte {byte:,}" if byte >= 0 else ""
+        _Said.where = f"{label}, {'row' if _Said.close else 'from row'} {row:,}{begins}"
+        _Said.when = time.monotonic()
+        _Said.tell(_Said.where)
+
+
+def alive() -> None:
+    """Say that this process is getting on, once a second at most."""
+    if _Said.tell is not None and (now := time.monotonic()) - _Said.when > _ALIVE_SECONDS:
+        _Said.when = now
+        _Said.tell(_Said.where)
+
+
+@contextmanager
+def told_to(tell: Callable[[str], None], *, closely: bool = False) -> Iterator[None]:
+    """Inside, what this process says of itself is told to `tell`; `closely`, a block has one row."""
+    before = _Said.tell, _Said.where, _Said.close
+    _Said.tell, _Said.where, _Said.close = tell, "", closely
+    try:
+        yield
+    finally:
+        _Said.tell, _Said.where, _Said.close = before
+
+
+def is_close() -> bool:
+    """Whether this process tries again what exceeded its bound: then readers yield, and say, each row by itself."""
+    return _Said.close
+
+
+def has_too_many_values(data: bytes) -> bool:
+    """Whether a JSON text would take many times its length once it is parsed."""
+    if len(data) < 2 * MOST_VALUES or _values(data) <= MOST_VALUES:
+        return False
+    if data.count(b'"') - data.count(b'\\"') > 2 * MOST_VALUES:  # that many strings are values by themselves
+        return True
+    return _values(_STRING.sub(b"", data)) > MOST_VALUES  # the content of strings does not count
+
+
+def _values(data: bytes) -> int:
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+def parsed(data: bytes, most_bytes: int) -> Any:
+    """The value of a JSON text of at most that many bytes, and `MOST_VALUES` values; else raises ValueError."""
+    if len(data) > most_bytes:
+        raise ValueError(f"{len(data):,} bytes; {most_bytes:,} are the most")
+    if has_too_many_values(data):
+        raise ValueError(f"more than {MOST_VALUES:,} values")
+    return json.loads(data)

@@ -1,0 +1,185 @@
+"""Holds processes to their bounds (`bounds`): samples what they take, and ends what takes more.
+
+A process cannot watch itself: a library that is at work lets no thread of Python run, and what the kernel ends says
+nothing. So workers are watched by a thread of the process that started them (`Watch`), and a command by the process
+that was started (`over`), which does its work in a fork: a process that has loaded nothing yet and has no thread.
+
+What is measured is the memory that a process alone has (resident, without pages of files), and the CPU time since it
+last got on. Only on Linux: elsewhere processes have no such bound.
+"""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dataprep_assets.bounds import Bounds, told_to
+from dataprep_assets.execution.answer import without_core
+
+CAN_WATCH = sys.platform == "linux"
+_PR_SET_PDEATHSIG = 1
+_SAMPLE_SECONDS = 0.1
+_BOARD_BYTES = 4096
+if CAN_WATCH:
+    _PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+
+
+def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its parent, the process with this id, has gone (on Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
+    if os.getppid() != parent:
+        os._exit(1)  # the parent died before prctl took effect
+
+
+def taken(pid: int) -> tuple[int, float] | None:
+    """Bytes of memory that a process alone has, and its CPU seconds; None if it has ended."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as statm, open(f"/proc/{pid}/stat", "rb") as stat:
+            _, resident, shared, *_ = statm.read().split()
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return (int(resident) - int(shared)) * _PAGE, (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@dataclass
+class _AtWork:
+    """A process and its place: the row that it was last at, and its CPU seconds there."""
+
+    where: str = ""
+    since: float | None = None
+
+
+class Watch:
+    """Watches processes while they are at work, in a thread of its own that ends with `close`."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._at_work: dict[int, _AtWork] = {}
+        self._exceeded: dict[int, str] = {}
+        self._thread: threading.Thread | None = None
+
+    def begin(self, pid: int) -> None:
+        """Watch a process, which is a child that nobody else waits for: its number is its own until `end`."""
+        if not CAN_WATCH:
+            return
+        with self._lock:
+            self._at_work[pid] = _AtWork()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._sample, name="dataprep-watch", daemon=True)
+            self._thread.start()
+
+    def told(self, pid: int, where: str = "") -> None:
+        """A process is getting on, and is `where` it says."""
+        if (found := self._at_work.get(pid)) is not None:
+            found.where, found.since = where or found.where, None
+
+    def end(self, pid: int) -> str | None:
+        """Watch a process no more; if it was ended, return where it was, what it took, and which limit that exceeds."""
+        with self._lock:
+            self._at_work.pop(pid, None)
+            return self._exceeded.pop(pid, None)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._closed.set()
+
+    def _sample(self) -> None:
+        while not self._closed.wait(_SAMPLE_SECONDS):
+            with self._lock:
+                for pid, process in self._at_work.items():
+                    if pid not in self._exceeded and (why := _why(self._bounds, pid, process)) is not None:
+                        self._exceeded[pid] = why
+                        os.kill(pid, signal.SIGKILL)
+
+
+def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
+    """Where a process is and what it took, if that is too much."""
+    if (found := taken(pid)) is None:
+        return None
+    memory, seconds = found
+    process.since = seconds if process.since is None else process.since
+    why = bounds.exceeded(memory, seconds - process.since)
+    return why and (f"{process.where}: {why}" if process.where else why)
+
+
+@dataclass
+class _Board:
+    """Memory that a command shares with the process that watches it: how often it said where it is, and where."""
+
+    memory: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, _BOARD_BYTES))
+
+    def write(self, where: str) -> None:
+        text = where.encode("utf-8", "replace")[: _BOARD_BYTES - 16]
+        count = int.from_bytes(self.memory[:8], "little") + 1
+        self.memory[8 : 16 + len(text)] = len(text).to_bytes(8, "little") + text
+        self.memory[:8] = count.to_bytes(8, "little")
+
+    def read(self) -> tuple[bytes, str]:
+        length = int.from_bytes(self.memory[8:16], "little")
+        return self.memory[:8], self.memory[16 : 16 + length].decode("utf-8", "replace")
+
+
+def over(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None], *, again: bool) -> int:
+    """Do a command's work in a fork of this process, and hold it to the bounds; return its exit code.
+
+    Args:
+        work: What to do; returns the exit code.
+        bounds: What it may take.
+        complain: Called with a sentence if it exceeds that.
+        again: Whether it may be tried once more, closely, because what it finished is kept and not done twice.
+    """
+    if not CAN_WATCH:
+        return work()
+    for closely in (False, True) if again else (False,):
+        board = _Board()
+        blocked = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+        parent = os.getpid()
+        if not (pid := os.fork()):
+            die_with_parent(parent)
+            without_core()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            with told_to(board.write, closely=closely):
+                return work()
+        code, why = _until_it_ends(pid, board, bounds, blocked)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if why is None:
+            if code < 0:  # end as it ended
+                signal.signal(-code, signal.SIG_DFL)
+                os.kill(parent, -code)
+            return code
+        if again and not closely:
+            complain(f"{why}. It is tried once more, closely")
+    complain(f"{why}. What was finished is kept")
+    return 1
+
+
+def _until_it_ends(pid: int, board: _Board, bounds: Bounds, blocked: set[signal.Signals]) -> tuple[int, str | None]:
+    """Wait for the end of a process; return its exit code (negative for a signal) and, if this ended it, why.
+
+    Signals are passed on to it.
+    """
+    process, count, why = _AtWork(), b"", None
+    while True:
+        told = signal.sigtimedwait(blocked, _SAMPLE_SECONDS)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return code, why
+        # a signal of the terminal reaches the whole group by itself
+        if told is not None and told.si_signo != signal.SIGCHLD and told.si_code <= 0:
+            os.kill(pid, told.si_signo)
+        now, process.where = board.read()
+        if now != count:
+            count, process.since = now, None
+        if why is None and (why := _why(bounds, pid, process)) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,23 @@
+"""What the tasks of `test_watch` do: take memory or time at a row of a file, and get on."""
+
+import time
+
+from dataprep_assets.bounds import alive, at, is_close
+
+
+def take(mebibytes: int, row: int) -> str:
+    """Hold that much memory at a row; say whether this is the second time."""
+    at("hungry.jsonl", row, 100)
+    held = [bytearray(1 << 20) for _ in range(mebibytes)]
+    time.sleep(1 if mebibytes > 256 else 0)  # longer than between two samples
+    return f"{len(held)} MiB, {'closely' if is_close() else 'at once'}"
+
+
+def spin(seconds: float, *, getting_on: bool) -> str:
+    """Use so much CPU time."""
+    at("endless.jsonl", 7)
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        if getting_on:
+            alive()
+    return "done"

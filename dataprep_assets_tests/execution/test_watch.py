@@ -1,0 +1,156 @@
+"""Processes that take more than their bound: ended, tried once more, named; and what a command's watcher passes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.bounds import MEMORY, STALL, Bounds, parsed
+from dataprep_assets.errors import BoundError, ConfigError
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.execution.watch import CAN_WATCH, taken
+from dataprep_assets_tests.execution.hungry_tasks import spin, take
+
+pytestmark = pytest.mark.skipif(not CAN_WATCH, reason="processes are watched on Linux alone")
+MIB = 1 << 20
+
+
+def ends(tasks: dict[str, Callable[..., Any]], workers: int = 2) -> dict[str, Finished]:
+    with WorkerPool(workers) as pool:
+        for name, function in tasks.items():
+            pool.submit(Task(TaskId(name), function, ()))
+        return {event.task.id.partition: event for event in pool.events() if isinstance(event, Finished)}
+
+
+def test_a_worker_beyond_its_memory_is_ended_and_its_task_named_while_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(MEMORY, str(400 * MIB))
+    found = ends({"large": partial(take, 2000, 3), **{f"small-{i}": partial(take, 5, 1) for i in range(4)}})
+    assert {end.result for name, end in found.items() if name != "large"} == {"5 MiB, at once"}
+    error = found["large"].error
+    assert isinstance(error, BoundError)
+    assert str(error).startswith("large: hungry.jsonl, row 3, byte 100: took ")
+    assert str(error).endswith(
+        " bytes of memory; 419,430,400 are the most that one process may take. Leave it out, or set "
+        "DATAPREP_MEMORY_BYTES to more"
+    )
+
+
+def test_a_task_is_tried_once_more_closely(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(MEMORY, str(400 * MIB))
+    found = ends({"once": partial(take_the_first_time, tmp_path / "was here")})
+    assert found["once"].result == "5 MiB, closely"
+
+
+def take_the_first_time(sign: Path) -> str:
+    if sign.exists():
+        return take(5, 1)
+    sign.touch()
+    return take(2000, 1)
+
+
+def test_a_worker_that_stalls_is_ended_and_one_that_gets_on_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STALL, "2")
+    found = ends({"stalls": partial(spin, 60, getting_on=False), "goes on": partial(spin, 4, getting_on=True)})
+    assert found["goes on"].result == "done"
+    assert "stalls: endless.jsonl, row 7: took 2 seconds of CPU time without getting on" in str(found["stalls"].error)
+
+
+@pytest.mark.parametrize(("name", "value"), [(MEMORY, "1000"), (MEMORY, "4GB"), (STALL, "0"), (STALL, "-5")])
+def test_a_bound_that_is_none_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: '{value}' is not a number of"):
+        Bounds.of({name: value})
+
+
+def test_memory_of_files_does_not_count(tmp_path: Path) -> None:
+    import mmap
+
+    (path := tmp_path / "f").write_bytes(bytes(200 * MIB))
+    before = taken(os.getpid())
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        assert view.find(b"x") == -1
+        after = taken(os.getpid())
+    assert before is not None
+    assert after is not None
+    assert after[0] - before[0] < 50 * MIB
+
+
+COMMAND = """
+import sys, time
+from pathlib import Path
+from dataprep_assets.bounds import Bounds, at, is_close
+from dataprep_assets.execution.watch import over
+def work():
+    at("here.jsonl", 5)
+    print("at work", is_close(), flush=True)
+    {work}
+    return 3
+sys.exit(over(work, Bounds(300 << 20, {seconds}), lambda said: print("said:", said, flush=True), again={again}))
+"""
+
+
+def command(work: str, *, seconds: int = 60, again: bool = False) -> subprocess.Popen[str]:
+    text = COMMAND.format(work=work, seconds=seconds, again=again)
+    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_command_has_its_own_exit_code() -> None:
+    process = command("pass")
+    assert process.communicate()[0] == "at work False\n"
+    assert process.returncode == 3
+
+
+def test_a_command_beyond_its_memory_is_ended_tried_again_and_named() -> None:
+    process = command("x = bytearray(2000 << 20); time.sleep(5)", again=True)
+    lines = process.communicate()[0].splitlines()
+    assert process.returncode == 1
+    assert lines[0::2] == ["at work False", "at work True"]
+    assert lines[1].startswith("said: here.jsonl, from row 5: took ")
+    assert lines[1].endswith("It is tried once more, closely")
+    assert lines[3].startswith("said: here.jsonl, row 5: took ")
+    assert lines[3].endswith("What was finished is kept")
+
+
+def test_a_command_that_hangs_in_a_library_is_ended() -> None:
+    process = command("import re; re.match('(a|a)*b', 'a' * 40)", seconds=1)
+    assert "took 1 seconds of CPU time without getting on" in process.communicate()[0]
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_for_a_command_reaches_its_work(number: signal.Signals) -> None:
+    process = command("time.sleep(60)")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "at work False\n"
+    process.send_signal(number)
+    assert process.wait(20) == -number
+
+
+def test_the_work_ends_with_its_watcher() -> None:
+    process = command("import os; print(os.getpid(), flush=True); time.sleep(60)")
+    assert process.stdout is not None
+    process.stdout.readline()
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 10
+    while taken(pid) is not None and time.monotonic() < until:
+        time.sleep(0.05)
+    assert taken(pid) is None
+
+
+def test_a_json_text_is_parsed_within_its_limits() -> None:
+    assert parsed(b'{"a": [1, 2]}', 20) == {"a": [1, 2]}
+    with pytest.raises(ValueError, match="30 bytes; 20 are the most"):
+        parsed(b" " * 30, 20)
+    with pytest.raises(ValueError, match="more than 4,194,304 values"):
+        parsed(b"[" + b"1," * 5_000_000 + b"1]", 1 << 30)
