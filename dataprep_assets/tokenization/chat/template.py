@@ -280,7 +280,8 @@ def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
     that a number of the loop is not a mutating method: half of the time.
     """
     from jinja2.runtime import Context, LoopContext
-    from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+    from jinja2.exceptions import SecurityError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Environment(ImmutableSandboxedEnvironment):
         intercepted_binops = frozenset({"*", "**", "+", "%"})  # which are then not folded at compile time, either
