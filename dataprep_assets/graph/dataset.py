@@ -4,6 +4,7 @@ Each wing has a subclass in its `dataset.py`, without Dagster; the component tha
 (`orchestration/component.py`).
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from dataprep_assets.integrity.storage import Storage
 from dataprep_assets.planning.cost import Machine
 
 D = TypeVar("D", bound=DatasetDeclaration)
+_RAW = re.compile(r"\{%-?\s*raw\b")
 
 
 def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
@@ -40,6 +42,11 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
             # file
             document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
         raise ConfigError(together(mistakes(error, model, document))) from None  # the cause would be printed first
+
+
+def kept_from_templates(text: str) -> str:
+    """Text with a template of its own, which Dagster would else resolve with its own when it reads the YAML."""
+    return text if _RAW.search(text) else f"{{% raw %}}{text}{{% endraw %}}"
 
 
 class Dataset(ABC):
@@ -58,7 +65,7 @@ class Dataset(ABC):
 
     @classmethod
     def before_templates(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The attributes of a YAML as they are to be resolved as templates, which drops a text's final newline."""
+        """A YAML's attributes before Dagster resolves the templates in them, which drops a text's final newline."""
         return attributes
 
     @classmethod

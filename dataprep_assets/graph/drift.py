@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.graph.finding import first_of
 from dataprep_assets.graph.lock import Lock, Locked, hidden_name, lock_name, name_of
-from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.recipe import Ingredients
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -99,7 +99,9 @@ def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Seque
         if not recipe.key:  # nor before its plan is made
             continue
         name = lock_name(recipe.artifact)
-        reason = _difference(_in_full(recipe, receipt), lock, spec)
+        # some recipes are only a key, whose ingredients the receipt has
+        made = Ingredients.of_receipt(receipt) if receipt is not None and receipt.key == recipe.key else None
+        reason = _difference(name, recipe.key, made or recipe, lock, spec)
         if reason is None and receipt is not None and receipt.key == recipe.key:
             reason = _other_bytes(receipt, lock.artifacts[name])
         if reason is not None:
@@ -117,27 +119,18 @@ def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
     return f" (files {'; '.join(told)})" if told else ""
 
 
-def _in_full(recipe: Recipe, receipt: Receipt | None) -> Recipe:
-    """The recipe with the names that the receipt has, if it consists only of a key and equals the receipt's."""
-    if receipt is None or receipt.key != recipe.key or not receipt.recipe:
-        return recipe
-    return Recipe(artifact=recipe.artifact, key=recipe.key, **receipt.recipe)
-
-
-def _difference(recipe: Recipe, lock: Lock, spec: ArtifactSpec) -> str | None:
-    """How a recipe differs from the lock, in one sentence; None if it does not."""
-    name = lock_name(recipe.artifact)
+def _difference(name: str, key: str, made: Ingredients, lock: Lock, spec: ArtifactSpec) -> str | None:
+    """How an artifact's key and ingredients differ from the lock, in one sentence; None if they do not."""
     one = lock.artifacts[name]
-    if recipe.key == one.key:
+    if key == one.key:
         return None
-    sources = {source: digest for source, digest in recipe.sources.items() if source not in (spec.names_places or ())}
+    sources = {source: digest for source, digest in made.sources.items() if source not in (spec.names_places or ())}
     if lock.is_hidden:
         sources = {hidden_name(source): digest for source, digest in sources.items()}
-    compared = replace(recipe, sources=sources)
-    change = Recipe.difference(compared, lock.made(compared, name))
-    if change is None or (one.is_placed and change.kind == "recipe changed"):
-        return None  # its key depends on a place, and nothing else has changed
-    return change.reason
+    if (change := lock.change(name, replace(made.ingredients, sources=sources))) is not None:
+        return change.reason
+    # the key of what is placed depends on where it is
+    return None if one.is_placed else "made from other inputs or settings than now"
 
 
 def drift_of_contents(
@@ -167,13 +160,11 @@ def drift_of_contents(
 
 
 def _unlike(receipt: Receipt, lock: Lock, spec: ArtifactSpec) -> str | None:
-    one = lock.artifacts[name_of(receipt.artifact, receipt.partition)]
-    if receipt.recipe and (receipt.content != one.content or one.is_placed):
-        artifact = Artifact(dataset=receipt.dataset, name=receipt.artifact, partition=receipt.partition)
-        recipe = Recipe(artifact=artifact, key=receipt.key, **receipt.recipe)
-        if (reason := _difference(recipe, lock, spec)) is not None:
-            return reason
-    return _other_bytes(receipt, one)
+    name = name_of(receipt.artifact, receipt.partition)
+    one = lock.artifacts[name]
+    made = Ingredients.of_receipt(receipt) if receipt.content != one.content or one.is_placed else None
+    reason = None if made is None else _difference(name, receipt.key, made, lock, spec)
+    return reason or _other_bytes(receipt, one)
 
 
 def _other_bytes(receipt: Receipt, one: Locked) -> str | None:
@@ -337,10 +328,12 @@ def _other_copy(name: str, receipt: Receipt, lock: Lock) -> str | None:
     one = lock.artifacts[name]
     if not one.is_placed:
         return _other_bytes(receipt, one)
-    recipe = Locked.of(receipt)
+    made = Locked.of(receipt)
     if lock.is_hidden:
-        recipe = recipe.hidden()
-    if (recipe.version, recipe.settings) != (one.version, one.settings):
-        return "made with other settings than the lock says"
-    changed = [source for source, digest in one.sources.items() if recipe.sources.get(source) != digest]
-    return f"made of another source than the lock says: {changed[0]}" if changed else None
+        made = made.hidden()
+    made = replace(made, sources={name: digest for name, digest in made.sources.items() if name in one.sources})
+    for change in one.changes(made):
+        if change.kind in ("version", "settings"):
+            return "made with other settings than the lock says"
+        return f"made of another source than the lock says: {change.name}"
+    return None

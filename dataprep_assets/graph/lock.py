@@ -14,10 +14,9 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
-from dataprep_assets.graph.recipe import Recipe, flat
+from dataprep_assets.graph.recipe import Change, Ingredients, flat
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifact import Artifact
@@ -58,17 +57,13 @@ class SourceLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Locked:
-    """One artifact of a lock.
+class Locked(Ingredients):
+    """One artifact of a lock: its ingredients, but for places, and for inputs of its own dataset, which the lock has.
 
     Attributes:
         key: Digest of its recipe; None if the recipe names a place (`ArtifactSpec.names_places`).
         content: Digest of its files; None if `key` is.
         bytes: Size of its files.
-        version: Version of the step that made it.
-        settings: The recipe's settings.
-        sources: The recipe's sources, without places.
-        upstream: Its inputs from other datasets; those of its own dataset are in the lock themselves.
         is_derived: Whether it has inputs from its own dataset, not only sources.
         libraries: Versions of the libraries that made it; reported if bytes differ, but not compared.
         counts: The counts of its ledger; None without a ledger.
@@ -78,10 +73,6 @@ class Locked:
     key: str | None
     content: str | None
     bytes: int
-    version: int = 1
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    sources: Mapping[str, str] = field(default_factory=dict)
-    upstream: Mapping[str, str] = field(default_factory=dict)
     is_derived: bool = False
     libraries: Mapping[str, str] = field(default_factory=dict)
     counts: Counts | None = None
@@ -203,33 +194,16 @@ class Lock:
             return self
         return replace(self, is_hidden=True, artifacts={name: one.hidden() for name, one in self.artifacts.items()})
 
-    def made(self, recipe: Recipe, name: str) -> Receipt:
-        """The lock's entry of an artifact as a receipt, for `Recipe.difference`.
-
-        Args:
-            recipe: The artifact's present recipe. Inputs that are in the lock have the lock's content.
-            name: Name of the artifact, which must be in the lock.
-        """
+    def change(self, name: str, now: Ingredients) -> Change | None:
+        """How present ingredients of an artifact of the lock differ from its own; inputs are compared by the lock's
+        content, where it has one."""
         one = self.artifacts[name]
         own = {
             other: self.artifacts[other].content or content
-            for other, content in recipe.upstream.items()
+            for other, content in now.upstream.items()
             if other in self.artifacts
         }
-        return Receipt(
-            dataset=self.dataset,
-            artifact=name,
-            partition=None,
-            key=one.key or "",
-            inputs={},
-            files=(),
-            recipe={
-                "version": one.version,
-                "settings": one.settings,
-                "sources": one.sources,
-                "upstream": {**own, **one.upstream},
-            },
-        )
+        return replace(one.ingredients, upstream={**own, **one.upstream}).change(now)
 
 
 def name_of(artifact: str, partition: str | None) -> str:

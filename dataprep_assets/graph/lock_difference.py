@@ -6,12 +6,12 @@ has the same documents. A file of which only the path changed is reported as ren
 Entry points: `difference`, `LockDifference.lines`, `LockDifference.to_json`.
 """
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from dataprep_assets.graph.lock import Counts, Lock, Locked
-from dataprep_assets.graph.recipe import flat
+from dataprep_assets.graph.recipe import Changed
 from dataprep_assets.planning.shard_plan import split_of
 
 _SHOWN = 20
@@ -296,43 +296,25 @@ def _changed(
 
 def _changed_settings(a: Lock, b: Lock, shared: Sequence[str]) -> list[ChangedSetting]:
     """The changed settings, one entry for each however many artifacts share it."""
-    known: dict[tuple[int, int], list[tuple[str, Any, Any]]] = {}
-    found: dict[tuple[str, str], tuple[str, Any, Any, list[str]]] = {}
+    found: dict[tuple[str, str], tuple[Changed, list[str]]] = {}
     counted = {
         name for lock in (a, b) for one in lock.artifacts.values() for f in one.files for name in (f.name, f.file)
     }
     for name in shared:
-        one, other = a.artifacts[name], b.artifacts[name]
-        # artifacts read from one lock file share their settings objects, so each pair is compared once
-        pair = (id(one.settings), id(other.settings))
-        if pair not in known:
-            known[pair] = list(_differing(flat(one.settings), flat(other.settings)))
-        changes = [*known[pair], *_differing(_inputs(one, counted), _inputs(other, counted))]
-        if one.version != other.version:
-            changes.append(("version of the step", one.version, other.version))
-        for setting, was, now in changes:
-            entry = found.setdefault((name.partition("/")[0], f"{setting} {was} {now}"), (setting, was, now, []))
-            entry[3].append(name)
+        for change in a.artifacts[name].changes(b.artifacts[name]):
+            if change.kind == "sources" and change.name in counted:
+                continue
+            entry = (name.partition("/")[0], f"{change.name} {change.before} {change.now}")
+            found.setdefault(entry, (change, []))[1].append(name)
     return [
-        ChangedSetting(name=setting, before=was, after=now, artifacts=tuple(names))
-        for setting, was, now, names in found.values()
+        ChangedSetting(name=change.name, before=change.before, after=change.now, artifacts=tuple(names))
+        for change, names in found.values()
     ]
-
-
-def _inputs(one: Locked, counted: Container[str]) -> dict[str, str]:
-    """Sources that are not counted files, and inputs from other datasets."""
-    return {**{name: digest for name, digest in one.sources.items() if name not in counted}, **one.upstream}
-
-
-def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    for name in dict.fromkeys([*before, *after]):
-        if before.get(name) != after.get(name):
-            yield name, before.get(name), after.get(name)
 
 
 def _is_changed(one: Locked, other: Locked) -> bool:
     if one.is_placed or other.is_placed:
-        return (one.version, one.settings) != (other.version, other.settings)
+        return any(change.kind in ("version", "settings") for change in one.changes(other))
     return (one.content, one.key) != (other.content, other.key)
 
 

@@ -7,8 +7,8 @@ number of workers or secret.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
 
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.ledger import Ledger
@@ -27,16 +27,84 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How one artifact, or one partition of one, is to be made now.
+class Changed:
+    """One entry that differs between two ingredients: what kind of entry, its name, and its value before and now."""
+
+    kind: Literal["version", "upstream", "settings", "sources"]
+    name: str
+    before: Any
+    now: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingredients:
+    """What goes into an artifact, by names: recipes, receipts and locks have it, and are compared by it.
 
     Attributes:
-        artifact: The artifact to make.
-        key: Digest (hex) of everything below and of nothing else.
         version: Version of the step that makes it.
         settings: Name → value of every setting that decides bytes; JSON values.
         sources: Name → digest of each input that is not an artifact: files, a tokenizer, a listing.
         upstream: `name/partition` of each input artifact → its content digest.
+    """
+
+    version: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    upstream: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_receipt(cls, receipt: Receipt) -> "Ingredients | None":
+        """What the receipt says went into its artifact; None for one from before this was recorded."""
+        made = receipt.recipe
+        return cls(**{one.name: made[one.name] for one in fields(Ingredients)}) if made else None
+
+    @property
+    def ingredients(self) -> "Ingredients":
+        """These alone, of a recipe or a lock's entry that has more."""
+        return Ingredients(version=self.version, settings=self.settings, sources=self.sources, upstream=self.upstream)
+
+    def changes(self, now: "Ingredients") -> list[Changed]:
+        """How other ingredients differ from these, in order: version, inputs, settings (by dotted names), sources."""
+        found = []
+        if self.version != now.version:
+            found.append(Changed(kind="version", name="version of the step", before=self.version, now=now.version))
+        found += _changed("upstream", self.upstream, now.upstream)
+        if self.settings != now.settings:
+            # as in a receipt, whose JSON turns a tuple into a list
+            before, after = (flat(json.loads(json.dumps(one.settings))) for one in (self, now))
+            found += _changed("settings", before, after)
+        return found + _changed("sources", self.sources, now.sources)
+
+    def change(self, now: "Ingredients", source_change: str = "") -> Change | None:
+        """The first of the changes in one sentence; None if there is none.
+
+        Settings are told before sources: a listing may differ because the globs do, or for both reasons. In place of
+        the changed sources' names stands `source_change`, if a step knows more than they say.
+        """
+        changes = self.changes(now)
+        of = {kind: [one for one in changes if one.kind == kind] for kind in ("upstream", "settings", "sources")}
+        if self.version != now.version:
+            return Change(
+                kind="older version",
+                reason=f"made by version {self.version} of this step, which is {now.version} now",
+            )
+        if of["upstream"]:
+            return Change(kind="input changed", reason=f"its input changed: {_first(of['upstream'])}")
+        source = f"its source changed: {source_change or _first(of['sources'])}" if of["sources"] else ""
+        if settings := of["settings"]:
+            first = settings[0]
+            told = f"{first.name} was {_shown(first.before)}, is {_shown(first.now)} now{_more(settings)}"
+            return Change(kind="settings changed", reason=f"{told}; {source}" if source else told)
+        return Change(kind="input changed", reason=source) if source else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Ingredients):
+    """How one artifact, or one partition of one, is to be made now.
+
+    Attributes:
+        artifact: The artifact to make.
+        key: Digest (hex) of its ingredients and of nothing else.
         ledger: The ledger that the artifact has to have, where those of its inputs decide it: their sum. Not part of
             the key, because it decides no byte, but an artifact that tells of other documents is out of date.
         source_change: A description of what changed in its sources since the present artifact was made, if the step
@@ -45,51 +113,24 @@ class Recipe:
 
     artifact: Artifact
     key: str
-    version: int = 1
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    sources: Mapping[str, str] = field(default_factory=dict)
-    upstream: Mapping[str, str] = field(default_factory=dict)
     ledger: Ledger | None = None
     source_change: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The part of the recipe that a receipt keeps; the artifact and the key are in the receipt already."""
-        value = asdict(replace(self, ledger=None))
-        del value["artifact"], value["key"], value["ledger"], value["source_change"]
-        return value
+        return asdict(self.ingredients)
 
     def difference(self, receipt: Receipt) -> Change | None:
-        """How this recipe differs from the one in the receipt; None if the keys are equal, and the ledger is as wanted.
-
-        Settings are told before sources: a listing may differ because the globs do, or for both reasons.
-        """
+        """How this recipe differs from the receipt's; None if the keys are equal and the ledger is as wanted."""
         if receipt.key == self.key:
             return self._other_ledger(receipt)
-        made = receipt.recipe
-        if not made:
+        if (made := Ingredients.of_receipt(receipt)) is None:
             return Change(
                 kind="recipe changed",
                 reason="made from other inputs or settings than now (its receipt is from before these were recorded)",
             )
-        if made["version"] != self.version:
-            return Change(
-                kind="older version",
-                reason=f"made by version {made['version']} of this step, which is {self.version} now",
-            )
-        if changed := _changed(made["upstream"], self.upstream):
-            return Change(kind="input changed", reason=f"its input changed: {_first(changed)}")
-        # as in a receipt, whose JSON turns a tuple into a list
-        before, now = flat(made["settings"]), flat(json.loads(json.dumps(self.settings)))
-        sources = _changed(made["sources"], self.sources)
-        source = f"its source changed: {self.source_change or _first(sources)}" if sources else ""
-        if changed := _changed(before, now):
-            name = changed[0]
-            was, wanted = _shown(before.get(name)), _shown(now.get(name))
-            told = f"{name} was {was}, is {wanted} now{_more(changed)}"
-            return Change(kind="settings changed", reason=f"{told}; {source}" if source else told)
-        if sources:
-            return Change(kind="input changed", reason=source)
-        return Change(kind="recipe changed", reason="made from other inputs or settings than now")
+        unnamed = Change(kind="recipe changed", reason="made from other inputs or settings than now")
+        return made.change(self, self.source_change) or unnamed
 
     def _other_ledger(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
@@ -97,10 +138,10 @@ class Recipe:
         before, now = ({} if it is None else flat(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger))
         # a reason that dropped nothing makes no difference
         before, now = ({name: count for name, count in counts.items() if count} for counts in (before, now))
-        if not (changed := _changed(before, now)):
+        if not (changed := _changed("sources", before, now)):
             return None
-        name = changed[0]
-        told = f"{name} was {before.get(name, 0)}, is {now.get(name, 0)} now"
+        first = changed[0]
+        told = f"{first.name} was {first.before or 0}, is {first.now or 0} now"
         return Change(kind="input changed", reason=f"the ledger of its input changed: {told}{_more(changed)}")
 
 
@@ -114,16 +155,23 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     return found
 
 
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _changed(
+    kind: Literal["upstream", "settings", "sources"], before: Mapping[str, Any], now: Mapping[str, Any]
+) -> list[Changed]:
     names = [*now, *(name for name in before if name not in now)]
-    return [name for name in names if name not in before or name not in now or before[name] != now[name]]
+    return [
+        Changed(kind=kind, name=name, before=before.get(name), now=now.get(name))
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
 
 
-def _more(names: list[str]) -> str:
-    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+def _more(changed: list[Changed]) -> str:
+    return f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
 
 
-def _first(names: list[str], most: int = 3) -> str:
+def _first(changed: list[Changed], most: int = 3) -> str:
+    names = [one.name for one in changed]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

@@ -1,17 +1,18 @@
 """Distributes the work on a shard of token bins over workers.
 
-`ShardJob` distributes a shard's files over the workers of one machine, which share its staging directory. A shard of
-one file or of few bytes is one task (`WholeShardJob`): tasks that wait for each other would cost more than its work.
-`ensure_shard` does a whole shard in one task, for workers that share no disk with the run. The bytes and the receipts
-are the same.
+`ShardJob` distributes a shard's files over the workers of one machine; those of token bins share its staging directory
+(`encoded_in_pieces`). A shard of one file or of few bytes is one task (`WholeShardJob`): tasks that wait for each other
+would cost more than its work. `ensure_shard` does a whole shard in one task, for workers that share no disk with the
+run. The bytes and the receipts are the same.
 """
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, together
 from dataprep_assets.execution.jobs import DirectoryJob, Outcome, Subject, TaskJob, run_and_sweep, run_tasks
@@ -34,31 +35,70 @@ _OF_ONE_FILE = (CorruptSourceError, BadRecordError)
 """Errors that concern one file of a shard, and not the others."""
 
 
-class ShardJob:
-    """The work on a shard: verify it, or else take its lock, encode its files in parallel and seal it."""
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function of a module, because workers import it, and its arguments."""
 
-    def __init__(self, shard: TokenShard, verification: Verification, locks: ExitStack) -> None:
+
+class FinishedOnce(Subject, Protocol):
+    """A shard that is current when its store has it under its key."""
+
+    @property
+    def store(self) -> ArtifactStore: ...
+    @property
+    def key(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """The work on a shard that has to be made: its files, each a task, then one task that makes the shard of them.
+
+    Attributes:
+        names: What the two steps are called in errors and in the progress.
+        tasks: Number of a file in the shard → the task that reads it.
+        done: Number of a file → its result, of those that an earlier run finished.
+        last: From all results the task that returns the shard's receipt.
+    """
+
+    names: tuple[str, str]
+    tasks: Mapping[int, Call]
+    done: Mapping[int, Any] = field(default_factory=dict)
+    last: Callable[[dict[int, Any]], Call]
+
+
+class ShardJob:
+    """The work on a shard: verify it, or else do its files in parallel, and then what makes the shard of them.
+
+    A damaged file does not stop the others: what they give is kept, and all damaged files are named at once.
+    """
+
+    def __init__(
+        self,
+        shard: FinishedOnce,
+        verify: Call,
+        begin: Callable[[ExitStack], Receipt | Pieces],
+        locks: ExitStack | None = None,
+    ) -> None:
         """Prepare a shard's work.
 
         Args:
             shard: The shard to make.
-            verification: How thoroughly a finished shard is verified before it is reused.
-            locks: Holds the shard's lock; closed when no worker writes below the shard's directory any more.
+            verify: The task that returns the receipt of a shard that is current, else None.
+            begin: Called in the shard's turn. What it enters on the stack it is given is left when no worker writes for
+                the shard any more. Returns the receipt if another run has made the shard meanwhile.
+            locks: Holds these stacks until the pool is closed; None if nothing is entered on them.
         """
-        self.partition, self.source_bytes, self.directory = shard.partition, shard.source_bytes, shard.directory
-        self._shard, self._verification, self._locks = shard, verification, locks
+        self.partition, self.source_bytes = shard.artifact.partition or "", shard.source_bytes
+        self.directory = shard.store.directory(shard.artifact)
+        self._verify, self._begin, self._locks = verify, begin, locks
         self._settled = False
         self._stack = ExitStack()
-        self._staged = Path()
+        self._pieces: Pieces | None = None
         self._waiting: set[int] = set()
-        self._parts: dict[int, EncodedPart] = {}
+        self._results: dict[int, Any] = {}
         self._refused: dict[int, DataprepError] = {}
 
     def first(self) -> Task:
-        shard = self._shard
-        return Task(
-            TaskId(self.partition, "verify"), shard.store.current, (shard.artifact, shard.key, self._verification)
-        )
+        return Task(TaskId(self.partition, "verify"), *self._verify)
 
     def finished(self, end: Finished, pool: Pool) -> Outcome | None:
         step, piece = end.task.id.step, end.task.id.piece
@@ -66,15 +106,13 @@ class ShardJob:
             if end.error is not None:
                 return self._failed(end.error)
             return self._reused(end.result) if end.result is not None else None
-        if step == "seal":
+        if piece is None:
             self._stack.close()
             return Outcome(partition=self.partition, receipt=end.result, error=end.error)
-        assert piece is not None
         self._waiting.discard(piece)
         if end.error is None:
-            self._parts[piece] = end.result
+            self._results[piece] = end.result
         elif isinstance(end.error, _OF_ONE_FILE):
-            # the others are still encoded: finished parts are kept, and all damaged files are named at once
             self._refused[piece] = end.error
         elif not self._settled:
             forgotten = pool.cancel(lambda other: other.partition == self.partition)
@@ -83,25 +121,41 @@ class ShardJob:
         if self._waiting:
             return None
         if self._settled:
-            self._stack.close()  # only now: other files of the shard were still being encoded
+            self._stack.close()  # only now: other files of the shard were still at work
         elif self._refused:
             return self._failed(_all_of(self._refused))
         else:
-            pool.submit(self._seal(), first=True)
+            self._submit_last(pool)
         return None
 
     def turn(self, pool: Pool) -> Outcome | None:
         if self._settled:
             return None
         try:
-            receipt = self._open(pool)
+            with ExitStack() as stack:
+                begun = self._begin(stack)
+                if isinstance(begun, Receipt):
+                    return self._reused(begun)
+                self._stack = stack.pop_all()
         except DataprepError as error:
             return self._failed(error)
-        return self._reused(receipt) if receipt is not None else None
+        if self._locks is not None:
+            self._locks.enter_context(self._stack)
+        self._pieces, self._results, self._waiting = begun, dict(begun.done), {*begun.tasks}
+        for piece, task in begun.tasks.items():
+            pool.submit(Task(TaskId(self.partition, begun.names[0], piece), *task))
+        if not self._waiting:
+            self._submit_last(pool)
+        return None
 
     def told(self) -> None:
         if not self._waiting and self._settled:
             self._stack.close()  # a failed shard to which no worker writes any more
+
+    def _submit_last(self, pool: Pool) -> None:
+        assert self._pieces is not None
+        task = Task(TaskId(self.partition, self._pieces.names[1]), *self._pieces.last(self._results))
+        pool.submit(task, first=True)
 
     def _failed(self, error: Exception) -> Outcome:
         self._settled = True
@@ -111,29 +165,35 @@ class ShardJob:
         self._settled = True
         return Outcome(partition=self.partition, receipt=receipt, reused=True)
 
-    def _open(self, pool: Pool) -> Receipt | None:
-        """Take the shard's lock and submit its unfinished files; its receipt if another run made it meanwhile."""
-        shard = self._shard
-        with ExitStack() as stack:
-            self._staged = stack.enter_context(staging(shard.directory, shard.staging_key))
-            if (receipt := shard.store.current(shard.artifact, shard.key, self._verification)) is not None:
-                shutil.rmtree(self._staged)
-                return receipt
-            self._stack = self._locks.enter_context(stack.pop_all())
-        for piece, part in enumerate(shard.files):
-            if (done := finished_part(self._staged, piece)) is not None:
-                self._parts[piece] = done
-            else:
-                self._waiting.add(piece)
-                task = TaskId(self.partition, "encode", piece)
-                pool.submit(Task(task, encode_into, (shard.plan, part, self._staged, piece)))
-        if not self._waiting:
-            pool.submit(self._seal(), first=True)
-        return None
 
-    def _seal(self) -> Task:
-        arguments = (self._shard, self._staged, self._parts, self._verification)
-        return Task(TaskId(self.partition, "seal"), _seal_once, arguments)
+def encoded_in_pieces(shard: TokenShard, verification: Verification, locks: ExitStack) -> ShardJob:
+    """The work on a shard of token bins by its files; the run holds the shard's lock while workers write below it.
+
+    Args:
+        shard: The shard to make.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        locks: Holds the shard's lock; closed when no worker writes below the shard's directory any more.
+    """
+
+    def begin(stack: ExitStack) -> Receipt | Pieces:
+        staged = stack.enter_context(staging(shard.directory, shard.staging_key))
+        if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+            shutil.rmtree(staged)
+            return receipt
+        found = {piece: finished_part(staged, piece) for piece in range(len(shard.files))}
+        return Pieces(
+            names=("encode", "seal"),
+            tasks={
+                piece: (encode_into, (shard.plan, part, staged, piece))
+                for piece, part in enumerate(shard.files)
+                if found[piece] is None
+            },
+            done={piece: part for piece, part in found.items() if part is not None},
+            last=lambda parts: (_seal_once, (shard, staged, parts, verification)),
+        )
+
+    verify: Call = (shard.store.current, (shard.artifact, shard.key, verification))
+    return ShardJob(shard, verify, begin, locks)
 
 
 def _seal_once(
@@ -156,19 +216,10 @@ class WholeShardJob(TaskJob):
 
 
 def shard_job(shard: TokenShard, verification: Verification, locks: ExitStack) -> DirectoryJob:
-    """The work of a shard for workers of this machine, by its planned files; arguments as for `ShardJob`."""
+    """The work of a shard for workers of this machine, by its planned files; as `encoded_in_pieces`."""
     if len(shard.files) == 1 or shard.source_bytes <= SMALL_SHARD_BYTES:
         return WholeShardJob(shard, verification)
-    return ShardJob(shard, verification, locks)
-
-
-class FinishedOnce(Subject, Protocol):
-    """A shard that is current when its store has it under its key."""
-
-    @property
-    def store(self) -> ArtifactStore: ...
-    @property
-    def key(self) -> str: ...
+    return encoded_in_pieces(shard, verification, locks)
 
 
 S = TypeVar("S", bound=FinishedOnce)

@@ -51,13 +51,13 @@ SFT = [
     ),
     (
         "chat_template: chatml_reasoning",
-        'chat_template: "{% raw %}{% for %}{% endraw %}"',
+        'chat_template: "{% for %}"',
         "chat_template:",
         "inline: line 1: ",
     ),
     (
         "chat_template: chatml_reasoning",
-        "chat_template: \"{% raw %}{{ strftime_now('%d') }}{% endraw %}\"",
+        "chat_template: \"{{ strftime_now('%d') }} {{ messages }}\"",
         "chat_template:",
         "Declare `template_date`",
     ),

@@ -1,10 +1,10 @@
 """A blend of datasets for pretraining, SFT or RL: its artifacts, and what a person is told of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.dataset import Dataset, kept_from_templates
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.shown import number_of
@@ -40,6 +40,16 @@ class Blend(Dataset):
     pipeline: ClassVar[str] = "blend"
     model: ClassVar[type[BlendDeclaration]] = BlendDeclaration
     declaration: BlendDeclaration
+
+    @classmethod
+    def before_templates(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        options = attributes.get("sft")
+        if not isinstance(options, dict) or not isinstance(template := options.get("chat_template"), str):
+            return attributes
+        # a path may be `{{ env.TEMPLATES }}/chat.jinja`, which Dagster is to resolve
+        is_jinja = "{%" in template or "messages" in template
+        kept = kept_from_templates(template) if is_jinja else template
+        return {**attributes, "sft": {**options, "chat_template": kept}}
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.dataset import Dataset, kept_from_templates
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
@@ -41,9 +41,12 @@ class Notes(Dataset):
     @classmethod
     def before_templates(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         template = attributes.get("template")
-        if not isinstance(template, dict) or not str(header := template.get("header", "")).endswith("\n"):
+        if not isinstance(template, dict):
             return attributes
-        return {**attributes, "template": {**template, "header": f"{header}\n"}}
+        header = str(template.get("header", ""))
+        if template.get("engine") == "jinja":
+            header = kept_from_templates(header)
+        return {**attributes, "template": {**template, "header": f"{header}\n" if header.endswith("\n") else header}}
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:

@@ -6,7 +6,7 @@ killed in between loses nothing and the next one takes them over.
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +22,16 @@ from dataprep_assets.stores.files import fsync_directory
 class Kept:
     """The replaced files of the finished artifact in `directory`, and those since, in `holding`.
 
-    Entries have numbers of their own, so that a kill between publishing and clearing enters nothing twice.
+    Entries have numbers of their own, so that a kill between publishing and clearing enters nothing twice. `version` is
+    the one that the artifact's migration took, None without an artifact, and `placed` the copies that it made: name →
+    digest as the record has it.
     """
 
     directory: Path
     holding: Path
     earlier: tuple[ReplacedFile, ...]
+    version: str | None
+    placed: Mapping[str, str]
 
     @classmethod
     def open(cls, directory: Path, holding: Path) -> "Kept":
@@ -41,7 +45,18 @@ class Kept:
                 f"{directory / NAME}: is lost, and {REPLACED}/ beside it holds replaced files. Save that folder if you "
                 f"need it, then delete {directory} and migrate again"
             )
-        return cls(directory=directory, holding=holding, earlier=record.history if record else ())
+        return cls(
+            directory=directory,
+            holding=holding,
+            earlier=record.history if record else (),
+            version=record.version if record else None,
+            placed={file.name: file.sha256 for file in record.files if file.how == "copied"} if record else {},
+        )
+
+    def made(self, placement: Placement, version: str) -> bool:
+        """Whether the file at a target is a copy that the migration of this version made, and nobody has changed."""
+        target = placement.target
+        return version == self.version and self.placed.get(target.name) == placement.digests.of(sha256_file(target))
 
     def keep(self, placement: Placement, state: Standing) -> None:
         """Keep a file that is about to be replaced, if its content would be lost."""

@@ -30,7 +30,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, Mode, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.kept import Kept
-from dataprep_assets.pipelines.tasks.placing import Placement, Standing, place, standing, sweep
+from dataprep_assets.pipelines.tasks.placing import Placement, place, standing, sweep
 from dataprep_assets.pipelines.tasks.record import NAME, MigrationRecord, ReplacedFile
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.pipelines.tasks.stock import record_of_stock, take_stock
@@ -121,8 +121,8 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 
     `declaration` says where the old and the new project are, `store` holds the artifact and the replaced files,
     `partition` is one of `routes.partitions`. Raises ConfigError, before anything is changed, for an existing file
-    that differs (unless the declaration says `overwrite`), for a folder where a file belongs, and for a new project
-    inside the old one.
+    that differs, unless a migration of this version made it or the declaration says `overwrite`; for a folder where a
+    file belongs; and for a new project inside the old one.
     """
     route = route_of(declaration, partition)
     _not_into_old_project(route)
@@ -131,7 +131,9 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         stock = take_stock(route)
         kept = _kept(store, artifact)
         states = [(p, standing(p)) for p in stock.placements]
-        _no_conflict(states, declaration.overwrite)
+        _no_conflict(
+            [p for p, state in states if state == "other_file" and not kept.made(p, route.version)], declaration
+        )
         placed = []
         for placement, state in states:
             sweep(placement.target)
@@ -200,9 +202,9 @@ def _not_into_old_project(route: TaskRoute) -> None:
         )
 
 
-def _no_conflict(states: Sequence[tuple[Placement, Standing]], overwrite: bool) -> None:
-    differing = [p for p, state in states if state == "other_file"]
-    if differing and not overwrite:
+def _no_conflict(differing: Sequence[Placement], declaration: TaskMigrationDeclaration) -> None:
+    """Refuse files that differ, unless the declaration replaces them."""
+    if differing and not declaration.overwrite:
         first = differing[0]
         names = ", ".join(p.target.name for p in differing)
         raise ConfigError(

@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import dagster as dg
 import pytest
 import yaml  # type: ignore[import-untyped]
 from dagster.components.scaffold.scaffold import ScaffoldRequest
@@ -97,6 +99,16 @@ def test_a_wrong_blend_file_is_told_by_its_name(text: str, told: str, tmp_path: 
         made.data_blend()
     assert str(tmp_path / "blend.json") in str(raised.value)
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("written", ["{% for m in messages %}{{ m.content }}\n{% endfor %}\n", "{{ messages[0] }}"])
+def test_jinja_in_the_yaml_is_taken_as_it_is_written(written: str) -> None:
+    folder = EXAMPLES.parent / "samples" / "sample_blend_sft"
+    given = yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]
+    given["sft"]["chat_template"] = written
+    context = SimpleNamespace(path=folder, resolution_context=dg.ResolutionContext.default())
+    loaded = TrainingBlend.load(BlendDeclaration.model_validate(given), context)  # type: ignore[arg-type]
+    assert loaded.declaration.sft_options.chat_template == written
 
 
 FORMER_SFT = (

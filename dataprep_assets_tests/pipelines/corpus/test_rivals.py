@@ -16,7 +16,14 @@ from dataprep_assets.execution.jobs import Outcome, run_jobs
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Task
-from dataprep_assets.stream.shard_job import SMALL_SHARD_BYTES, ShardJob, WholeShardJob, build_token_bins, shard_job
+from dataprep_assets.stream.shard_job import (
+    SMALL_SHARD_BYTES,
+    ShardJob,
+    WholeShardJob,
+    build_token_bins,
+    encoded_in_pieces,
+    shard_job,
+)
 from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import shard_work, source, stream_plan, write_lines
@@ -67,14 +74,14 @@ def test_a_shard_of_few_bytes_is_one_task_with_the_bytes_and_receipt_of_many(tmp
     whole, spread = shard(tmp_path / "whole", 0, files), shard(tmp_path / "spread", 0, files)
     assert len(whole.files) == 4
     ends: dict[str, list[str]] = {}
-    for work, kind in ((whole, shard_job), (spread, ShardJob)):
+    for work, kind in ((whole, shard_job), (spread, encoded_in_pieces)):
         with ExitStack() as locks, Watched(2) as pool:
             (outcome,) = run_jobs(pool, [kind(work, "full", locks)], Progress())
             assert outcome.receipt is not None
             ends[kind.__name__] = sorted(pool.submitted)
     assert ends["shard_job"] == ["train-00000"]
     steps = ["encode 0", "encode 1", "encode 2", "encode 3", "seal", "verify"]
-    assert ends["ShardJob"] == [f"train-00000 ({step})" for step in steps]
+    assert ends["encoded_in_pieces"] == [f"train-00000 ({step})" for step in steps]
     assert data_files(tmp_path / "whole" / "out") == data_files(tmp_path / "spread" / "out")
     assert receipts(tmp_path / "whole" / "out") == receipts(tmp_path / "spread" / "out")
 

@@ -69,6 +69,7 @@ def test_the_shipped_definitions_load(name: str) -> None:
     [
         ("format", "{kind}, {when}\n", "{kind}, {when}\n"),
         ("format", "{kind}: ", "{kind}: "),
+        ("jinja", "{{ kind }}: {% if when %}-{% endif %}\n", "{{ kind }}: {% if when %}-{% endif %}\n"),
         ("jinja", "{% raw %}{{ kind }}{% endraw %}\n", "{{ kind }}\n"),
     ],
 )

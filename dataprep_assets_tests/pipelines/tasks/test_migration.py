@@ -14,7 +14,7 @@ from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.loader import load_as_trainer
 from dataprep_assets.pipelines.tasks.migration import Migrated, migrate_task
-from dataprep_assets.pipelines.tasks.record import NAME
+from dataprep_assets.pipelines.tasks.record import NAME, REPLACED
 from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.pipelines.tasks.trees import (
     COUNTS,
@@ -104,8 +104,24 @@ def test_a_change_in_the_old_project_is_seen(tree: Project) -> None:
     again = tree.migrate(linked)["CB"]
     assert (again.placed, again.reused) == ((), False)
     assert again.receipt.key != first.receipt.key
+    before = (tree.new / "Copa" / TRAIN).read_bytes()
+    done = tree.migrate(copied)["Copa"]
+    assert (done.placed, done.reused) == ((TRAIN,), False)
+    assert (tree.new / "Copa" / TRAIN).read_bytes() == (tree.old / "Copa" / TRAIN).read_bytes() != before
+    (replaced,) = done.record.history
+    kept = tree.store.root / "tasks/task_folder/Copa" / REPLACED / str(replaced.sha256)
+    assert kept.read_bytes() == before
+
+
+def test_a_copy_that_somebody_changed_is_not_replaced(tree: Project) -> None:
+    copied = tree.declared({"Copa": {}})
+    tree.migrate(copied)
+    edit(tree.old / "Copa" / TRAIN, put(1, premise="Changed."))
+    edit(tree.new / "Copa" / TRAIN, put(2, premise="By hand."))
+    by_hand = (tree.new / "Copa" / TRAIN).read_bytes()
     with pytest.raises(ConfigError, match="overwrite"):
         tree.migrate(copied)
+    assert (tree.new / "Copa" / TRAIN).read_bytes() == by_hand
 
 
 def test_a_file_deleted_from_the_new_project_comes_back(tree: Project) -> None:

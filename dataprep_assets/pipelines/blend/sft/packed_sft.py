@@ -14,7 +14,6 @@ from functools import partial
 from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.formats import packed_sft
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
@@ -27,12 +26,12 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
 from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PROOFS, prove_packed_sft
-from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, discard_spools, pack_shard
+from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, current_sft_shard, discard_spools, pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, spool_source
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.shard_job import found_quickly, whole_shard_jobs
+from dataprep_assets.stream.shard_job import Pieces, ShardJob, found_quickly, whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import Certificate
@@ -130,7 +129,7 @@ def build_packed_sft(
     shard whose workers keep dying does (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
-        sft_jobs, wanted = [SftJob(shard, verification) for shard in shards], absent(shards)
+        sft_jobs, wanted = [_spooled_and_packed(shard, verification) for shard in shards], absent(shards)
         prepare = partial(load_tools, wanted[0].plan) if wanted else None
         return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
     jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches, found=_found)
@@ -143,59 +142,16 @@ def _found(shard: SftShard, verification: Verification) -> Receipt | None:
     return receipt
 
 
-class SftJob:
-    """The work on a shard: verify it, or else spool its source files in parallel and pack them."""
-
-    def __init__(self, shard: SftShard, verification: Verification) -> None:
-        self.partition, self.source_bytes = shard.partition, shard.source_bytes
-        self.directory = shard.store.directory(shard.artifact)
-        self._shard, self._verification = shard, verification
-        self._waiting = {source.ordinal for source in shard.sources}
-        self._settled = False
-
-    def first(self) -> Task:
-        shard = self._shard
-        return Task(
-            TaskId(self.partition, "verify"), shard.store.current, (shard.artifact, shard.key, self._verification)
-        )
-
-    def finished(self, end: Finished, pool: Pool) -> Outcome | None:
-        if self._settled:
-            return None  # another of its files has already failed
-        if end.error is not None:
-            self._settled = True
-            pool.cancel(lambda other: other.partition == self.partition)
-            return Outcome(partition=self.partition, error=end.error)
-        if end.task.id.step == "spool":
-            assert end.task.id.piece is not None
-            self._waiting.discard(end.task.id.piece)
-            if not self._waiting:
-                pool.submit(self._pack(), first=True)
-            return None
-        if end.result is None:
-            return None  # not current: its turn will come
-        self._settled = True
-        is_reused = end.task.id.step == "verify"
-        if is_reused:
-            discard_spools(self._shard)
-        return Outcome(partition=self.partition, receipt=end.result, reused=is_reused)
-
-    def turn(self, pool: Pool) -> Outcome | None:
-        if self._settled:
-            return None
-        shard = self._shard
-        for source in shard.sources:
-            task = TaskId(self.partition, "spool", source.ordinal)
-            pool.submit(Task(task, spool_source, (shard.plan, source, shard.scratch, shard.artifact)))
-        if not shard.sources:
-            pool.submit(self._pack(), first=True)
-        return None
-
-    def told(self) -> None:
-        """Do nothing: this job holds nothing."""
-
-    def _pack(self) -> Task:
-        return Task(TaskId(self.partition, "pack"), pack_shard, (self._shard, self._verification))
+def _spooled_and_packed(shard: SftShard, verification: Verification) -> ShardJob:
+    pieces = Pieces(
+        names=("spool", "pack"),
+        tasks={
+            source.ordinal: (spool_source, (shard.plan, source, shard.scratch, shard.artifact))
+            for source in shard.sources
+        },
+        last=lambda _: (pack_shard, (shard, verification)),
+    )
+    return ShardJob(shard, (current_sft_shard, (shard, verification)), lambda _: pieces)
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

@@ -63,13 +63,19 @@ def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | 
     Returns:
         The receipt, and whether the shard was reused.
     """
-    if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
-        discard_spools(shard)
+    if (receipt := current_sft_shard(shard, verification)) is not None:
         return receipt, True
     fetch_missing(shard.sources, fetch)
     for source in shard.sources:
         spool_source(shard.plan, source, shard.scratch, shard.artifact)
     return pack_shard(shard, verification), False
+
+
+def current_sft_shard(shard: SftShard, verification: Verification) -> Receipt | None:
+    """A worker's task: the receipt of a current shard, which needs its spools no more; None if it has to be made."""
+    if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+        discard_spools(shard)
+    return receipt
 
 
 def discard_spools(shard: SftShard) -> None:
