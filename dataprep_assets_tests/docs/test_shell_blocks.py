@@ -54,6 +54,12 @@ LINES = (
         f"{TESTS}/cli/test_tour.py",
         "tour()",
     ),
+    Lines(
+        r"dataprep (schedule|run) my_run.*",
+        "docs/pipelines/schedule.md",
+        f"{TESTS}/pipelines/schedule/test_training_run.py",
+        'project("schedule", RUN, "--from-step"',
+    ),
     Lines(r"dataprep .* my_notes.*", not_run=f"{READERS_OWN}; pipelines/notes/test_retract.py retracts and runs one"),
     Lines(r"export my_notes_patient_key=.*", not_run=READERS_OWN),
     Lines(r"dataprep run my_tasks", not_run=READERS_OWN),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 HEAVY = frozenset(
     {
         *("tensorflow", "tensorflow_datasets", "keras", "jax", "grain"),
-        *("torch", "torchvision", "triton", "megatron", "streaming", "datatrove"),
+        *("torch", "torchdata", "torchvision", "triton", "megatron", "streaming", "datatrove"),
         *("transformers", "datasets", "ray"),
     }
 )
@@ -54,6 +54,13 @@ PYTORCH = Family(name="pytorch", needs=("torch",), install="the extra `readers`"
 TRANSFORMERS = Family(
     name="transformers", needs=("transformers",), install="it is a requirement", modules=_TORCH | {"transformers"}
 )
+TORCHDATA = Family(
+    name="torchdata",
+    needs=("torch", "torchdata"),
+    install="pip install torchdata",
+    modules=_TORCH | {"torchdata"},
+)
+GRAIN = Family(name="grain", needs=("grain",), install="the extra `tfds`", modules=frozenset({"grain", "jax"}))
 MEGATRON = Family(
     name="megatron", needs=("torch", "megatron"), install="the extra `readers`", modules=_TORCH | {"megatron"}
 )

@@ -186,37 +186,34 @@ class Told:
 def tell(run: History, extra: int = 80) -> Told:
     """Read all steps of a history, and `extra` steps after its last revision, and compare it with the claims."""
     sampler, told = run.sampler(), Told()
-    read: dict[tuple[str, int], set[int]] = {}
+    read: dict[tuple[str, int], list[np.ndarray]] = {}
+    present: dict[tuple[str, int], np.ndarray] = {}
     numbers = {content: run.world.numbers(content) for content in run.world.contents}
     for rule in sampler.rules:
-        counts = np.zeros(len(rule.turns), np.int64)
-        shares = np.array([source.share for source in rule.revision.sources]) / PLACES
         stop = min(rule.stop, rule.first + extra) if rule is sampler.rules[-1] else rule.stop
-        for step in range(rule.first, stop):
-            spans = sampler.spans(step)
-            rows = np.unique(spans.row)
-            told.empty += rule.revision.batch - len(rows)
-            told.samples += rule.revision.batch
-            widths = np.bincount(spans.row, spans.stop - spans.start, rule.revision.batch)
-            told.too_long += int((widths > rule.revision.sequence_length).sum())
-            first = np.unique(spans.row, return_index=True)[1]
-            for row in first.tolist():
-                counts[spans.source[row]] += 1
-                told.off_share = max(told.off_share, float(np.abs(counts - shares * counts.sum()).max()))
-            for row, source, epoch, shard, start, stop_ in zip(*(column.tolist() for column in spans), strict=True):
-                one = rule.revision.sources[source]
-                seen = read.setdefault((one.name, epoch), set())
-                tokens = numbers[one.shards[shard].content][start:stop_].tolist()
-                assert len(tokens) == stop_ - start > 0, (row, start, stop_)
-                told.twice += len(seen.intersection(tokens))
-                seen.update(tokens)
-                if epoch and (before := read.get((one.name, epoch - 1))) is not None:
-                    ended = (one.name, epoch - 1, -1)
-                    if ended not in read:  # type: ignore[comparison-overlap]
-                        read[ended] = set()  # type: ignore[index]
-                        present = {int(t) for s in one.shards for t in numbers[s.content]}
-                        told.epochs += 1
-                        told.lost += len(present - before)
+        count = (stop - rule.first) * rule.revision.batch
+        spans = sampler.spans_of(rule, np.arange(count))
+        widths = np.bincount(spans.row, spans.stop - spans.start, count)
+        told.samples += count
+        told.empty += int((widths == 0).sum())
+        told.too_long += int((widths > rule.revision.sequence_length).sum())
+        first = np.unique(spans.row, return_index=True)[1]
+        shares = np.array([source.share for source in rule.revision.sources]) / PLACES
+        counts = (spans.source[first][:, None] == np.arange(len(shares))).cumsum(axis=0)
+        off = np.abs(counts - np.arange(1, len(counts) + 1)[:, None] * shares)
+        told.off_share = max(told.off_share, float(off.max(initial=0)))
+        for _, source, epoch, shard, start, stop_ in zip(*(column.tolist() for column in spans), strict=True):
+            one = rule.revision.sources[source]
+            read.setdefault((one.name, epoch), []).append(numbers[one.shards[shard].content][start:stop_])
+            if (one.name, epoch) not in present:
+                # what has to have been read by then, if it is an epoch that follows another
+                present[one.name, epoch] = np.concatenate([numbers[each.content] for each in one.shards])
+    for (name, epoch), parts in read.items():
+        tokens = np.concatenate(parts)
+        told.twice += len(tokens) - len(np.unique(tokens))
+        if (name, epoch + 1) in read:
+            told.epochs += 1
+            told.lost += len(np.setdiff1d(present[name, epoch + 1], tokens))
     return told
 
 

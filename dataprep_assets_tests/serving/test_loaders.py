@@ -1,107 +1,71 @@
 """A schedule through the loaders of trainers: torch's, with and without a state, and grain's, stopped and resumed."""
 
 import json
-import pickle
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.loaders import SampleSource, torch_steps
+from dataprep_assets.serving.loaders import SampleSource
 from dataprep_assets.serving.training_data import TrainingData
 from dataprep_assets_tests.pipelines.schedule.training_project import RUN, make
+from dataprep_assets_tests.readers import schedules
 
 pytestmark = pytest.mark.slow
-STEPS = 12
+STEPS, BATCH = 12, 6
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
-    return make(tmp_path_factory.mktemp("loaders")).data(boundaries=True)
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("loaders")).artifacts
 
 
-def tokens_of(data: TrainingData, steps: range) -> list[list[list[int]]]:
-    return [data.batch(step).tokens.tolist() for step in steps]
+def wanted(root: Path, steps: range = range(STEPS)) -> np.ndarray:
+    data = TrainingData(root, RUN)
+    return np.stack([data.batch(step).tokens for step in steps])
 
 
-def plain(batches: Iterator[dict[str, Any]], steps: int) -> list[list[list[int]]]:
-    return [np.asarray(batch["tokens"]).tolist() for batch in islice(batches, steps)]
-
-
-def test_a_sample_by_its_number_is_that_of_its_step(data: TrainingData) -> None:
+def test_a_sample_by_its_number_is_that_of_its_step(root: Path) -> None:
+    data = TrainingData(root, RUN, boundaries=True)
     source = SampleSource(data)
-    assert len(source) == 400 * 6
+    assert len(source) == 400 * BATCH
     for number in (0, 5, 6, 2399):
-        batch = data.batch(number // 6)
+        batch, sample = data.batch(number // BATCH), source[number]
         for name in ("tokens", "labels", "position_ids", "document_ids"):
-            assert np.array_equal(source[number][name], getattr(batch, name)[number % 6])
+            assert np.array_equal(sample[name], getattr(batch, name)[number % BATCH])
     with pytest.raises(IndexError, match="sample 2400 of 2400"):
         source[2400]
     assert data.sampler.number(399, 5) == 2399
 
 
-def test_grain_reads_steps_and_resumes_where_it_stopped(data: TrainingData) -> None:
-    grain = pytest.importorskip("grain.python")
-    assert isinstance(SampleSource(data), grain.RandomAccessDataSource)
-    dataset = grain.MapDataset.source(SampleSource(data)).batch(6).to_iter_dataset()
-    batches = iter(dataset)
-    first = plain(batches, 5)
-    state = pickle.loads(pickle.dumps(batches.get_state()))
-    again = iter(dataset)
-    again.set_state(state)
-    assert first + plain(again, STEPS - 5) == tokens_of(data, range(STEPS))
-
-
-def test_grains_data_loader_takes_it_with_a_sequential_sampler(data: TrainingData) -> None:
-    grain = pytest.importorskip("grain.python")
-    source = SampleSource(data)
-    sampler = grain.SequentialSampler(len(source), grain.NoSharding())
-    loader = grain.DataLoader(data_source=source, sampler=sampler, operations=[grain.Batch(6)], worker_count=0)
-    assert plain(iter(loader), STEPS) == tokens_of(data, range(STEPS))
+def test_grain_reads_the_steps_and_resumes_where_it_stopped(root: Path) -> None:
+    assert np.array_equal(schedules.grain_batches(root, RUN, batch=BATCH, count=STEPS, stop=5), wanted(root))
+    assert np.array_equal(schedules.grain_loader(root, RUN, batch=BATCH, count=STEPS), wanted(root))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_torch_reads_samples_and_steps(data: TrainingData, workers: int) -> None:
-    torch = pytest.importorskip("torch")
-    loader = torch.utils.data.DataLoader(
-        SampleSource(data), batch_size=6, num_workers=workers, multiprocessing_context="spawn" if workers else None
-    )
-    assert plain(iter(loader), STEPS) == tokens_of(data, range(STEPS))
-    steps = torch.utils.data.DataLoader(torch_steps(data), batch_size=None, num_workers=workers)
-    assert plain(iter(steps), STEPS) == tokens_of(data, range(STEPS))
+def test_torch_reads_samples_and_steps(root: Path, workers: int) -> None:
+    found = schedules.torch_samples(root, RUN, batch=BATCH, count=STEPS, workers=workers)
+    assert np.array_equal(found, wanted(root))
+    assert np.array_equal(schedules.torch_batches(root, RUN, count=STEPS, workers=workers), wanted(root))
 
 
-def test_torch_begins_at_the_step_of_a_state_on_another_number_of_ranks(data: TrainingData) -> None:
-    torch = pytest.importorskip("torch")
-    state = json.loads(json.dumps(data.state(7)))
-    ranks = [torch_steps(data, rank=rank, world_size=3) for rank in range(3)]
-    for dataset in ranks:
-        dataset.begin_at(data.restore(state))
-    found = [plain(iter(torch.utils.data.DataLoader(one, batch_size=None)), 4) for one in ranks]
-    for at, step in enumerate(tokens_of(data, range(7, 11))):
-        assert [step[position] == found[position % 3][at][position // 3] for position in range(6)] == [True] * 6
-    with pytest.raises(ConfigError, match="4 ranks do not divide the batch of 6 from step 0 on"):
-        torch_steps(data, world_size=4)
+def test_torch_begins_at_the_step_of_a_state_on_another_number_of_ranks(root: Path) -> None:
+    data = TrainingData(root, RUN)
+    step = data.restore(json.loads(json.dumps(data.state(7))))
+    for rank in range(3):
+        found = schedules.torch_batches(root, RUN, count=4, step=step, rank=rank, world_size=3)
+        assert np.array_equal(found, wanted(root, range(7, 11))[:, rank::3])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("stop", [4, 5])
-def test_stateful_data_loader_resumes(data: TrainingData, workers: int, stop: int) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-    loader = stateful.StatefulDataLoader(torch_steps(data), batch_size=None, num_workers=workers)
-    batches = iter(loader)
-    first = plain(batches, stop)
-    state = pickle.loads(pickle.dumps(loader.state_dict()))
-    again = stateful.StatefulDataLoader(torch_steps(data), batch_size=None, num_workers=workers)
-    again.load_state_dict(state)
-    assert first + plain(iter(again), STEPS - stop) == tokens_of(data, range(STEPS))
+def test_stateful_data_loader_resumes(root: Path, workers: int, stop: int) -> None:
+    found = schedules.stateful_batches(root, RUN, count=STEPS, stop=stop, workers=workers)
+    assert np.array_equal(found, wanted(root))
 
 
-def test_a_state_of_another_schedule_is_refused(data: TrainingData, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    with pytest.raises(ConfigError, match="this one was never that"):
-        torch_steps(data).load_state_dict({"schedule": RUN, "digest": "0" * 64, "step": 1})
+def test_ranks_that_do_not_divide_a_batch_and_states_of_others_are_refused(root: Path) -> None:
+    assert "4 ranks do not divide the batch of 6 from step 0 on" in schedules.torch_refusal(root, RUN, world_size=4)
+    other = {"schedule": RUN, "digest": "0" * 64, "step": 1}
+    assert "this one was never that" in schedules.torch_refusal(root, RUN, state=other)

@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.schedule.found_sources import found_sources
 from dataprep_assets.serving.revise import Documents, removed_between
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.simulation import simulated
-from dataprep_assets.serving.training_data import TrainingData, documents_folder
+from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
 from dataprep_assets.serving.training_schedule import TrainingSchedule
 
 _DRAWN = 400
@@ -41,16 +41,16 @@ SCHEDULE_PROOFS = (
 
 def prove_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[tuple[str, Finding]]:
     """All proofs of a schedule."""
-    data = TrainingData(store, declaration.dataset)
-    receipt = data.handle.receipt
-    yield (
-        "files_intact",
-        verdict(
-            store.damage(data.handle.artifact, receipt),
-            f"{number_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
-            AGAIN,
-        ),
-    )
+    artifact = declaration.artifact(SCHEDULE_ARTIFACT)
+    receipt = store.require(artifact)
+    holds = f"{number_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt."
+    yield "files_intact", verdict(store.damage(artifact, receipt), holds, AGAIN)
+    try:
+        data = TrainingData(store, declaration.dataset)
+    except DataprepError as error:
+        for proof in SCHEDULE_PROOFS[1:]:
+            yield proof.name, Finding(passed=False, summary=str(error), facts={"unreadable": 1})
+        return
     yield "documents_complete", _documents_complete(data)
     yield "revisions_follow", _revisions_follow(data)
     yield "read_once", read_once(data.sampler, int(receipt.key[:8], 16))

@@ -279,8 +279,8 @@ def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
     The sandbox itself gives the same values, but after a failed attribute look-up and its exception, or after checking
     that a number of the loop is not a mutating method: half of the time.
     """
-    from jinja2.runtime import Context, LoopContext
     from jinja2.exceptions import SecurityError
+    from jinja2.runtime import Context, LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Environment(ImmutableSandboxedEnvironment):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS, prove_schedule
 from dataprep_assets.serving import sampler as sampler_module
-from dataprep_assets_tests.faults.edits import edit_json, flip_byte
+from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
 
 pytestmark = pytest.mark.slow
@@ -23,8 +24,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> TrainingProject:
     return make(tmp_path_factory.mktemp("finished"))
 
 
-def schedule_file(project: TrainingProject) -> Path:
-    return project.artifacts / RUN / "schedule" / "schedule.json"
+def revise(project: TrainingProject, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Make the schedule of a file that somebody edited, as a bug of the command would write it."""
+    value = json.loads((project.artifacts / RUN / "schedule" / "schedule.json").read_bytes())
+    edit(value)
+    (project.defs / RUN / "revisions.json").write_text(json.dumps(value))
+    assert "checks" in project("run", RUN, code=1).stdout
 
 
 def lose_a_byte(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
@@ -32,21 +37,21 @@ def lose_a_byte(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
 
 
 def count_wrong(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
-    def edit(value: dict[str, object]) -> None:
-        value["revisions"][0]["sources"][0]["shards"][0]["tokens"] += 64  # type: ignore[index]
-        value["revisions"][0]["sources"][0]["shards"][0]["samples"] += 1  # type: ignore[index]
+    def edit(value: dict[str, Any]) -> None:
+        shard = value["revisions"][0]["sources"][0]["shards"][0]
+        shard |= {"tokens": shard["tokens"] + 64, "samples": shard["samples"] + 1}
 
-    edit_json(schedule_file(project), edit)
+    revise(project, edit)
 
 
 def claim_removed(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
-    def edit(value: dict[str, object]) -> None:
-        later = json.loads(json.dumps(value["revisions"][0]))  # type: ignore[index]
+    def edit(value: dict[str, Any]) -> None:
+        later = json.loads(json.dumps(value["revisions"][0]))
         later |= {"first_step": 10, "trained": 10, "seed": 1}
         later["sources"][0]["shards"][0]["removed"] = [[0, 64]]
-        value["revisions"].append(later)  # type: ignore[attr-defined]
+        value["revisions"].append(later)
 
-    edit_json(schedule_file(project), edit)
+    revise(project, edit)
 
 
 def forget_what_was_read(_: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.serving.seen import Ledger, documents_of_step
-from dataprep_assets.serving.training_data import IGNORED, TrainingData
+from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
+from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.pipelines.schedule.training_project import (
     CORPUS,
     RUN,
@@ -24,6 +26,7 @@ from dataprep_assets_tests.pipelines.schedule.training_project import (
 )
 
 pytestmark = pytest.mark.slow
+PAGE = PROJECT_ROOT / "docs" / "pipelines" / "schedule.md"
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +175,21 @@ def test_boundaries_are_those_of_the_documents(made: TrainingProject, tmp_path: 
     if samples == "documents":
         held = sum(int((data.batch(step).document_ids >= 0).sum()) for step in range(20))  # type: ignore[operator]
         assert held / (20 * 6 * 512) > 0.9
+
+
+def test_the_loop_of_the_page_reads_every_step(made: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = blocks(PAGE)[0].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN)
+    data = made.data(boundaries=True)
+    steps: list[int] = []
+
+    def train(batch: Batch) -> None:
+        assert np.array_equal(batch.tokens, data.batch(batch.step, rank=1, world_size=2).tokens)
+        steps.append(batch.step)
+
+    scope = {"state": data.state(390), "rank": 1, "ranks": 2, "train": train}
+    exec(compile(block, "schedule.md", "exec"), scope)
+    assert steps == list(range(390, 400))
+    assert scope["state"] == data.state(400)
 
 
 def test_the_state_is_small_and_of_one_schedule(made: TrainingProject) -> None:
