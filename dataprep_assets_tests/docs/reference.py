@@ -76,6 +76,7 @@ _GUIDES = {
     "CombinedCohorts": ("notes", "clinical notes"),
     "TaskMigration": ("tasks", "task folders"),
     "TrainingBlend": ("blends", "training blends"),
+    "TrainingSchedule": ("schedule", "training schedules"),
 }
 _WORDS: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`", Any: "any"}
 _BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
