@@ -1,7 +1,7 @@
 """Write `docs/checks.md` from the proofs of the sample datasets: `make docs-reference`.
 
-The samples use every component, view and stage, so their checks are all that there are, but for those of tables of
-documents, of virtual mixtures and of sensitive datasets, which are added. What to do when one is red is written here,
+The samples use every component, view and stage, so their checks are all that there are, but for those of virtual
+mixtures and of sensitive datasets, which are added. What to do when one is red is written here,
 by name: a test fails for a check of which nothing is said.
 Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs.checks`, which writes it.
 """
@@ -14,9 +14,6 @@ from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import Proof
-from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS_PROOFS
-from dataprep_assets.pipelines.corpus.selection import SELECTION_PROOFS
-from dataprep_assets.pipelines.corpus.tags_proofs import TAGS_PROOFS
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
 from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS
 from dataprep_assets.project import at
@@ -188,8 +185,6 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
-    table = {"tags": TAGS_PROOFS, "selection": SELECTION_PROOFS, "documents": DOCUMENTS_PROOFS}
-    found["TokenizedCorpus"] |= {f"`{name}` where there is a table of documents": rows for name, rows in table.items()}
     found["TrainingSchedule"]["`schedule`"] = SCHEDULE_PROOFS
     return found
 
