@@ -7,7 +7,6 @@ words and sentences, decides as ours. The exit code is 1 if one is not.
 """
 
 import argparse
-import json
 import random
 import re
 import sys

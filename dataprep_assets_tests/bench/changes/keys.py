@@ -24,6 +24,8 @@ class Key:
         touches: Prefixes of the artifacts that it may touch by itself; what is made of these follows.
         told: A part of the reason that has to be told of these; default: the last part of the key's name.
         back: Whether it is always turned back at once; else it mostly stays for later rounds.
+        prunes: Whether it brings artifacts that are pruned when it is turned back: left where they are they would be
+            current again, unannounced, when it is turned once more.
         unlists: Whether a list of retractions is only valid without it, so that the list goes first.
     """
 
@@ -31,6 +33,7 @@ class Key:
     touches: tuple[str, ...] = ()
     told: tuple[str, str] = ("settings changed", "")
     back: bool = False
+    prunes: bool = False
     unlists: bool = False
 
 
@@ -139,12 +142,12 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         **{name: Key(turned={name: value}, touches=("data_card",), told=("", "")) for name, value in _CARD.items()},
         **{name: Key(turned={name: value}) for name, value in _NOTHING.items()},
         "document.keep_fields": Key(
-            turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True
+            turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
         ),
-        "tag": Key(turned={"tag": ["gopher", "personal"]}, touches=_TABLE, told=("", "")),
+        "tag": Key(turned={"tag": ["gopher", "personal"]}, touches=_TABLE, told=("", ""), prunes=True),
         # turned back at once: with a rule that another key declares a budget would be left without one
         **{
-            name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True)
+            name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True, prunes=True)
             for name, turned in _RULED.items()
         },
         "shards.on_change": Key(turned={"shards.on_change": "replan"}, touches=_PLAN, told=("", ""), back=True),
