@@ -54,7 +54,7 @@ _CARD = {
     "source.citation": "@misc{harvest, title = {Harvest}}",
     "source.homepage": "https://example.org/source",
 }
-_TABLE = ("tags/", "selection/", "documents/")
+_TABLE = ("tags/", "selection/", "documents/", "data_card")
 _LONG = {"long": "characters > 480"}
 """A rule that drops a few documents of every split, never all of one."""
 _RULED = {
