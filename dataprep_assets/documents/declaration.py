@@ -88,6 +88,15 @@ class BudgetDeclaration(Declared):
     )
 
 
+class FloorDeclaration(Declared):
+    """The least that a tagger has to find of cases of which the truth is known: less is a blocking check."""
+
+    recall: float = Field(0.9, ge=0, le=1, description="Least share of the planted cases that it finds, of each kind.")
+    precision: float = Field(
+        0.9, ge=0, le=1, description="Least share of cases among what it finds in them and in the hard negatives."
+    )
+
+
 Tag = str | DeclaredTagger
 
 

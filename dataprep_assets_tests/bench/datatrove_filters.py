@@ -2,8 +2,8 @@
 
     python -m dataprep_assets_tests.bench.datatrove_filters DATA OUT MODEL
 
-DATA is a folder of `.jsonl` files, OUT a new one, MODEL the fastText model of languages. Datatrove fetches that one from
-the network; here it is one that a wheel brings. Two tasks run on two cores, as its own examples have it: the language
+DATA is a folder of `.jsonl` files, OUT a new one, MODEL the fastText model of languages. Datatrove fetches that one;
+here a wheel brings it. Two tasks run on two cores, as its own examples have it: the language
 first, then the repetitions and the quality of Gopher, then C4.
 """
 

@@ -129,6 +129,11 @@ REMEDIES = (
         "let it look at each document alone; then another `version`.",
     ),
     (
+        "planted_found",
+        "A tagger misses cases of which the truth is known, or takes for them what only looks like them. The table "
+        "says which: install the version of its library that found them, or lower `floors` if that is good enough.",
+    ),
+    (
         "within_budget",
         "Rules drop more than `budget` allows, and nothing is tokenized. `dataprep documents NAME` shows what each "
         "drops of each source: correct the rule, or raise the budget.",

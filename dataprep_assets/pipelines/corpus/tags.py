@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
 from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS, VERSION, TaggedShard, TagsFacts, ensure_tags
-from dataprep_assets.pipelines.corpus.tags_proofs import TAGS_PROOFS, prove_tags
+from dataprep_assets.pipelines.corpus.tags_proofs import SHARD_PROOFS, TAGS_PROOFS, planted_found, prove_tags
 
 
 def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec) -> ArtifactSpec:
@@ -101,9 +101,9 @@ def _examine(
 ) -> Iterator[tuple[str, Finding]]:
     manifest = load_manifest(corpus, store)
     shards = {one.artifact.partition: one for one in tagged_shards(corpus, store, manifest, examined)}
-    return of_all_partitions(
+    yield from of_all_partitions(
         store,
-        TAGS_PROOFS,
+        SHARD_PROOFS,
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, TAGS),
@@ -111,3 +111,5 @@ def _examine(
             [shards[one] for one in wanted], prove_tags, worker_count(corpus.workers), engine=corpus.engine
         ),
     )
+    first = next(iter(shards.values()), None)
+    yield "planted_found", planted_found(first, corpus.floors, corpus.with_cases)

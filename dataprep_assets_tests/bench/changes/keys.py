@@ -60,6 +60,8 @@ _LONG = {"long": "characters > 480"}
 _RULED = {
     "keep": {"keep": {"short": "characters <= 480"}},
     "drop": {"drop": _LONG},
+    "tag": {"tag": ["gopher", "personal"]},
+    "floors": {"tag": ["personal"], "floors": {"personal": {"recall": 0.8}}},
     "budget.per_source": {"budget.per_source": 0.95, "drop": _LONG},
     "budget.per_rule": {"budget.per_rule": {"long": 0.9}, "drop": _LONG},
 }
@@ -144,7 +146,6 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "document.keep_fields": Key(
             turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
         ),
-        "tag": Key(turned={"tag": ["gopher", "personal"]}, touches=_TABLE, told=("", ""), prunes=True),
         # turned back at once: with a rule that another key declares a budget would be left without one
         **{
             name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True, prunes=True)

@@ -2,23 +2,26 @@
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets.documents.tagging import named_tagger
 from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus import tags_proofs
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.project import sample_attributes
 
-Fault = Callable[[Path], None]
+Fault = Callable[[Path], object]
 ARTIFACTS = ("tags", "selection", "documents")
 
 
@@ -27,7 +30,7 @@ def specs() -> Sequence[ArtifactSpec]:
     attributes = sample_attributes(
         splits={"val": ["validation/**"]},
         shards={},
-        tag=["gopher"],
+        tag=["gopher", "personal"],
         drop={"short": "words < 50"},
         budget={"per_rule": {"short": 0.9}},
         views=["nanogpt"],
@@ -80,6 +83,17 @@ def more(column: str) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tagger of personal data sees no phones, and in every text an address."""
+    tagger = named_tagger("personal")
+
+    def tag(texts: Sequence[str]) -> dict[str, list[int]]:
+        seen = {name: list(values) for name, values in tagger.tag(texts).items()}
+        return {**seen, "phones": [0] * len(texts), "emails": [text.count("@") for text in texts]}
+
+    monkeypatch.setattr(tags_proofs, "named_tagger", lambda _: replace(tagger, tag=tag))
+
+
 def greedy_rule(folder: Path) -> None:
     """The receipt of a selection that drops nearly all."""
 
@@ -113,7 +127,22 @@ def test_every_check_has_a_planted_fault() -> None:
     found = {
         (one.name, proof.name) for one in specs() if one.name in ARTIFACTS and one.proofs for proof in one.proofs.proofs
     }
-    assert found == set(FAULTS)
+    assert found == {*FAULTS, ("tags", "planted_found")}
+
+
+def test_a_tagger_that_misses_planted_cases_or_takes_others_for_them_is_told(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = judged(finished, "tags")["planted_found"]
+    assert found.passed
+    assert (found.facts["recall_phones"], found.facts["precision_ibans"]) == (1.0, 1.0)
+    (visa,) = [row for row in found.table if row["kind"] == "cards, Visa"]
+    assert (visa["tagger"], visa["planted"], visa["recall_%"]) == ("personal", 6, 100.0)
+    blind(monkeypatch)
+    found = judged(finished, "tags")["planted_found"]
+    assert not found.passed
+    assert "personal takes" in found.summary
+    assert (found.facts["recall_phones"], found.facts["defects"]) == (0.0, 2)
 
 
 @pytest.mark.parametrize(("artifact", "name"), list(FAULTS), ids=str)
