@@ -14,7 +14,7 @@ from dataprep_assets_tests.cli.commands import environment
 from dataprep_assets_tests.pipelines.corpus.test_documents_table import Coast, records, write_lines
 
 pytestmark = pytest.mark.slow
-DATATROVE = '''"""Whether datatrove's C4 filter keeps the lines of a document: a command that reads and writes Parquet."""
+DATATROVE = '''"""Whether datatrove's C4 filter keeps a document: a command that reads and writes Parquet."""
 
 import sys
 
@@ -143,7 +143,7 @@ def test_the_files_of_an_asset_are_columns_and_only_other_values_tag_again(coast
     table = coast.table()
     assert table["score"].to_pylist() == table["meta_score"].to_pylist()
     assert table.filter(~table["kept"].to_numpy())["row"].to_pylist() == [*range(1, 10)]
-    # materialized again, in another folder: nothing; other values: tags, and of the streams only what another rule drops
+    # made again in another folder: nothing; other values: tags, and streams only where other rows are dropped
     tags, bins = coast.made("tags"), coast.made("token_bins")
     materialize(coast)
     assert "all is up to date" in coast("run", "pages")
