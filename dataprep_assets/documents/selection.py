@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import NONE_RETRACTED, Documents
 from dataprep_assets.documents.ruled_out import RuledOut, RuledOutRows
-from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.sources.records import ID_REASONS, REASONS, Block
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
@@ -35,16 +35,6 @@ RESERVED = BAD | FILTERED.keys()
 def bad_rows(dropped: Mapping[str, int]) -> Counter[str]:
     """What is dropped because it is bad, out of counts by reason."""
     return Counter({reason: count for reason, count in dropped.items() if count and reason in BAD})
-
-
-def ruled_rows(dropped: Mapping[str, int]) -> Counter[str]:
-    """What is dropped by a rule, out of counts by reason."""
-    return Counter({reason: count for reason, count in dropped.items() if count and reason not in RESERVED})
-
-
-def bad_count(ledger: Ledger) -> int:
-    """How many rows of a ledger are bad."""
-    return bad_rows(ledger.dropped).total()
 
 
 @dataclass(frozen=True, kw_only=True)
