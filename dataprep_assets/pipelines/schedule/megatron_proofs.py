@@ -108,9 +108,9 @@ def _same_samples(
     return verdict(defects, holds, "Do not train on them, and report a bug", facts={"samples": len(drawn)})
 
 
-def _array(folder: Path, name: str) -> NDArray[np.integer]:  # type: ignore[type-arg]
+def _array(folder: Path, name: str) -> NDArray[np.integer]:
     try:
-        found: NDArray[np.integer] = np.load(folder / name, mmap_mode="r")  # type: ignore[type-arg]
+        found: NDArray[np.integer] = np.load(folder / name, mmap_mode="r")
     except ValueError as error:
         raise FormatError(f"{folder / name}: not an index of Megatron's: {error}. {_AGAIN}") from error
     return found
