@@ -15,7 +15,6 @@ from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
-from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS
 from dataprep_assets.project import at
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +113,10 @@ REMEDIES = (
         "copy, for what was read before cannot be made again.",
     ),
     (
+        "names_found same_samples",
+        "Megatron's indices are not those of the schedule: damage, or a bug. " + _AGAIN + "Red again: report a bug.",
+    ),
+    (
         "sources_current",
         "The sources have changed since the last revision. To train on them: `dataprep schedule NAME --from-step N`.",
     ),
@@ -190,7 +193,6 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
-    found["TrainingSchedule"]["`schedule`"] = SCHEDULE_PROOFS
     return found
 
 

@@ -29,7 +29,7 @@ HERE = "dataprep_assets_tests/docs/test_python_blocks.py"
 INSTALLED = "dataprep_assets_tests/cli/test_installed.py"
 CONSUMERS = "dataprep_assets_tests/pipelines/notes/test_notes_consumers.py"
 RUN_BY = {
-    "tutorial.md": [INSTALLED] * 3,
+    "tutorial.md": [INSTALLED] * 5,
     "installation.md": [INSTALLED],
     "dagster.md": [INSTALLED],
     "storage.md": [INSTALLED],
