@@ -34,15 +34,18 @@ def local_tokens(directory: Path) -> npt.NDArray[Any]:
     return np.concatenate([dataset[at]["tokens"] for at in range(len(dataset))])
 
 
-@in_process_of(MOSAICML)
-def streamed_tokens(directory: Path, split: str | None = None) -> npt.NDArray[Any]:
-    """The `tokens` of every sample of a `StreamingDataset`, in order, its shards checked by their hashes; joined."""
+def opened_stream(directory: Path, split: str | None = None, **options: Any) -> Any:
+    """A `StreamingDataset` of this process over local files; `options` are its own."""
     # it looks for a free name in /dev/shm and takes it later: not two at once on a machine
     with open(Path(tempfile.gettempdir(), f"dataprep-streaming-{os.getuid()}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        dataset = _library().StreamingDataset(
-            local=str(directory), split=split, batch_size=1, shuffle=False, validate_hash="sha256"
-        )
+        return _library().StreamingDataset(local=str(directory), split=split, **options)
+
+
+@in_process_of(MOSAICML)
+def streamed_tokens(directory: Path, split: str | None = None) -> npt.NDArray[Any]:
+    """The `tokens` of every sample of a `StreamingDataset`, in order, its shards checked by their hashes; joined."""
+    dataset = opened_stream(directory, split, batch_size=1, shuffle=False, validate_hash="sha256")
     return np.concatenate([sample["tokens"] for sample in dataset])
 
 

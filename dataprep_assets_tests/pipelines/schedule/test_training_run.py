@@ -14,11 +14,12 @@ import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError, NotFoundError
-from dataprep_assets.serving.seen import Ledger, documents_of_step
+from dataprep_assets.serving.seen import Ledger, documents_of_step, find_documents, steps_of_document
 from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
 from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.pipelines.schedule.training_project import (
     CORPUS,
+    HOSTS,
     RUN,
     TrainingProject,
     copy,
@@ -122,6 +123,37 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     assert "taken back: steps 80 to 99 of revision 2" in project("schedule", RUN).stdout
 
 
+def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp_path: Path) -> None:
+    ledger = Ledger(made.data())
+    by_host, steps = Counter[str](), set()
+    for step in range(250):  # more than an epoch of the short source
+        for one in documents_of_step(ledger, step):
+            host = HOSTS[row_number(made, one.file, one.row) % 3]
+            by_host[host] += one.tokens
+            steps |= {step} if host == HOSTS[1] and step < 40 else set()
+    assert json.loads(made("seen", RUN, "--until", "250", "--by", "host", "--json").stdout) == by_host
+    lines = made("seen", RUN, "--until", "250", "--by", "host").stdout.splitlines()
+    assert lines[1].split()[:2] == [(most := by_host.most_common(1)[0])[0], f"{most[1]:,}"]
+    where = f"host == '{HOSTS[1]}'"
+    told = made("seen", RUN, "--where", where, "--until", "40", "--json").stdout.splitlines()
+    values = [json.loads(line) for line in told]
+    assert {row_number(made, one["file"], one["row"]) % 3 for one in values} == {1}
+    assert len(values) == sum(number % 3 == 1 for number in (*range(200), *range(900, 940)))
+    assert {reading["step"] for one in values for reading in one["read"]} == steps
+    first = made("seen", RUN, "--where", where, "--until", "40").stdout.splitlines()[0]
+    assert first.startswith(f"{len(values)} documents, read at steps {min(steps)}, ")
+
+    # trace tells it of one document, retract of all that an expression is true of
+    one = next(one for one in values if one["read"])
+    traced = json.loads(made("trace", CORPUS, "--file", one["file"], "--row", str(one["row"]), "--json").stdout)
+    kept = find_documents(ledger, rows={one["file"]: [one["row"]]})
+    assert traced["trained"] == {RUN: sorted({r.step for found in kept for r in steps_of_document(ledger, found)})}
+    project = copy(made, tmp_path / "retracted")
+    retracted = project("retract", CORPUS, "--where", where).stdout
+    assert f"{RUN} read it at, or has scheduled it for, steps " in retracted
+    assert f"{len(values)} of {len(values)} lines" in retracted
+
+
 def test_a_batch_is_the_tokens_of_its_spans_and_the_labels_those_after(made: TrainingProject) -> None:
     data = made.data()
     bins = {
@@ -213,11 +245,19 @@ def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
         (("schedule", CORPUS), 2, "tales is a TokenizedCorpus, which has no steps"),
         (("schedule", RUN, "--dry-run"), 2, "--trained and --dry-run belong to --from-step N"),
         (("schedule", RUN, "--from-step", "5"), 2, "nothing has changed"),
-        (("seen", RUN), 2, "give one of --step, --document and --id"),
+        (("seen", RUN), 2, "give one of --step, --document, --id and --where"),
         (("seen", RUN, "--step", "400"), 1, "step 400 is beyond the end: steps are 0 to 399"),
         (("seen", RUN, "--document", "nowhere:1"), 1, "no shard that first_model names has a document of nowhere:1"),
         (("seen", RUN, "--document", "nowhere"), 2, "give FILE:ROW"),
         (("seen", RUN, "--until", "10", "--rank", "1", "--world", "2"), 2, "--rank and --world belong to --step"),
+        (("seen", RUN, "--by", "host"), 2, "seen: give one of --step"),
+        (("seen", RUN, "--step", "3", "--by", "host"), 2, "--by belongs to --until N alone"),
+        (
+            ("seen", RUN, "--until", "3", "--by", "colour"),
+            2,
+            "--by colour: tales has no such column. It has: file, row",
+        ),
+        (("seen", RUN, "--where", "host == 'nobody'"), 1, "it is true of no document that first_model names"),
         (("seen", CORPUS, "--step", "1"), 2, "which has no steps; name a TrainingSchedule"),
     ):
         done = made(*arguments, code=code)
