@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.errors import ConfigError, NotFoundError
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.serving.seen import Ledger, documents_of_step, find_documents, steps_of_document
 from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
 from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.fakes.buckets import new_bucket
+from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.pipelines.schedule.training_project import (
     CORPUS,
     HOSTS,
@@ -117,6 +120,9 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     lines = project("seen", RUN, "--step", "35", "--rank", "1", "--world", "3", "--json").stdout.splitlines()
     assert [json.loads(line)["position"] for line in lines] == sorted(json.loads(line)["position"] for line in lines)
     assert {json.loads(line)["position"] for line in lines} == {1, 4, 7}
+    several = project("seen", RUN, "--step", "35", "--until", "38", "--rank", "1", "--world", "3", "--json").stdout
+    assert several.splitlines()[: len(lines)] == lines
+    assert {json.loads(line)["step"] for line in several.splitlines()} == {35, 36, 37}
     value = json.loads(project("seen", RUN, "--document", f"{file}:{row}", "--json").stdout.splitlines()[0])
     assert {one["step"] for one in value["read"] if one["tokens"] >= 30} <= steps_of_gone
     assert steps_of_gone <= {one["step"] for one in value["read"]}
@@ -221,6 +227,14 @@ def test_the_loop_of_the_page_reads_every_step(made: TrainingProject, monkeypatc
     scope = {"state": data.state(390), "rank": 1, "ranks": 2, "train": train}
     exec(compile(block, "schedule.md", "exec"), scope)
     assert steps == list(range(390, 400))
+    ledger: dict[str, Any] = {}
+    exec(
+        compile(
+            blocks(PAGE)[1].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN), "b", "exec"
+        ),
+        ledger,
+    )
+    assert 3 in ledger["steps"]
     assert scope["state"] == data.state(400)
 
 
@@ -263,6 +277,36 @@ def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
         done = made(*arguments, code=code)
         assert said in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_bucket_is_read_by_ranges_retried_and_a_failure_names_the_step(
+    made: TrainingProject, moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = f"s3://{new_bucket(moto)}/artifacts"
+    with FaultProxy(moto) as proxy:
+        for name, value in (
+            ("DATAPREP_ENDPOINT_URL", proxy.url),
+            ("AWS_ACCESS_KEY_ID", KEY_ID),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+            ("AWS_REGION", "us-east-1"),
+        ):
+            monkeypatch.setenv(name, value)
+        made("sync", str(made.artifacts), there)
+        data, here = TrainingData(there, RUN, cache_dir=tmp_path / "cache"), made.data()
+        proxy.seen.clear()
+        for step in range(3):
+            assert np.array_equal(data.batch(step).tokens, here.batch(step).tokens)
+            assert np.array_equal(data.batch(step).labels, here.batch(step).labels)
+        proxy.faults.append(Fault("503", "get", times=2))
+        assert np.array_equal(data.batch(4).tokens, here.batch(4).tokens)
+        assert not proxy.faults or not proxy.faults[0].times
+        proxy.faults.append(Fault("403", "get", times=100))
+        with pytest.raises(DataprepError, match=f"{RUN}: step 5 cannot be read: "):
+            data.batch(5)
+        proxy.faults.clear()
+        assert np.array_equal(data.batch(5).tokens, here.batch(5).tokens)
+        # whole documents are small files, which are copied; tokens are not
+        assert not list((tmp_path / "cache").rglob("tokens.bin"))
 
 
 def test_a_shard_that_is_gone_is_named_with_what_to_do(made: TrainingProject, tmp_path: Path) -> None:
