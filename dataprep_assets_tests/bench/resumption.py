@@ -28,6 +28,8 @@ from dataprep_assets_tests.readers.mosaicml import work_of_steps, write_windows
 from dataprep_assets_tests.readers.process import in_process_of
 
 FIRST, SECOND, MORE, LENGTH, STOP = 1200, 800, 400, 16, 400
+LONG = 4800
+"""Samples after which the first pass of either source is over, whatever changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +132,7 @@ def grain(_: Path, phases: list[Phase]) -> Read:
 def megatron(folder: Path, phases: list[Phase]) -> Read:
     """megatron-core's `BlendedDataset`, read in order from the number of consumed samples on."""
     found: list[int] = []
-    run = 2000
+    run = STOP + LONG
     for phase in phases:
         prefixes = [str(folder / f"pair-{name}-{count}") for name, count in zip("ab", phase.sizes, strict=True)]
         cache = Path(tempfile.mkdtemp(dir=folder))
@@ -161,7 +163,7 @@ def write(folder: Path) -> None:
 
 
 def twice(read: list[int], sizes: tuple[int, int]) -> int:
-    """How many samples came again in the first pass of their source."""
+    """How many samples came again in the first pass of their source; as many were left out of it."""
     numbers, total = np.array(read), 0
     for source, size in enumerate(sizes):
         first = numbers[(numbers >= FIRST) == source][:size]
@@ -183,17 +185,17 @@ def tried(loader: Callable[[Path, list[Phase]], Read], folder: Path) -> dict[str
     whole, _ = run(Phase(samples=2 * STOP))
     again, state = run(begun, begun)
     ranks, _ = run(begun, replace(begun, ranks=2))
-    batch, _ = run(begun, replace(begun, batch=16))
-    mixture = replace(begun, samples=1200, weights=(1, 1))
-    grown = replace(begun, samples=1200, grown=True)
+    batch, mixture, grown = (
+        replace(begun, samples=LONG, **change) for change in ({"batch": 16}, {"weights": (1, 1)}, {"grown": True})
+    )
     return {
         "state": f"{state} bytes",
         "as it was": "the same steps" if _steps(again, 8) == _steps(whole, 8) else "others",
         "two ranks": "the same steps" if _steps(ranks, 8) == _steps(whole, 8) else "others",
-        "another batch": "the same samples" if sorted(batch) == sorted(whole) else f"{twice(batch, begun.sizes)} twice",
+        "without a change": f"{twice(run(replace(begun, samples=STOP + LONG))[0], begun.sizes)} twice",
+        "another batch": f"{twice(run(begun, batch)[0], batch.sizes)} twice",
         "another mixture": f"{twice(run(begun, mixture)[0], mixture.sizes)} twice",
         "400 samples more": f"{twice(run(begun, grown)[0], grown.sizes)} twice",
-        "without a change": f"{twice(run(replace(begun, samples=1600))[0], begun.sizes)} twice",
     }
 
 
