@@ -206,6 +206,7 @@ def write_record(
             "warning": findings[proof.name].warning,
             "version": proof.version,
             "blocking": proof.blocking,
+            "every_document": proof.every_document,
         }
         for proof in proofs
     }
@@ -258,6 +259,8 @@ def verdict_in(value: Mapping[str, Any], proofs: Iterable[Proof], *, some: bool)
             continue
         if kept is None or kept.get("version") != proof.version:
             return None
+        if proof.every_document and not kept.get("every_document"):
+            return None  # a sample gave it
         findings[proof.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
     return Verdict(findings=findings, at=value["at"], again=value["again"])
 

@@ -11,6 +11,7 @@ from functools import partial
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS, worker_count
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.proof_level import at_level, documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
@@ -67,7 +68,11 @@ def token_bins_spec(
         build=partial(_build, corpus),
         reads=partial(readings, corpus, tokenized=True),
         metadata=index_metadata,
-        proofs=Proofs(proofs=TOKEN_BINS_PROOFS, examine=partial(_examine, corpus, split)),
+        proofs=Proofs(
+            proofs=at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
+            examine=partial(_examine, corpus, split),
+            documents=documents_in,
+        ),
     )
 
 
@@ -153,7 +158,7 @@ def _examine(
 
     for name, finding in of_all_partitions(
         store,
-        TOKEN_BINS_PROOFS,
+        at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, TOKEN_BINS),

@@ -3,6 +3,7 @@
 Entry point: `misplaced`.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -35,19 +36,25 @@ def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], ch
             yield f"{paths.origins}: its lengths of segments are not those of the rows from segment {first} on"
             return
         first += block.segments.size
+    held, made = _pieces(file, origins, notes), defaultdict[int, list[bytes]](list)
+    for chunk in chunks:
+        made[chunk.note].append(chunk.ids)
     for at, note in enumerate(notes):
-        found = _pieces(file, origins[(origins["record"] == note.record) & (origins["note"] == note.number)])
-        wanted = [chunk.ids for chunk in chunks if chunk.note == at]
+        found, wanted = held[note.record, note.number], made[at]
         # the pieces of a stream follow each other; chunks are packed in any order
         same = b"".join(found) == b"".join(wanted) if packed.concatenated else sorted(found) == sorted(wanted)
         if not same:
             yield f"record {note.record}, note {note.number}: not where {paths.origins} says"
 
 
-def _pieces(file: PackedRowsFile, origins: Origins) -> list[bytes]:
-    """The tokens of these segments, int32, in the order of the rows."""
-    pieces = []
-    for row, start, tokens, *_ in origins.tolist():
+def _pieces(
+    file: PackedRowsFile, origins: Origins, notes: Sequence[SampledNote]
+) -> defaultdict[tuple[int, int], list[bytes]]:
+    """Record and note → the tokens of its segments, int32, in the order of the rows."""
+    pieces: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
+    wanted = np.array([note.record << 32 | note.number for note in notes], np.uint64)
+    of_segments = origins["record"].astype(np.uint64) << np.uint64(32) | origins["note"]
+    for row, start, tokens, record, note, *_ in origins[np.isin(of_segments, wanted)].tolist():
         held = file.block(row, row + 1).tokens
-        pieces.append(held[start : start + tokens].astype("<i4", copy=False).tobytes())
+        pieces[record, note].append(held[start : start + tokens].astype("<i4", copy=False).tobytes())
     return pieces
