@@ -285,7 +285,7 @@ def _differences(
     """Read one source file to its end, compare the wanted documents on the way, then its count, digest and bad rows."""
     first = reading.first
     reader, selection = part.read_records(fields), selection.in_file(part.ruled_out, part.label)
-    done, bad = 0, []
+    done, bad, told = 0, [], set[int]()
     # a record without tokens is no document where nothing is put around one: encoding tells
     bare = layout.around.is_bare
     for block in reader:
@@ -299,7 +299,8 @@ def _differences(
             texts = [documents.texts[at] for at in here.tolist()]
             expected = layout.expected(texts, by_reference=by_reference) if texts else iter(())
             for at, ids in zip(here.tolist(), expected, strict=True):
-                if why := layout.difference(first + done + at, ids):
+                if done + at not in told and (why := layout.difference(first + done + at, ids)):
+                    told.add(done + at)
                     yield f"{part.label}: row {documents.rows[at]}: {why}"
         yield from index.differences(documents, reading.file, first + done, part.label)
         done += len(documents.texts)
