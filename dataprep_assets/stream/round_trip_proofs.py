@@ -333,7 +333,7 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
-                found.setdefault(row["file"], []).append((int(row["row"]), int(row["byte"]), row["reason"]))
+                found.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("it is written otherwise")
             except (ValueError, KeyError, TypeError) as error:
