@@ -75,7 +75,7 @@ def records(path: Path, random: Random) -> str:
 TEMPLATES = (
     "{{ 'x' * 8589934592 }}",
     "{{ 'x' * 99999999 }}{{ messages }}",
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+    "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3,
     "{% for a in range(99999999) %}x{% endfor %}",
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "{% set n = namespace(x='x') %}{% for i in range(64) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",

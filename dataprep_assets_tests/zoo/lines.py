@@ -1,4 +1,4 @@
-"""Files of lines and of JSON: a harmless beginning, then something hostile; and streams that were cut or are of many frames."""
+"""Files of lines: a harmless beginning, then something hostile; and streams that were cut, or are of many frames."""
 
 import gzip
 import json
