@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from dataprep_assets.stream.index_check import IndexCheck
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_encoder
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
-from dataprep_assets.tokenization.certificate import CLASSES, Certificate
+from dataprep_assets.tokenization.certificate import CLASSES, Certificate, installed_version
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
 
 _ALL = Selection(ids=None)
@@ -48,10 +47,7 @@ class _Installed:
 
 @cache
 def _installed(name: str) -> _Installed:
-    try:
-        return _Installed(name, metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return _Installed(name, "not installed")
+    return _Installed(name, installed_version(name))
 
 
 @judged
