@@ -276,7 +276,7 @@ def rates(home: Path, *, documents: int, faults: int, seed: int, only: Sequence[
         kept = KEPT[name]
         box = Box(bench_of(name, home / name, lambda folder, kept=kept: [kept.declared(folder, documents)]))
         (target,) = (one for one in box.targets() if one.spec.name == kept.artifact)
-        if said := [list(_said(box, target, level)) for level in LEVELS if any(_said(box, target, level))]:
+        if said := [list(said_at(box, target, level)) for level in LEVELS if any(said_at(box, target, level))]:
             raise AssertionError(f"{name} is not clean: {said}")
         for fault, change in FAULTS.items():
             named: Counter[Level] = Counter()
@@ -286,7 +286,7 @@ def rates(home: Path, *, documents: int, faults: int, seed: int, only: Sequence[
                 change(stream, Random(f"{seed} {name} {fault} {number}"))
                 kept.write(folder, stream.ids)
                 reseal(folder)
-                named.update(level for level in LEVELS if any(_said(box, target, level)))
+                named.update(level for level in LEVELS if any(said_at(box, target, level)))
                 box.restore()
             yield from (
                 Rate(artifact=name, fault=fault, level=level, named=named[level], applied=faults) for level in LEVELS
@@ -295,7 +295,7 @@ def rates(home: Path, *, documents: int, faults: int, seed: int, only: Sequence[
             raise AssertionError("a fault reached the originals")
 
 
-def _said(box: Box, target: Target, level: Level) -> Iterator[tuple[str, str]]:
+def said_at(box: Box, target: Target, level: Level) -> Iterator[tuple[str, str]]:
     """What the blocking checks of an artifact say at a level of proof."""
 
     def at_level(declaration: Any) -> Any:

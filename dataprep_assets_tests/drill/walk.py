@@ -1,7 +1,7 @@
 """The walk: every file of every artifact, a changed byte at its beginning, in its middle and at its end.
 
-As damage `verify` has to name it. Under a receipt that was made of it a blocking check of the artifact has to, or the
-file is one of `EXCEPTIONS`, with the reason.
+As damage `verify` has to name it. Under a receipt that was made of it a blocking check of the artifact has to, of a
+sample or of every document, or the file is one of `EXCEPTIONS`, with the reason.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.drill.box import Box, Target, reseal, write
 from dataprep_assets_tests.drill.bytes_of_files import files_of
-from dataprep_assets_tests.drill.judge import failed_proofs
+from dataprep_assets_tests.drill.real_size import LEVELS, said_at
 
 EXCEPTIONS: Mapping[str, str] = {}
 """Artifact and file, as patterns → why no check tells that a byte is another."""
@@ -55,8 +55,7 @@ def _changed(box: Box, target: Target, name: str, at: int) -> Step:
     reseal(folder)
     proof = crash = ""
     try:
-        examined = [] if target.slot is None else [target.slot]
-        proof = next((f"{check}: {said}" for check, said in failed_proofs(target.spec, box.bench.store, examined)), "")
+        proof = next((f"{level}: {': '.join(told)}" for level in LEVELS for told in said_at(box, target, level)), "")
     except Exception as error:  # a proof that raises is a bug
         crash = f"{type(error).__name__}: {error}"
     box.restore()

@@ -14,7 +14,7 @@ import numpy as np
 
 from dataprep_assets.bounds import alive
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.made_again import made_again, other_bytes
+from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, drawn
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_search import NoteSearch
@@ -123,7 +123,7 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
                 if one is None or other is None or not _equal(one, other):
                     yield f"{name}: rows from {number * step} on are not those that are packed again"
                     break
-        yield from other_bytes(packed.directory, folder, left_out=of_rows)
+        yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, of_rows))
 
 
 def _equal(one: RowBlock, other: RowBlock) -> bool:

@@ -15,7 +15,7 @@ from dataprep_assets.bounds import alive
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, wrong_quarantine, wrong_sums
-from dataprep_assets.graph.made_again import made_again, other_bytes
+from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
@@ -137,7 +137,7 @@ def round_trip(directory: Path, receipt: Receipt, shard: RlShard) -> Finding:
         defects.append(f"{name_of(receipt)}: {stored} lines, the source gives {made}")
     if shard.level == EVERY_DOCUMENT and not defects:  # what was left out, too
         with made_again(shard.artifact, lambda store: build_rl_shard(replace(shard, store=store))) as folder:
-            found = other_bytes(directory, folder, left_out={RlJsonlFacts.of(receipt).file})
+            found = other_bytes(directory, folder, left_out=by_content(receipt, {RlJsonlFacts.of(receipt).file}))
             defects += [f"{name_of(receipt)}: {defect}" for defect in found]
     return verdict(
         defects,

@@ -14,7 +14,7 @@ from dataprep_assets.bounds import alive
 from dataprep_assets.errors import CertificateError
 from dataprep_assets.formats.packed_sft import PackedRows, open_packed
 from dataprep_assets.graph.finding import Finding, Row, judged, verdict
-from dataprep_assets.graph.made_again import made_again, other_bytes
+from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.pipelines.blend.sft.chat_plan import conversation_renderer
 from dataprep_assets.pipelines.blend.sft.opened_shard import REBUILD, OpenedShard, SampledSequence
@@ -117,7 +117,7 @@ def made_otherwise(packed: OpenedShard) -> Iterator[str]:
             if held is None or made is None or not _equal(held, made):
                 yield f"row group {number} of {PACKED} is not what is made again of the sources"
                 break
-        yield from other_bytes(packed.directory, folder, left_out={PACKED})
+        yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, {PACKED}))
 
 
 def _equal(held: PackedRows, made: PackedRows) -> bool:
