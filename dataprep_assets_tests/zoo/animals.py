@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from dataprep_assets_tests.zoo.chats import TEMPLATES, chat, records
 from dataprep_assets_tests.zoo.lines import chat_line, cut, frames, lines, text_line
+from dataprep_assets_tests.zoo.lists import OF_ARTIFACTS, large
 from dataprep_assets_tests.zoo.tables import parquet
 
 Pipeline = Literal["corpus", "pretrain", "sft", "rl"]
@@ -34,6 +35,10 @@ class Animal:
         random, stem = self.random, f"animal_{self.number:04d}"
         if self.kind == "parquet":
             return f"{stem}.parquet"
+        if self.kind == "artifact":
+            return random.choice(OF_ARTIFACTS)
+        if self.kind in ("blend", "retractions"):
+            return f"{stem}.json"
         if self.kind == "records":
             return f"{stem}{random.choice(('.json', '.jsonl', '.json.zst', '.jsonl.zst'))}"
         if self.kind == "frames":
@@ -42,13 +47,26 @@ class Animal:
             return f"{stem}.jsonl{random.choice(ENDINGS)}"
         return f"{stem}.jinja" if self.kind == "template" else f"{stem}.jsonl"
 
+    @property
+    def has_good(self) -> bool:
+        """Whether there is a harmless source, `good.jsonl`, beside it, because it is none itself."""
+        return self.kind in ("template", "artifact", "blend", "retractions")
+
+    def good(self) -> bytes:
+        """Harmless lines of its pipeline."""
+        line = chat_line if self.pipeline in ("sft", "rl") else text_line
+        return b"".join(line(self.random, n) for n in range(50))
+
     def write(self, folder: Path) -> str:
-        """Write its file into a folder; what it is."""
+        """Write its file into a folder, below an artifact's name if it is one of its files; what it is."""
         random, path = self.random, folder / self.name
         good, key = (chat_line, b"messages") if self.pipeline in ("sft", "rl") else (text_line, b"text")
         if self.kind == "template":
             path.write_text(random.choice(TEMPLATES))
             return path.read_text()[:60]
+        if self.kind in ("artifact", "blend", "retractions"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return large(path, random)
         if self.kind == "parquet":
             return parquet(path, random, key.decode())
         if self.kind == "chat":
@@ -61,22 +79,26 @@ class Animal:
         """The declaration of a dataset that reads the file."""
         sample = project / project.name / "defs" / "sample_corpus" / "tokenizer"
         if self.pipeline == "corpus":
+            listed = {"retractions": str(folder / self.name)} if self.kind == "retractions" else {}
+            files = "good*" if self.has_good else "animal*"
             return {
+                **listed,
                 "dataset": "zoo",
                 "source": {"kind": "local", "path": str(folder)},
-                "splits": {"train": ["animal*"]},
-                "include": ["animal*"],
+                "splits": {"train": [files]},
+                "include": [files],
                 "tokenizer": {"path": str(sample), "engine": "tokenizers"},
                 "document": {"separator": "<|endoftext|>"},
                 "bad_records": {"policy": "drop", "budget": 1},
                 "views": ["nanogpt"],
                 "workers": 1,
             }
-        path = folder / (f"good_{self.number}.jsonl" if self.kind == "template" else self.name)
+        path = folder / ("good.jsonl" if self.has_good else self.name)
+        blend = {"datasets": [{"name": "animals", "path": str(path)}]}
         common = {
             "dataset": "zoo",
             "stage": self.pipeline,
-            "blend": {"datasets": [{"name": "animals", "path": str(path)}]},
+            "blend": str(folder / self.name) if self.kind == "blend" else blend,
             "bad_records": {"policy": "drop", "budget": 1},
             "num_shards": 1,
             "workers": 1,
@@ -92,8 +114,8 @@ class Animal:
 
 
 KINDS: Mapping[Pipeline, tuple[str, ...]] = {
-    "corpus": ("lines", "lines", "cut", "frames", "parquet"),
-    "pretrain": ("lines", "frames", "parquet"),
+    "corpus": ("lines", "lines", "cut", "frames", "parquet", "artifact", "retractions"),
+    "pretrain": ("lines", "frames", "parquet", "blend"),
     "sft": ("chat", "chat", "lines", "parquet", "template", "template"),
     "rl": ("records", "lines", "parquet", "cut"),
 }

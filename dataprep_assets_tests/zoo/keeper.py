@@ -21,7 +21,6 @@ from dataprep_assets.bounds import MEMORY, STALL
 from dataprep_assets_tests.forked import Forked, start
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.zoo.animals import Animal
-from dataprep_assets_tests.zoo.lines import chat_line
 
 MEMORY_BYTES = 1 << 30
 CPU_SECONDS = 60
@@ -86,11 +85,14 @@ class Keeper:
         folder = self._home / "animals"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        what = animal.write(folder)
-        if animal.kind == "template":
-            good = b"".join(chat_line(animal.random, n) for n in range(50))
-            (folder / f"good_{animal.number}.jsonl").write_bytes(good)
+        if animal.has_good:
+            (folder / "good.jsonl").write_bytes(animal.good())
         self._declare(animal, animal.attributes(self._project, folder))
+        if animal.kind == "artifact":  # of a finished corpus, which is run again
+            self._run(["run", "zoo"], self._project)
+            what = animal.write(self._home / "artifacts" / "zoo")
+        else:
+            what = animal.write(folder)
         code, said, usage = self._run(["run", "zoo"], self._project)
         for name in ("artifacts", "instance"):
             shutil.rmtree(self._home / name, ignore_errors=True)
