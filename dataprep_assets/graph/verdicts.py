@@ -48,7 +48,12 @@ S = TypeVar("S", bound=Subject)
 
 
 def prove_all(
-    subjects: Iterable[S], prove: Callable[[S], dict[str, Finding]], workers: int, *, engine: Engine = ON_PROCESSES
+    subjects: Iterable[S],
+    prove: Callable[[S], dict[str, Finding]],
+    workers: int,
+    *,
+    engine: Engine = ON_PROCESSES,
+    prepare: Callable[[], object] | None = None,
 ) -> Verdicts:
     """Run `prove` on each subject in parallel; yields each partition with its findings when it is done.
 
@@ -57,11 +62,12 @@ def prove_all(
         prove: Must be picklable; raises only for bugs, which are raised again here.
         workers: Largest number of workers.
         engine: Who does the work.
+        prepare: What every worker would load first (`WorkerPool`).
     """
     tasks = [Task(TaskId(subject.artifact.partition or "", "proofs"), prove, (subject,)) for subject in subjects]
     if not tasks:
         return
-    with engine.open(min(workers, len(tasks))) as pool:
+    with engine.open(min(workers, len(tasks)), prepare) as pool:
         for task in tasks:
             pool.submit(task)
         for event in pool.events():

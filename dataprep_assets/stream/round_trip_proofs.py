@@ -337,6 +337,12 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
     return found
 
 
+def ready(plan: StreamPlan) -> None:
+    """Load what the proofs of a plan's shards encode with."""
+    loaded_once(plan.tokenizer)
+    encode_of(plan)
+
+
 def encode_of(plan: StreamPlan) -> Encode:
     """How a plan's documents are encoded again: by its engine, if its certificate holds here, else by the reference."""
     try:

@@ -23,6 +23,7 @@ from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
 from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.round_trip_proofs import ready
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import index_metadata, retracted_here
 from dataprep_assets.stream.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
@@ -154,7 +155,8 @@ def _examine(
         shards = token_shards(corpus, store, manifest, plan, partitions)
         if _is_small(corpus, manifest, partitions):
             return ((shard.partition, prove(shard)) for shard in shards)
-        return prove_all(shards, prove, worker_count(corpus.workers), engine=corpus.engine)
+        workers = worker_count(corpus.workers)
+        return prove_all(shards, prove, workers, engine=corpus.engine, prepare=partial(ready, plan))
 
     for name, finding in of_all_partitions(
         store,
