@@ -215,14 +215,14 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     offsets = np.frombuffer(data, "<u4", count + 1, 4) if len(data) >= 8 + 4 * count else np.zeros(1, "<u4")
     (size,) = shard["column_sizes"]
     config = {key: value for key, value in shard.items() if key not in ("raw_data", "samples", "zip_data")}
-    raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
-    wanted = {**_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
-    if shard != {**wanted, "zip_data": None}:
-        raise FormatError(f"{path}: the index says of it what it is not, or more than {sorted(wanted)}")
     if struct.unpack_from("<I", data)[0] != count or len(offsets) != count + 1 or offsets[-1] != len(data):
         raise FormatError(f"{path}: its counts and offsets are not those of {count} samples in {len(data)} bytes")
     if not (np.diff(offsets.astype(np.int64)) == size).all():
         raise FormatError(f"{path}: its samples are not {size} bytes each")
     if json.loads(data[8 + 4 * count : int(offsets[0])]) != config:
         raise FormatError(f"{path}: its configuration is not that of the index")
+    raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
+    wanted = {**_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
+    if shard != {**wanted, "zip_data": None}:
+        raise FormatError(f"{path}: the index says of it what it is not, or more than {sorted(wanted)}")
     return count
