@@ -87,7 +87,7 @@ def selection_spec(
         metadata=partial(_metadata, corpus),
         rows=lambda receipt: _folded(_totals([receipt])[1].values())[0],
         columns=COLUMNS,
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus, split)),
+        proofs=Proofs(proofs=SELECTION_PROOFS, examine=partial(_examine, corpus, split)),
     )
 
 
@@ -273,7 +273,7 @@ def _percent(part: int, whole: int) -> float:
     return round(100 * part / whole, 3) if whole else 0.0
 
 
-_PROOFS = (
+SELECTION_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("rules_hold", "The dropped rows are those of which the rules are true by the tags, no more and no less."),
     Proof("within_budget", "Rules drop no more of a source, and each no more in all, than `budget` allows."),
@@ -290,7 +290,7 @@ def _examine(
 
     yield from of_all_partitions(
         store,
-        _PROOFS[:2],
+        SELECTION_PROOFS[:2],
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, SELECTION),
@@ -306,7 +306,7 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
             "rules_hold": _rules_hold(corpus, store, partition, directory, receipt),
         }
 
-    return proven(corpus.artifact(SELECTION, partition), store, _PROOFS[:2], prove)
+    return proven(corpus.artifact(SELECTION, partition), store, SELECTION_PROOFS[:2], prove)
 
 
 @judged

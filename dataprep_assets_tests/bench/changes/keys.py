@@ -51,6 +51,15 @@ _CARD = {
     "source.citation": "@misc{harvest, title = {Harvest}}",
     "source.homepage": "https://example.org/source",
 }
+_TABLE = ("tags/", "selection/", "documents/")
+_LONG = {"long": "characters > 480"}
+"""A rule that drops a few documents of every split, never all of one."""
+_RULED = {
+    "keep": {"keep": {"short": "characters <= 480"}},
+    "drop": {"drop": _LONG},
+    "budget.per_source": {"budget.per_source": 0.95, "drop": _LONG},
+    "budget.per_rule": {"budget.per_rule": {"long": 0.9}, "drop": _LONG},
+}
 _NOTHING = {
     "owners": ["team:cellar"],
     "workers": 1,
@@ -63,6 +72,11 @@ _NOTHING = {
     "automation.timezone": "Europe/Berlin",
     "automation.freshness": "168h",
     "source.follow_links": True,
+    # of files of other formats, and of a table of documents that there is not
+    "text_separator": "\n",
+    "csv_delimiter": ";",
+    "document.url_field": "remark",
+    "document.source_field": "remark",
     **{f"slurm.{name}": value for name, value in _SLURM.items()},
 }
 
@@ -126,6 +140,15 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         # nothing is built again; what is proven is, and the card says how much that is
         "prove.level": Key(turned={"prove.level": "every_document"}, touches=("data_card",), told=("", "")),
         **{name: Key(turned={name: value}) for name, value in _NOTHING.items()},
+        "document.keep_fields": Key(
+            turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True
+        ),
+        "tag": Key(turned={"tag": ["gopher", "personal"]}, touches=_TABLE, told=("", "")),
+        # turned back at once: with a rule that another key declares a budget would be left without one
+        **{
+            name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True)
+            for name, turned in _RULED.items()
+        },
         "shards.on_change": Key(turned={"shards.on_change": "replan"}, touches=_PLAN, told=("", ""), back=True),
     }
     if corpus.hub is not None:
@@ -144,7 +167,8 @@ LEFT_ALONE = {
     "dataset": "another name is another dataset",
     "storage": "another place is a build from scratch, which rounds are compared with anyway",
     "automation.on_failure": "nobody is told of a run of the command",
-    "source.kind": "there is a corpus of each kind",
+    "source.kind": "there is a corpus of each kind whose files are listed in a way of its own",
+    "source.key": "of an asset, whose files are those of a folder or a bucket",
     "source.endpoint": "another hub",
     "source.repo": "another repository",
     "source.url": "of a bucket",
