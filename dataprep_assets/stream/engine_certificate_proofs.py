@@ -2,11 +2,10 @@
 
 import unicodedata
 from collections.abc import Sequence
-from importlib import metadata
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.tokenization.bundle import CHAT_TURN_TOKENS, SpecialToken, TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.certificate import Certificate, installed_version
 
 
 def certificate_holds(
@@ -16,8 +15,8 @@ def certificate_holds(
     pairs = {
         "tokenizer digest": (certificate.tokenizer_digest, bundle.digest),
         "special-token mode": (certificate.special_tokens, special_tokens),
-        f"{certificate.engine} version": (certificate.engine_version, metadata.version(certificate.engine)),
-        "tokenizers version": (certificate.reference_version, metadata.version("tokenizers")),
+        f"{certificate.engine} version": (certificate.engine_version, installed_version(certificate.engine)),
+        "tokenizers version": (certificate.reference_version, installed_version("tokenizers")),
         "Unicode version": (certificate.unicode_version, unicodedata.unidata_version),
     }
     rows = tuple({"what": k, "certified": old, "now": new, "same": str(old == new)} for k, (old, new) in pairs.items())

@@ -309,13 +309,21 @@ class CertifiedEncoder:
             )
 
 
+def installed_version(package: str) -> str:
+    """The version of a package, or that it is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except (metadata.PackageNotFoundError, ValueError):  # a certificate may name anything
+        return "not installed"
+
+
 class _ReferenceIdentity:
     name = ReferenceEngine.name
 
     def __init__(self) -> None:
-        from importlib import metadata
-
-        self.version = metadata.version("tokenizers")
+        self.version = installed_version("tokenizers")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         raise TokenizerError("this is the reference's identity, not the reference")

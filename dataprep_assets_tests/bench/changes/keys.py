@@ -142,6 +142,8 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "olmo_sequence_length": Key(turned={"olmo_sequence_length": 128}, touches=("olmo_bins",)),
         "mds_sequence_length": Key(turned={"mds_sequence_length": 128}, touches=("mds_bins",)),
         **{name: Key(turned={name: value}, touches=("data_card",), told=("", "")) for name, value in _CARD.items()},
+        # nothing is built again; what is proven is, and the card says how much that is
+        "prove.level": Key(turned={"prove.level": "every_document"}, touches=("data_card",), told=("", "")),
         **{name: Key(turned={name: value}) for name, value in _NOTHING.items()},
         "document.keep_fields": Key(
             turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
