@@ -83,7 +83,7 @@ class TokenizerBundle:
     @cached_property
     def reference_tables(self) -> dict[str, str]:
         """The Unicode tables of the installed reference that decide ids of this tokenizer (`reference_tables`)."""
-        return _tables(self.directory / _FILES[0], self.digest)
+        return dict(self._definition.tables)
 
     @property
     def _reference(self) -> Reference:
@@ -196,11 +196,13 @@ def _digest(directory: Path, versions: tuple[str | None, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """What is kept of a `tokenizer.json`: its text, its added tokens, and the id of every token where it says them."""
+    """What is kept of a `tokenizer.json`: its text, its added tokens, the id of every token where it says them, and
+    the Unicode tables that decide ids."""
 
     text: str
     added: list[dict[str, Any]]
     ids: dict[str, int] | None
+    tables: dict[str, str]
 
 
 @lru_cache(maxsize=2)
@@ -217,7 +219,8 @@ def _defined(path: Path, _digest: str) -> _Definition:
     ids = _ids(model, added)
     if isinstance(model, dict) and (merges := _short_merges(model.get("merges"))) is not None:
         model["merges"] = merges
-    return _Definition(text=orjson.dumps(value).decode(), added=added, ids=ids)
+    tables = reference_tables(value.get("normalizer"), value.get("pre_tokenizer"))
+    return _Definition(text=orjson.dumps(value).decode(), added=added, ids=ids, tables=tables)
 
 
 def _short_merges(merges: Any) -> list[str] | None:
@@ -255,12 +258,6 @@ def _ids(model: Any, added: list[dict[str, Any]]) -> dict[str, int] | None:
         ids[content] = declared
         following = max(following, declared + 1)
     return ids
-
-
-@lru_cache(maxsize=2)
-def _tables(path: Path, digest: str) -> dict[str, str]:
-    """The tables that decide a tokenizer's ids, found once a process."""
-    return reference_tables(_defined(path, digest).text)
 
 
 _kept_references: dict[tuple[str, str], Reference] = {}

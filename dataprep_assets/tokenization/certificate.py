@@ -133,7 +133,13 @@ def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """
     refused = {*certificate["refused"]} - ({NEW_UNICODE} - {*certificate.get("refused_in_use", ())})
     tables = certificate.get("reference_tables") or {}
-    return {"refused": sorted(refused)} | ({} if library.as_before(tables) else {"reference": dict(tables)})
+    return {"refused": sorted(refused)} | ({} if library.as_before(tables) else {library.SETTING: dict(tables)})
+
+
+def named_tables(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """The setting of a recipe that names the reference's Unicode tables; certificates from before have none."""
+    tables = certificate.get("reference_tables")
+    return {library.SETTING: dict(tables)} if tables else {}
 
 
 def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import metadata
 from itertools import chain
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +23,8 @@ from dataprep_assets.tokenization.unicode_versions import OLDEST, VERSIONS
 
 NAME = "tokenizers"
 NORMALIZATION, LETTERS = "normalization", "letters"
+SETTING = "reference"
+"""The setting of recipes that names the tables."""
 TABLES_BEFORE = {NORMALIZATION: "Unicode 13.0", LETTERS: "Unicode 16.0"}
 
 _NORMALIZERS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "BertNormalizer", "Nmt"})
@@ -107,17 +108,17 @@ def flat_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uint64
     return np.fromiter(chain.from_iterable(rows), np.uint32, int(offsets[-1])), offsets
 
 
-def reference_tables(tokenizer_json: str) -> dict[str, str]:
-    """Name → Unicode version of the tables of the installed library that decide ids of a `tokenizer.json`.
+def reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:
+    """Name → Unicode version of the tables of the installed library that decide ids of a tokenizer.
 
-    `normalization` is there if it normalizes by Unicode, `letters` if it splits texts by kinds of characters.
+    `normalizer` and `pre_tokenizer` are those of its `tokenizer.json`. `normalization` is there if it normalizes by
+    Unicode, `letters` if it splits texts by kinds of characters.
     """
-    value, known = json.loads(tokenizer_json), installed_tables()
     used = {
-        NORMALIZATION: any(part.get("type") in _NORMALIZERS for part in _parts(value.get("normalizer"))),
-        LETTERS: any(_splits_by_kind(part) for part in _parts(value.get("pre_tokenizer"))),
+        NORMALIZATION: any(part.get("type") in _NORMALIZERS for part in _parts(normalizer)),
+        LETTERS: any(_splits_by_kind(part) for part in _parts(pre_tokenizer)),
     }
-    return {name: table for name, table in known.items() if used[name]}
+    return {name: table for name, table in installed_tables().items() if used[name]} if any(used.values()) else {}
 
 
 def _parts(value: Any) -> list[dict[str, Any]]:
@@ -195,18 +196,23 @@ def as_before(tables: Mapping[str, str]) -> bool:
     return all(TABLES_BEFORE[name] == table for name, table in tables.items())
 
 
-def touched(name: str, before: Any, now: Any) -> str:
-    """Which texts get other ids if the table called `name` changes between two versions of Unicode; for a sentence."""
-    if name == NORMALIZATION:
-        texts = "texts with combining marks or composed letters"
-    else:
-        texts = "texts with letters, marks or digits"
-    older, newer = sorted((str(before), str(now)), key=_number)
-    return f"{texts} that Unicode has since after {_number(older):.1f}, up to {_number(newer):.1f}, may get other ids"
+UNSAID = {f"{SETTING}.{name}": table for name, table in TABLES_BEFORE.items()}
+"""What a recipe that does not name these settings is made with."""
+_TEXTS = {
+    f"{SETTING}.{NORMALIZATION}": "combining marks and composed letters",
+    f"{SETTING}.{LETTERS}": "letters, marks and digits",
+}
 
 
-def _number(table: str) -> float:
-    try:
-        return float(table.rpartition(" ")[2])
-    except ValueError:
-        return 0.0
+def touched(setting: str, before: Any, now: Any) -> str:
+    """Which texts get other ids by a change of the tables; nothing for any other setting.
+
+    Args:
+        setting: Its name in a recipe, such as `reference.letters`.
+        before: The Unicode version before, such as `Unicode 13.0`.
+        now: The version now.
+    """
+    if setting not in _TEXTS:
+        return ""
+    older, newer = sorted((str(before).removeprefix("Unicode "), str(now).removeprefix("Unicode ")))
+    return f"other ids for texts with {_TEXTS[setting]} that Unicode {newer} has and {older} has not, for no others"
