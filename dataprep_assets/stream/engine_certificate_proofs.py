@@ -49,7 +49,7 @@ def fast_engine_accepted(certificate: Certificate) -> Finding:
             passed=True,
             facts={"refused_classes": 1, "documents_compared": sum(certificate.compared.values())},
             summary=f"{certificate.engine} {certificate.engine_version} gave the reference's ids on every document but "
-            f"those with characters that only newer Unicode has, which are sent to the reference: {certificate.reason}.",
+            f"those with characters of newer Unicode, which are sent to the reference: {certificate.reason}.",
             table=tuple({"class": k, "goes to": "tokenizers"} for k in certificate.refused),
         )
     return Finding(

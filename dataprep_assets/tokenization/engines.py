@@ -146,8 +146,8 @@ _FAST: dict[str, type[FastokensEngine] | type[GigatokenEngine]] = {
     engine.name: engine for engine in (FastokensEngine, GigatokenEngine)
 }
 FAST_ENGINES = tuple(_FAST)
-"""Names of the fast engines, in order of preference: as fast as each other on English and code, `fastokens` faster on
-text in many languages that is seen for the first time (docs/benchmarks.md), and with a bound of its own for its memory."""
+"""Names of the fast engines, in order of preference: on English and code one is as fast as the other, on new text in
+many languages `fastokens` is faster (docs/benchmarks.md), and its memory has a bound of its own."""
 
 
 def installed(name: str) -> str | None:

@@ -1,7 +1,7 @@
 """The reference: Hugging Face `tokenizers`, whose ids are right by definition, and the Unicode tables within it.
 
-Its interface is another one from 1.0 on, which has no `from_str`, `get_vocab` or `encode_batch_fast`; here alone is told
-which one is installed. `TABLES_BEFORE` are the tables of every version below 1.0 that is allowed, and so of every
+Its interface is another one from 1.0 on, which has no `from_str`, `get_vocab` or `encode_batch_fast`; here alone is
+told which one is installed. `TABLES_BEFORE` are the tables of every version below 1.0 that is allowed, and so of every
 dataset whose receipts name none.
 
 Entry points: `load_reference`, `reference_tables`, `touched`.
@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from packaging.version import Version
 
 from dataprep_assets.tokenization.unicode_versions import OLDEST, VERSIONS
 
@@ -54,7 +53,7 @@ class Reference(Protocol):
 
 def load_reference(tokenizer_json: str, *, special_as_text: bool) -> Reference:
     """Load a `tokenizer.json`; `special_as_text`: literal special tokens are text. Raises what the library raises."""
-    kind = _From1 if Version(version()).major >= 1 else _Before1
+    kind = _Before1 if version().startswith("0.") else _From1
     return kind(tokenizer_json, special_as_text)
 
 
