@@ -19,6 +19,8 @@ from dataprep_assets.sources.records import ID_REASONS, REASONS, Block
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 SHORT, NO_TOKENS = "below_min_doc_chars", "no_tokens"
+DUPLICATE = "duplicate"
+"""The reason of a document that is like one that is kept. It counts as a rule, whose name it is."""
 
 FILTERED = {
     RETRACTED: "is retracted",
@@ -125,6 +127,8 @@ def in_words(reason: str) -> str:
     """A reason for which a record is no document, in words."""
     if reason in BAD:
         return f"was dropped as {reason}"
+    if reason == DUPLICATE:
+        return "is a duplicate"
     return FILTERED.get(reason, f"is dropped by the rule {reason!r}")
 
 

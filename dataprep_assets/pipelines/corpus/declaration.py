@@ -17,8 +17,17 @@ from pydantic import (
     model_validator,
 )
 
-from dataprep_assets.documents.declaration import BudgetDeclaration, RuleName, Tag, rules_of, taggers_of
+from dataprep_assets.documents.declaration import (
+    BudgetDeclaration,
+    DuplicatesDeclaration,
+    RuleName,
+    Tag,
+    rules_of,
+    taggers_of,
+)
+from dataprep_assets.documents.duplicates.signatures import SignatureSettings
 from dataprep_assets.documents.rules import Rule
+from dataprep_assets.documents.selection import DUPLICATE
 from dataprep_assets.documents.table import DECIDED, CarriedFields, ColumnType, column_of
 from dataprep_assets.documents.tagging import BuiltInTagger, Tagger
 from dataprep_assets.errors import ConfigError
@@ -103,8 +112,11 @@ class CorpusDocumentPolicy(DocumentPolicy):
 
 
 def _without(value: dict[str, Any], unset: Iterable[str]) -> dict[str, Any]:
-    """The dump of a part of a declaration without those of these keys that are not set."""
-    return {name: found for name, found in value.items() if found or name not in unset}
+    """The dump of a part of a declaration without those of these keys that are not set.
+
+    An empty mapping is set where nothing is the default: `keep_fields: {}` asks for the table.
+    """
+    return {name: found for name, found in value.items() if found is not None or name not in unset}
 
 
 class ShardPlanDeclaration(Declared):
@@ -184,6 +196,9 @@ class CorpusDeclaration(MadeByEngine):
     drop: dict[RuleName, str] = Field(
         default_factory=dict, description="The same: documents for which one is true are dropped."
     )
+    duplicates: DuplicatesDeclaration | None = Field(
+        None, description="Documents that are alike: of each set of them one is kept. `{}` takes the defaults."
+    )
     budget: BudgetDeclaration = Field(BudgetDeclaration(), description="How much rules may drop.")
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
@@ -197,7 +212,9 @@ class CorpusDeclaration(MadeByEngine):
         value = handler(self)
         if self.budget == BudgetDeclaration():
             value.pop("budget", None)
-        return _without(value, ("tag", "keep", "drop"))
+        if self.duplicates is None:
+            value.pop("duplicates", None)
+        return {name: found for name, found in value.items() if found or name not in ("tag", "keep", "drop")}
 
     @field_validator("splits")
     @classmethod
@@ -242,11 +259,16 @@ class CorpusDeclaration(MadeByEngine):
         try:
             columns = set(self.columns)
             rules = self.rules
+            if self.duplicates is not None:
+                self.duplicates.check_column(self.columns)
         except ConfigError as error:
             raise ValueError(str(error)) from error
-        if unknown := [name for name in self.budget.per_rule if name not in rules]:
+        reasons = [*rules, *([] if self.duplicates is None else [DUPLICATE])]
+        if self.duplicates is not None and DUPLICATE in rules:
+            raise ValueError(f"a rule has the name {DUPLICATE!r}, which is the reason of `duplicates`; rename it")
+        if unknown := [name for name in self.budget.per_rule if name not in reasons]:
             raise ValueError(f"budget.per_rule: there is no rule {unknown[0]!r} in `keep` or `drop`")
-        if self.budget != BudgetDeclaration() and not rules:
+        if self.budget != BudgetDeclaration() and not reasons:
             raise ValueError("budget: there are no rules, in `keep` or `drop`, whose drops it could limit")
         named = [column_of(path) for path in self.document.keep_fields or ()]
         if twice := [name for name in columns if named.count(name) > 1]:
@@ -257,6 +279,11 @@ class CorpusDeclaration(MadeByEngine):
     def _no_text_of_sensitive_data(self) -> Self:
         if not self.sensitive:
             return self
+        if self.duplicates is not None and self.document.id_key is None:
+            raise ValueError(
+                "`sensitive: true` and `duplicates`: add `document.id_key: {env: DOCUMENT_KEY}`, the variable that "
+                "holds a key of at least 32 characters. Anybody could guess at the words behind hashes without a key"
+            )
         kept = self.document
         texts = [path for path, kind in (kept.keep_fields or {}).items() if kind == "string"]
         texts += [
@@ -273,7 +300,32 @@ class CorpusDeclaration(MadeByEngine):
     @property
     def has_table(self) -> bool:
         """Whether there is a table of documents: where anything is declared that is in it or needs it."""
-        return bool(self.tag or self.keep or self.drop) or self.document.keep_fields is not None
+        return bool(self.tag) or self.selects or self.document.keep_fields is not None
+
+    @property
+    def selects(self) -> bool:
+        """Whether documents may be left out for what they say: by rules, or as duplicates."""
+        return bool(self.keep or self.drop) or self.duplicates is not None
+
+    @property
+    def signing(self) -> SignatureSettings:
+        """What decides the signatures by which duplicates are found.
+
+        Raises ConfigError when the key of a sensitive dataset is not in the environment.
+        """
+        assert self.duplicates is not None
+        ids = self.document.ids(sensitive=self.sensitive)
+        return self.duplicates.signing(None if ids is None else ids.key, None if ids is None else ids.key_digest)
+
+    @property
+    def texts_alone(self) -> CarriedFields:
+        """What tells which rows hold a text, without anything that is carried along."""
+        return CarriedFields(
+            text=self.text_field,
+            ids=self.document.ids(sensitive=self.sensitive),
+            max_record_bytes=self.bad_records.max_record_bytes,
+            sensitive=self.sensitive,
+        )
 
     @property
     def carried(self) -> CarriedFields:
