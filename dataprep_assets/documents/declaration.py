@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkSet, BenchmarkTagger
 from dataprep_assets.documents.duplicates.banding import PROMISED, Banding, banding_for
 from dataprep_assets.documents.duplicates.kept_set import AcrossSplits
 from dataprep_assets.documents.duplicates.signatures import Kind, SignatureSettings
@@ -184,6 +185,68 @@ class DuplicatesDeclaration(Declared):
         if listed != (columns[name] == "string"):
             wanted = "a list of its values in `order`" if columns[name] == "string" else "`highest` or `lowest`"
             raise ConfigError(f"duplicates.priority.order: {name} is a {columns[name]}: give {wanted}")
+
+
+class DeclaredSet(Declared):
+    """A benchmark whose items are not to be in the documents."""
+
+    path: Path = Field(description="A file of JSON lines or Parquet, an item a row; relative to this YAML.")
+    fields: tuple[str, ...] = Field(
+        (), description="Fields that are looked for, each by itself; default: all that hold a text, or a list of texts."
+    )
+
+
+class DecontaminateDeclaration(Declared):
+    """Benchmarks whose items are looked for in the documents."""
+
+    sets: dict[RuleName, Path | DeclaredSet] = Field(
+        min_length=1, description="Name of each benchmark → its file of items, or `{path: …, fields: […]}`."
+    )
+    ngram: int = Field(8, ge=2, le=64, description="Words of an n-gram.")
+    min_words: int = Field(
+        13, ge=2, description="Fewest words of a text that is looked for; shorter ones are in half of the world."
+    )
+    containment: float | None = Field(
+        None, gt=0, le=1, description="Share of an item's n-grams from which on a document contains it; default 0.5."
+    )
+    action: Literal["drop", "block", "tag"] = Field(
+        "drop",
+        description="What happens to a document that contains an item: `drop`, with the reason `benchmark`; `block` "
+        "the run, with the pairs; `tag` it alone, in the columns `benchmark` and `benchmark_overlap`.",
+    )
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        if self.min_words < self.ngram:
+            raise ValueError(
+                f"`min_words: {self.min_words}` has no effect: a text of fewer than `ngram: {self.ngram}` words is one "
+                "n-gram. Give at least as many"
+            )
+        if self.action == "tag" and self.containment is not None:
+            raise ValueError("`containment` has no effect with `action: tag`; leave it out, and use it in a rule")
+        return self
+
+    @property
+    def share(self) -> float:
+        """The share of an item's n-grams from which on a document contains it."""
+        return 0.5 if self.containment is None else self.containment
+
+    @property
+    def rule(self) -> str:
+        """The expression of a document that contains an item."""
+        return f"{OVERLAP} >= {self.share}"
+
+    def tagger(self, folder: Path) -> BenchmarkTagger:
+        """The tagger that looks for the items; paths are relative to a folder."""
+        sets = [
+            BenchmarkSet(name=name, path=folder / one)
+            if isinstance(one, Path)
+            else BenchmarkSet(name=name, path=folder / one.path, fields=one.fields)
+            for name, one in self.sets.items()
+        ]
+        return BenchmarkTagger(
+            name=BENCHMARK, columns=COLUMNS, sets=tuple(sets), ngram=self.ngram, least=self.min_words
+        )
 
 
 class BudgetDeclaration(Declared):

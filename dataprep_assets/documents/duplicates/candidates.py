@@ -207,7 +207,8 @@ def _in_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> It
 
 def _with_first(members: Nodes, first: Nodes) -> NDArray[np.int64]:
     pairs = np.column_stack([np.repeat(members, len(first)), np.tile(first, len(members))])
-    return pairs[pairs[:, 0] != pairs[:, 1]]
+    different: NDArray[np.int64] = pairs[pairs[:, 0] != pairs[:, 1]]
+    return different
 
 
 def _sharing_two(

@@ -73,7 +73,7 @@ class Corpus(Dataset):
 
     @property
     def has_rules(self) -> bool:
-        return bool(self.declaration.keep or self.declaration.drop)
+        return bool(self.declaration.rules)
 
     def documents(self, store: ArtifactStore) -> AskedDocuments:
         return CorpusDocuments(self.declaration, store)

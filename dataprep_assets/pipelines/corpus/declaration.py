@@ -17,8 +17,10 @@ from pydantic import (
     model_validator,
 )
 
+from dataprep_assets.documents.benchmarks import BENCHMARK, BenchmarkTagger
 from dataprep_assets.documents.declaration import (
     BudgetDeclaration,
+    DecontaminateDeclaration,
     DuplicatesDeclaration,
     RuleName,
     Tag,
@@ -199,6 +201,9 @@ class CorpusDeclaration(MadeByEngine):
     duplicates: DuplicatesDeclaration | None = Field(
         None, description="Documents that are alike: of each set of them one is kept. `{}` takes the defaults."
     )
+    decontaminate: DecontaminateDeclaration | None = Field(
+        None, description="Benchmarks whose items are not to be in the documents."
+    )
     budget: BudgetDeclaration = Field(BudgetDeclaration(), description="How much rules may drop.")
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
@@ -214,6 +219,8 @@ class CorpusDeclaration(MadeByEngine):
             value.pop("budget", None)
         if self.duplicates is None:
             value.pop("duplicates", None)
+        if self.decontaminate is None:
+            value.pop("decontaminate", None)
         return {name: found for name, found in value.items() if found or name not in ("tag", "keep", "drop")}
 
     @field_validator("splits")
@@ -287,7 +294,9 @@ class CorpusDeclaration(MadeByEngine):
         kept = self.document
         texts = [path for path, kind in (kept.keep_fields or {}).items() if kind == "string"]
         texts += [
-            one.name for one in self.taggers if not isinstance(one, BuiltInTagger) and "string" in one.columns.values()
+            one.name
+            for one in self.taggers
+            if not isinstance(one, BuiltInTagger | BenchmarkTagger) and "string" in one.columns.values()
         ]
         texts += [one for one in (kept.url_field, kept.source_field) if one is not None]
         if texts:
@@ -300,12 +309,13 @@ class CorpusDeclaration(MadeByEngine):
     @property
     def has_table(self) -> bool:
         """Whether there is a table of documents: where anything is declared that is in it or needs it."""
-        return bool(self.tag) or self.selects or self.document.keep_fields is not None
+        return bool(self.tag or self.decontaminate) or self.selects or self.document.keep_fields is not None
 
     @property
     def selects(self) -> bool:
-        """Whether documents may be left out for what they say: by rules, or as duplicates."""
-        return bool(self.keep or self.drop) or self.duplicates is not None
+        """Whether documents may be left out for what they say: by rules, as duplicates, or as benchmarks."""
+        benchmarks = self.decontaminate is not None and self.decontaminate.action != "tag"
+        return bool(self.keep or self.drop) or self.duplicates is not None or benchmarks
 
     @property
     def signing(self) -> SignatureSettings:
@@ -346,7 +356,14 @@ class CorpusDeclaration(MadeByEngine):
     @property
     def taggers(self) -> list[Tagger]:
         """Its taggers, in their order."""
-        return taggers_of(self.tag, self._folder)
+        found = taggers_of(self.tag, self._folder)
+        if self.decontaminate is None:
+            return found
+        if any(one.name == BENCHMARK for one in found):
+            raise ConfigError(
+                f"tag: {BENCHMARK!r} is the name of the tagger of `decontaminate`; give it another `name`"
+            )
+        return [*found, self.decontaminate.tagger(self._folder)]
 
     @property
     def columns(self) -> dict[str, ColumnType]:
@@ -362,7 +379,14 @@ class CorpusDeclaration(MadeByEngine):
     @property
     def rules(self) -> dict[str, tuple[bool, Rule]]:
         """Its rules by name, in the order in which they are asked; true for those that name what is kept."""
-        return rules_of(self.keep, self.drop, self.columns)
+        drop, asked = self.drop, self.decontaminate
+        if asked is not None and asked.action == "drop":
+            if BENCHMARK in {**self.keep, **drop}:
+                raise ConfigError(
+                    f"a rule has the name {BENCHMARK!r}, which is the reason of `decontaminate`; rename it"
+                )
+            drop = {**drop, BENCHMARK: asked.rule}
+        return rules_of(self.keep, drop, self.columns)
 
     def source_digests(self) -> SourceDigests:
         """The digests of source files: keyed if the dataset is sensitive and its files are local.

@@ -13,7 +13,7 @@ other rows go are made again.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -237,7 +237,8 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     receipt, reused = ensure(recipe, store, partial(_write, corpus, store, recipe), corpus.verify)
     back = 0 if reused else _come_back(corpus, store, before)
     if back:
-        request.warn(f"{artifact}: {number_of(back, 'document')} come back, because what stood for them is gone")
+        told = "comes back, because what stood for it" if back == 1 else "come back, because what stood for them"
+        request.warn(f"{artifact}: {number_of(back, 'document')} {told} is gone")
     outcome = Outcome.of(receipt, reused)
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 
@@ -262,6 +263,32 @@ def _come_back(corpus: CorpusDeclaration, store: ArtifactStore, before: Mapping[
         for shard, (content, rows) in before.items()
         if shard in now and now[shard][0] == content
     )
+
+
+def stood_for(corpus: CorpusDeclaration, store: ArtifactStore, hashes: Iterable[str]) -> int:
+    """How many documents go as duplicates of documents with these ids, 16 hex digits, and are none of these themselves.
+
+    They come back when these are retracted, unless others stand for them. Zero if duplicates were not looked for yet.
+    """
+    wanted, names = set(hashes), set[str]()
+    if corpus.duplicates is None or not wanted or store.receipt(corpus.artifact(DUPLICATES)) is None:
+        return 0
+    rows: list[tuple[str, str]] = []
+    for partition in load_manifest(corpus, store).plan:
+        removed, start = removed_rows(corpus, store, partition), 0
+        directory = store.local(corpus.artifact(TAGS, partition), [ROWS])
+        for piece in side_by_side([directory / ROWS], ["file", "row", "id"]):
+            ids = piece["id"].to_pylist()
+            here = removed.among(start, start + len(ids))
+            rows += [(name, ids[at]) for at, (name, _) in here.items()]
+            listed = [at for at, one in enumerate(ids) if one in wanted]
+            if listed:
+                chosen = piece.take(listed)
+                names |= {
+                    f"{f}:{r}" for f, r in zip(chosen["file"].to_pylist(), chosen["row"].to_pylist(), strict=True)
+                }
+            start += len(ids)
+    return sum(name in names and one not in wanted for name, one in rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +358,8 @@ class _Rows:
         self.values: NDArray[np.float64] | None = None
         rules, priority = corpus.rules, corpus.duplicates.priority
         asked = None if isinstance(priority, str) else priority.column
-        wanted = {column for _, rule in rules.values() for column in rule.columns} | ({asked} - {None})
+        wanted = {column for _, rule in rules.values() for column in rule.columns}
+        wanted |= set() if asked is None else {asked}
         files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
         taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
         with_ids = ["id"] if len(retracted) else []

@@ -23,6 +23,7 @@ from dataprep_assets.pipelines.corpus.duplicates import (
     joined,
     removed_rows,
 )
+from dataprep_assets.pipelines.corpus.duplicates_recall import RECALL, recall_as_promised
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 
@@ -40,8 +41,8 @@ def duplicates_proofs(corpus: CorpusDeclaration) -> Proofs:
     """The proofs of a dataset's duplicates."""
     assert corpus.duplicates is not None
     apart = (_DISJOINT,) if corpus.duplicates.across_splits != "ignore" and len(corpus.splits) > 1 else ()
-    proofs = (_INTACT, _VERIFIED, *apart)
-    return Proofs(proofs=proofs, examine=partial(_examine, corpus, bool(apart)))
+    near = (RECALL,) if corpus.duplicates.kind == "near" else ()
+    return Proofs(proofs=(_INTACT, _VERIFIED, *near, *apart), examine=partial(_examine, corpus, bool(apart)))
 
 
 def _examine(
@@ -51,6 +52,9 @@ def _examine(
     receipt, directory = store.require(artifact), store.local(artifact)
     yield _INTACT.name, files_intact(directory, receipt, _REBUILD)
     yield _VERIFIED.name, _verified(corpus, store, receipt)
+    assert corpus.duplicates is not None
+    if corpus.duplicates.kind == "near":
+        yield RECALL.name, recall_as_promised(corpus, store, receipt)
     if apart:
         yield _DISJOINT.name, _disjoint(corpus, store)
 

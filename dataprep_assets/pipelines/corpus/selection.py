@@ -31,6 +31,7 @@ from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK, no_benchmark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates import DUPLICATES, duplicates_of, removed_rows
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
@@ -102,7 +103,7 @@ def selection_spec(
         metadata=partial(_metadata, corpus),
         rows=lambda receipt: _folded(_totals([receipt])[1].values())[0],
         columns=columns_of(corpus),
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus, split)),
+        proofs=Proofs(proofs=proofs_of(corpus), examine=partial(_examine, corpus, split)),
     )
 
 
@@ -200,8 +201,8 @@ def ruled_rows_of(
         by = ruled(piece, rules) if rules else np.full(len(good), -1)
         here = removed.among(start, start + len(good))
         reasons = [names[rule] if rule >= 0 else None for rule in by.tolist()]
-        for at in here:
-            reasons[at] = reasons[at] or DUPLICATE
+        for place in here:
+            reasons[place] = reasons[place] or DUPLICATE
         start += len(good)
         if counted is not None:
             kept = piece.select(["source", "bytes"]).filter(piece["bad"].is_null())
@@ -318,6 +319,12 @@ _PROOFS = (
 )
 
 
+def proofs_of(corpus: CorpusDeclaration) -> tuple[Proof, ...]:
+    """The proofs of a dataset's selections."""
+    asked = corpus.decontaminate
+    return _PROOFS if asked is None or asked.action == "tag" else (*_PROOFS, NO_BENCHMARK)
+
+
 def _examine(
     corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
 ) -> Iterator[tuple[str, Finding]]:
@@ -335,6 +342,8 @@ def _examine(
         prove=prove,
     )
     yield "within_budget", _within_budget(corpus, split, store, manifest.partitions(split))
+    if NO_BENCHMARK in proofs_of(corpus):
+        yield NO_BENCHMARK.name, no_benchmark(corpus, store, manifest.partitions(split))
 
 
 def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, Finding]:

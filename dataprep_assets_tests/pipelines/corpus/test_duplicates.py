@@ -1,223 +1,323 @@
-"""Duplicates in a project of `dataprep init`: what goes and why, what an append and a retraction reach, what blocks."""
+"""The duplicates of a corpus: what goes and why, what an append and a retraction reach, and what each check finds."""
 
 import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets_tests.documents.signed import edited, one_other, page
-from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
+from dataprep_assets.documents.duplicates.signatures import Signer
+from dataprep_assets.documents.retractions import Retraction, add_retractions
+from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.integrity.receipt import record_files
+from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
+from dataprep_assets_tests.documents.signed import one_other, page
+from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")
-pytestmark = pytest.mark.slow
+
+BY_SCORE = {
+    "document": {"separator": "<|endoftext|>", "keep_fields": {"score": "number"}},
+    "duplicates": {"priority": {"column": "score", "order": "lowest"}},
+}
 
 
-def lines(texts: Sequence[Sequence[str]], source: str = "web") -> list[dict[str, Any]]:
-    """Records of texts that are given as words."""
-    return [{"text": " ".join(words), "meta": {"set": source, "score": len(words)}} for words in texts]
+def joined(pages: Sequence[Sequence[str]]) -> list[str]:
+    """Texts of words."""
+    return [" ".join(words) for words in pages]
 
 
-class Pages(Coast):
-    """A corpus of three files, one a shard: pages, versions of the first ten of them, and copies of others."""
+class Pages(Selected):
+    """Forty pages in two files, and a third one with versions of the first ten and copies of three."""
 
-    def __init__(self, root: Path, **changes: Any) -> None:
-        super().__init__(root)
-        shutil.rmtree(self.folder / "data")
+    def __init__(self, folder: Path, **declared: Any) -> None:
+        super().__init__(folder, **declared)
         draw = random.Random(1)
         self.pages = [page(draw) for _ in range(40)]
         self.versions = [one_other(words, draw) for words in self.pages[:10]]
-        self.changes = {
-            "tag": None,
-            "keep": None,
-            "drop": None,
-            "document": {
-                "separator": "<|endoftext|>",
-                "source_field": "meta.set",
-                "keep_fields": {"meta.score": "number"},
-            },
-            "duplicates": {},
-            **changes,
+        self.files: dict[str, list[Any]] = {
+            "train/a.jsonl": joined(self.pages[:20]),
+            "train/b.jsonl": joined(self.pages[20:]),
+            "train/c.jsonl": [*joined(self.versions), *joined(self.pages[30:33])],
         }
-        self.file("a", lines(self.pages[:20]))
-        self.file("b", lines(self.pages[20:]))
-        self.file("c", [*lines(self.versions, "mirror"), *lines(self.pages[30:33], "mirror"), "{no json"])
-        self.declare()
 
-    def file(self, name: str, records: list[Any], split: str = "train") -> None:
-        """Write a source file."""
-        write_lines(self.folder / f"data/{split}/{name}.jsonl", records)
-
-    def declare(self, **changes: Any) -> None:
-        super().declare(**{**getattr(self, "changes", {}), **changes})
-
-    def kept(self) -> list[str]:
-        """The texts of the kept rows, sorted."""
-        found = []
-        for row in self.table().to_pylist():
-            if row["kept"]:
-                text = (self.folder / "data" / row["file"]).read_text().splitlines()[row["row"] - 1]
-                found.append(json.loads(text)["text"])
-        return sorted(found)
-
-    def table(self) -> pa.Table:
-        folder = self.root.parent / "artifacts" / "pages" / "documents"
-        return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("*/documents.parquet"))])
-
-    def duplicates(self) -> dict[str, bytes]:
-        """The files of the duplicates but for what tells of their making."""
-        folder = self.root.parent / "artifacts" / "pages" / "duplicates"
-        return {one.name: one.read_bytes() for one in sorted(folder.iterdir()) if one.name != "receipt.json"}
+    def retract(self, text: str) -> None:
+        """Put a document on the retraction list."""
+        path = self.corpus.retractions
+        assert path is not None
+        add_retractions(path, DocumentIds(), [Retraction(hash=f"{hash_id(text):016x}")])
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
-    found = Pages(tmp_path_factory.mktemp("pages") / "coast")
-    assert "nothing to correct" in found("check", "pages")
-    found("run", "pages")
-    return found
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    pages = Pages(tmp_path_factory.mktemp("pages"))
+    pages.write(pages.files)
+    pages.build()
+    return pages
 
 
-def test_of_documents_that_are_alike_one_is_kept_and_the_table_names_it(pages: Pages) -> None:
-    rows = pages.table().to_pylist()
-    reasons = Counter(row["reason"] for row in rows)
-    assert reasons == {None: 40, "duplicate": 13, "bad_json": 1}
-    at = {f"{row['file']}:{row['row']}": row for row in rows}
-    for row in rows:
-        if row["reason"] == "duplicate":
-            assert at[row["representative"]]["kept"]
-            assert 0.8 <= row["similarity"] <= 1
-            assert row["tokens"] is None
-        else:
-            assert row["representative"] is row["similarity"] is None
-    assert sum(row["similarity"] == 1 for row in rows if row["similarity"]) == 3
-    ledgers = [pages.receipt("token_bins", name).ledger for name in pages.made("token_bins")]
-    assert sum(one.dropped.get("duplicate", 0) for one in ledgers if one is not None) == 13
+@pytest.fixture
+def pages(made: Pages, tmp_path: Path) -> Pages:
+    """A copy of the made one, to be changed."""
+    shutil.copytree(made.folder, tmp_path / "copy")
+    return Pages(tmp_path / "copy")
 
 
-def test_commands_tell_of_duplicates(pages: Pages) -> None:
-    assert len(pages("documents", "pages", "--reason", "duplicate", "--csv").splitlines()) == 14
-    row = next(one for one in pages.table().to_pylist() if one["reason"] == "duplicate" and one["similarity"] < 1)
-    said = pages("trace", "pages", "--file", row["file"], "--row", str(row["row"]), code=1)
-    assert f"is a duplicate of {row['representative']}, {row['similarity']:.1%} alike" in said
-    assert "all is up to date" in pages("run", "pages")
+def test_of_documents_that_are_alike_one_is_kept_and_named(made: Pages) -> None:
+    dropped = made.dropped()
+    assert len(dropped) == 13
+    gone = {f"{one['file']}:{one['row']}" for one in dropped}
+    assert {one["reason"] for one in dropped} == {"duplicate"}
+    assert gone.isdisjoint(one["representative"] for one in dropped)
+    assert sorted(one["similarity"] == 1 for one in dropped) == [False] * 10 + [True] * 3
+    assert min(one["similarity"] for one in dropped) > 0.9
+    for name in ("duplicates", "signatures", "selection"):
+        found = made.findings(name, None if name == "duplicates" else "train")
+        assert all(one.passed for one in found.values()), found
+    assert made.build() == []
 
 
-def test_the_kept_texts_are_the_same_for_other_files_shards_and_workers(pages: Pages, tmp_path: Path) -> None:
-    other = Pages(tmp_path / "coast", workers=1, shards={"count": 2})
-    everything = [*lines(pages.pages), *lines(pages.versions, "mirror"), *lines(pages.pages[30:33], "mirror")]
-    shutil.rmtree(other.folder / "data")
-    random.Random(2).shuffle(everything)
-    for number in range(5):
-        other.file(f"{9 - number}", everything[number::5])
-    other("run", "pages")
-    assert other.kept() == pages.kept()
+def test_the_kept_texts_are_the_same_for_other_files_and_shards(made: Pages, tmp_path: Path) -> None:
+    everything = [text for rows in made.files.values() for text in rows]
+    for seed, shards in ((1, 1), (2, 3)):
+        other = Pages(tmp_path / f"{seed}", shards={"count": shards})
+        dealt = random.Random(seed).sample(everything, len(everything))
+        other.write({f"train/{9 - number}.jsonl": dealt[number::5] for number in range(5)})
+        other.build()
+        assert other.kept() == made.kept()
 
 
-def test_what_is_appended_gives_way_and_only_its_shard_is_made(tmp_path: Path) -> None:
-    pages = Pages(tmp_path / "coast")
-    pages("run", "pages")
-    kept, bins, signed = pages.kept(), pages.made("token_bins"), pages.made("signatures")
-    draw = random.Random(7)
+def test_what_is_appended_gives_way_and_only_its_shard_is_made(pages: Pages) -> None:
+    kept, draw = pages.kept(), random.Random(7)
     new = page(draw)
-    pages.file("d", lines([*(one_other(words, draw) for words in pages.pages[:20]), new], "late"))
-    pages("run", "pages")
+    pages.write({"train/0.jsonl": joined([*(one_other(words, draw) for words in pages.pages[:20]), new])})
+    assert pages.build() == [
+        "manifest",
+        "snapshot/train-00003",
+        "tags/train-00003",
+        "signatures/train-00003",
+        "duplicates",
+        "selection/train-00003",
+    ]
     assert pages.kept() == sorted([*kept, " ".join(new)])
-    assert {name: when for name, when in pages.made("token_bins").items() if name in bins} == bins
-    assert {name: when for name, when in pages.made("signatures").items() if name in signed} == signed
-    assert "all is up to date" in pages("run", "pages")
-    # the same from nothing, given which file came later
-    before = pages.duplicates()
-    assert json.loads(before["ages.json"])["train/d.jsonl"] == 1
+    ages = json.loads((pages.folder / "artifacts/pages/duplicates/ages.json").read_bytes())
+    assert ages == {"train/0.jsonl": 1, **dict.fromkeys(pages.files, 0)}
+    assert pages.build() == []
 
 
-def test_by_a_column_appends_and_one_build_give_the_same_bytes(tmp_path: Path) -> None:
-    by_score = {"duplicates": {"priority": {"column": "meta_score", "order": "lowest"}}}
-    one, other = Pages(tmp_path / "one/coast", **by_score), Pages(tmp_path / "other/coast", **by_score)
+def test_a_build_from_nothing_with_the_same_ages_has_the_same_bytes(pages: Pages) -> None:
     draw = random.Random(8)
-    late = [edited(words, draw, 0.005) for words in one.pages[:30]]
-    (other.folder / "data/train/c.jsonl").rename(tmp_path / "c.jsonl")
-    other("run", "pages")
-    (tmp_path / "c.jsonl").rename(other.folder / "data/train/c.jsonl")
-    other("run", "pages")
-    for project in (one, other):
-        project.file("d", lines(late, "late"))
-        project("run", "pages")
-    assert one.duplicates() == other.duplicates()
-    assert one.kept() == other.kept()
+    pages.write({"train/d.jsonl": joined([one_other(words, draw) for words in pages.pages[5:15]])})
+    pages.build()
+    before, folder = pages.bytes(), pages.folder / "artifacts/pages"
+    for name in ("tags", "signatures", "selection"):
+        shutil.rmtree(folder / name)
+    for path in (folder / "duplicates").iterdir():  # the ages are left, what was compared is not
+        if path.name not in ("ages.json", "receipt.json"):
+            path.unlink()
+    pages.build()
+    assert pages.bytes() == before
 
 
-def test_a_retracted_document_brings_back_what_it_stood_for_and_that_is_said_before(tmp_path: Path) -> None:
-    pages = Pages(tmp_path / "coast")
-    pages("run", "pages")
-    gone = [one for one in pages.table().to_pylist() if one["reason"] == "duplicate" and one["similarity"] < 1]
-    stands = gone[0]["representative"]
-    ids = pages.root / "ids.txt"
-    ids.write_text(stands + "\n")
-    said = pages("retract", "pages", "--ids", str(ids))
-    assert "1 document that it stands for comes back" in said
-    assert "1 document comes back" in pages("run", "pages")
-    row = next(
-        one for one in pages.table().to_pylist() if (one["file"], one["row"]) == (gone[0]["file"], gone[0]["row"])
-    )
-    assert row["kept"]
-    back = {f"{one['file']}:{one['row']}": one for one in pages.table().to_pylist()}[stands]
-    assert back["reason"] == "retracted"
+def test_by_a_column_any_history_of_appends_gives_the_bytes_of_one_build(tmp_path: Path) -> None:
+    draw = random.Random(9)
+    files = {
+        f"train/{name}.jsonl": [
+            {"text": text, "score": draw.random()}
+            for text in joined([one_other(words, draw) for words in Pages(tmp_path).pages[:25]])
+        ]
+        for name in "abc"
+    }
+    histories = [[["a", "b", "c"]], [["a"], ["b"], ["c"]], [["a", "b"], ["c"]]]
+    made = []
+    for number, history in enumerate(histories):
+        pages = Selected(tmp_path / f"{number}", **BY_SCORE)
+        for names in history:
+            pages.write({f"train/{name}.jsonl": files[f"train/{name}.jsonl"] for name in names})
+            pages.build()
+        made.append((pages.bytes(), pages.kept()))
+    assert made[0] == made[1] == made[2]
+    assert 25 <= len(made[0][1]) < 75
+
+
+def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> None:
+    one = next(one for one in pages.dropped() if one["similarity"] < 1)
+    file, _, row = one["representative"].rpartition(":")
+    text = pages.files[file][int(row) - 1]
+    pages.retract(text)
+    built = pages.build()
+    assert built[0] == "duplicates"
+    assert len(built) == 2
+    assert pages.warnings == ["pages/duplicates: 1 document comes back, because what stood for it is gone"]
+    assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
+    assert pages.build() == []
 
 
 def test_documents_of_the_validation_split_block_or_leave_train(tmp_path: Path) -> None:
     splits = {"train": ["train/**"], "val": ["val/**"]}
-    pages = Pages(tmp_path / "coast", splits=splits)
+    pages = Pages(tmp_path, splits=splits)
     draw = random.Random(5)
-    pages.file("v", lines([one_other(pages.pages[25], draw), page(draw)]), "val")
-    said = pages("run", "pages", code=1)
-    assert "splits_disjoint" in said
-    assert "train/b.jsonl:6 of train is" in said.replace("\n", " ")
-    assert "declare `duplicates.across_splits: drop`" in " ".join(said.split())
-    assert not (pages.root.parent / "artifacts" / "pages" / "token_bins").exists()
-    pages.declare(duplicates={"across_splits": "drop"})
-    pages("run", "pages")
-    rows = [one for one in pages.table().to_pylist() if one["representative"] == "val/v.jsonl:1"]
-    assert [(one["file"], one["row"]) for one in rows] == [("train/b.jsonl", 6)]
-    pages.declare(duplicates={"across_splits": "ignore"})
-    pages("run", "pages")
-    assert not [one for one in pages.table().to_pylist() if one["representative"] == "val/v.jsonl:1"]
-
-
-def test_a_budget_holds_for_duplicates_too_and_names_the_source(tmp_path: Path) -> None:
-    pages = Pages(tmp_path / "coast", budget={"per_source": 0.5})
-    said = " ".join(pages("run", "pages", code=1).split())
-    assert "of the source mirror rules drop 13 of 13 documents (100.00%), most of them duplicate" in said or (
-        "of the source mirror rules drop" in said
+    pages.write({**pages.files, "val/v.jsonl": joined([one_other(pages.pages[25], draw), page(draw), pages.pages[26]])})
+    pages.build()
+    found = pages.findings()["splits_disjoint"]
+    assert not found.passed
+    assert not found.warning
+    assert "train/b.jsonl:7 of train is 100.0% like val/v.jsonl:3 of val" in found.summary or (
+        "train/b.jsonl:6 of train is" in found.summary
     )
-    assert not (pages.root.parent / "artifacts" / "pages" / "token_bins").exists()
-    pages.declare(budget={"per_rule": {"duplicate": 0.5}})
-    pages("run", "pages")
+    assert found.facts["pairs"] == 2
+    apart = Pages(tmp_path, splits=splits, duplicates={"across_splits": "drop"})
+    # only the shard in which something else goes
+    assert apart.build() == ["duplicates", "selection/train-00001"]
+    gone = {(one["file"], one["row"]) for one in apart.dropped() if one["representative"].startswith("val/")}
+    assert gone == {("train/b.jsonl", 6), ("train/b.jsonl", 7)}
+    assert all(one.passed for one in apart.findings().values())
+    ignored = Pages(tmp_path, splits=splits, duplicates={"across_splits": "ignore"})
+    ignored.build()
+    assert "splits_disjoint" not in ignored.findings()
+    assert len(ignored.dropped()) == 13
 
 
 def test_rules_come_first_and_what_they_drop_stands_for_nothing(tmp_path: Path) -> None:
-    pages = Pages(tmp_path / "coast", drop={"mirrors": "source == 'web'"})
-    pages("run", "pages")
-    reasons = Counter(row["reason"] for row in pages.table().to_pylist())
-    assert reasons == {"mirrors": 40, None: 13, "bad_json": 1}
+    declared = {"document": {"separator": "<|endoftext|>", "keep_fields": {"mirror": "boolean"}}}
+    pages = Pages(tmp_path, drop={"ours": "not mirror"}, **declared)
+    named = {
+        name: [{"text": text, "mirror": name == "train/c.jsonl"} for text in rows] for name, rows in pages.files.items()
+    }
+    pages.write(named)
+    pages.build()
+    assert Counter(one["reason"] for one in pages.dropped()) == {"ours": 40}
+    assert pages.kept() == sorted(pages.files["train/c.jsonl"])
+
+
+def test_a_budget_holds_for_duplicates_too_and_names_the_source(tmp_path: Path) -> None:
+    pages = Pages(tmp_path, budget={"per_source": 0.3, "per_rule": {"duplicate": 0.2}})
+    pages.write(pages.files)
+    pages.build()
+    found = pages.findings("selection", "train")["within_budget"]
+    assert not found.passed
+    assert "the rule duplicate drops 13 of 53 documents (24.53%), more than 20.00%" in found.summary
+    kinder = Pages(tmp_path, budget={"per_rule": {"duplicate": 0.5}})
+    assert kinder.findings("selection", "train")["within_budget"].passed
+
+
+def test_exact_duplicates_alone(tmp_path: Path) -> None:
+    pages = Pages(tmp_path, duplicates={"kind": "exact"})
+    pages.write(pages.files)
+    pages.build()
+    assert len(pages.dropped()) == 3
+    assert all(one.passed for one in pages.findings().values())
+    assert (pages.folder / "artifacts/pages/signatures/train-00000/shingles.bin").stat().st_size == 0
+
+
+def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCUMENT_KEY", "k" * 40)
+    keyed = {"document": {"separator": "<|endoftext|>", "id_key": {"env": "DOCUMENT_KEY"}}}
+    pages, plain = Pages(tmp_path / "keyed", sensitive=True, **keyed), Pages(tmp_path / "plain")
+    for one in (pages, plain):
+        one.write(one.files)
+        one.build()
+    assert len(pages.dropped()) == len(plain.dropped()) == 13
+    digests = [
+        set(np.fromfile(one.folder / "artifacts/pages/signatures/train-00000/shingles.bin", "<u8").tolist())
+        for one in (pages, plain)
+    ]
+    assert digests[0].isdisjoint(digests[1])
+    findings = pages.findings()
+    assert all(one.passed for name, one in findings.items() if name != "closed_to_others"), findings
+    words = {word for words in pages.pages for word in words}
+    assert not words & set(" ".join(one.summary for one in findings.values()).split())
+    with pytest.raises(ValueError, match="document.id_key"):
+        _ = Pages(tmp_path, sensitive=True, source={"kind": "hub", "repo": "a/b", "revision": "main"}).corpus
 
 
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
         ({"kind": "exact", "threshold": 0.9}, "`threshold` has no effect on `kind: exact`"),
-        ({"threshold": 0.05, "permutations": 16}, "permutations find"),
+        ({"threshold": 0.05, "permutations": 16}, "16 permutations find"),
         ({"priority": {"column": "qualty"}}, "there is no column 'qualty'"),
         ({"priority": {"column": "source"}}, "give a list of its values in `order`"),
-        ({"priority": {"column": "meta_score", "order": ["a"]}}, "give `highest` or `lowest`"),
+        ({"priority": {"column": "bytes", "order": ["a"]}}, "give `highest` or `lowest`"),
     ],
 )
 def test_a_declaration_without_effect_is_refused(tmp_path: Path, declared: dict[str, Any], said: str) -> None:
-    pages = Pages(tmp_path / "coast", duplicates=declared)
-    assert said in " ".join(pages("check", "pages", code=2).split())
+    with pytest.raises(ValueError, match=said):
+        _ = Pages(tmp_path, duplicates=declared).corpus
+
+
+def test_a_threshold_has_the_effect_that_it_says(pages: Pages, tmp_path: Path) -> None:
+    assert len(pages.dropped()) == 13
+    stricter = Pages(pages.folder, duplicates={"threshold": 0.95})
+    stricter.build()
+    assert len(stricter.dropped()) == 3
+
+
+def rewritten(change: Callable[[Path], None]) -> Callable[[Pages], None]:
+    """A change of the duplicates' files, after which the receipt describes them."""
+
+    def damage(pages: Pages) -> None:
+        artifact = pages.corpus.artifact("duplicates")
+        directory = pages.store.local(artifact)
+        change(directory)
+        receipt = pages.store.require(artifact)
+        files = tuple(one for one in record_files(directory, {}) if one.path != "receipt.json")
+        replace(receipt, files=files).write(directory)
+
+    return damage
+
+
+def _other_similarity(directory: Path) -> None:
+    path = directory / "train-00002.parquet"
+    table = pq.read_table(path)
+    values = [0.99] * table.num_rows
+    pq.write_table(table.set_column(2, table.schema.field(2), [values]), path)
+
+
+def _fewer(directory: Path) -> None:
+    path = directory / "train-00000.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"), [(_other_similarity, "stands for is"), (_fewer, "two documents that are alike are kept")]
+)
+def test_a_removal_that_is_not_true_is_found(pages: Pages, damage: Callable[[Path], None], said: str) -> None:
+    rewritten(damage)(pages)
+    found = pages.findings()["duplicates_verified"]
+    assert not found.passed
+    assert said in found.summary + json.dumps([dict(row) for row in found.table])
+
+
+def test_bands_that_find_less_than_promised_fail_the_check(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pages.findings()["recall_as_promised"].passed
+    demanding = Pages(pages.folder, duplicates={"recall": 1.0, "permutations": 16})
+    demanding.build()
+    found = demanding.findings()["recall_as_promised"]
+    assert "are asked for" in found.summary
+    real = Signer.bands
+    monkeypatch.setattr(Signer, "bands", lambda self, *given: _half(real(self, *given)))
+    found = pages.findings()["recall_as_promised"]
+    assert not found.passed
+    assert "share a band" in found.summary + json.dumps([dict(row) for row in found.table])
+
+
+def _half(bands: Any) -> Any:
+    """Bands of which every second text has others."""
+    bands[1::2] += np.uint64(1)
+    bands[1::4] -= np.uint64(1)
+    return bands
+
+
+def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    pages = Pages(tmp_path)
+    pages.write(pages.files)
+    with pytest.raises(MissingArtifactError):
+        pages.findings()
