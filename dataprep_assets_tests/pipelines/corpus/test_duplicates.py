@@ -234,7 +234,7 @@ def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pyt
     assert all(one.passed for name, one in findings.items() if name != "closed_to_others"), findings
     words = {word for words in pages.pages for word in words}
     assert not words & set(" ".join(one.summary for one in findings.values()).split())
-    with pytest.raises(ValueError, match="document.id_key"):
+    with pytest.raises(ValueError, match=r"document\.id_key"):
         _ = Pages(tmp_path, sensitive=True, source={"kind": "hub", "repo": "a/b", "revision": "main"}).corpus
 
 
