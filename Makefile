@@ -14,7 +14,7 @@ comma := ,
 # Where every file that is installed has a hash in requirements/; elsewhere its version alone is fixed
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 hashed = $(foreach extra,$(subst $(comma), ,$(1)),-r requirements/$(extra).txt)
-SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl
+SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl sample_schedule
 
 # a process more than cores: a fifth of the time tests wait for servers, daemons and kills. A file is one process's
 # alone, and those with slow tests go first

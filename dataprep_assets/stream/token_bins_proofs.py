@@ -115,12 +115,13 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
     name = name_of(receipt)
     yield from unbalanced(receipt)
-    separated = ledger.documents if TokenBinsFacts.of(receipt).separator_id is not None else 0
+    facts = TokenBinsFacts.of(receipt)
+    separated = ledger.documents if facts.separator_id is not None else 0
     if ledger.separators != separated:
         yield f"{name}: the ledger has {ledger.separators} separators, {separated} documents end with one"
     quarantined = _quarantined(directory / QUARANTINE)
     for line in receipt.sources:
-        dropped = bad_rows(line["dropped"])
+        dropped = bad_rows(line["dropped"], facts.rules)
         held = quarantined.pop(line["file"], Counter())
         if dropped != held:
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"

@@ -106,7 +106,7 @@ def documents_spec(
         metadata=_metadata,
         rows=lambda receipt: DocumentsFacts.of(receipt).rows,
         columns={**corpus.columns, **decided_columns(corpus)},
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus, split)),
+        proofs=Proofs(proofs=DOCUMENTS_PROOFS, examine=partial(_examine, corpus, split)),
     )
 
 
@@ -313,7 +313,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     }
 
 
-_PROOFS = (
+DOCUMENTS_PROOFS = (
     Proof("files_intact", "The file has the size and digest of the receipt, and no file is unlisted."),
     Proof(
         "sums_equal_ledger",
@@ -331,7 +331,7 @@ def _examine(
 
     return of_all_partitions(
         store,
-        _PROOFS,
+        DOCUMENTS_PROOFS,
         load_manifest(corpus, store).partitions(split),
         examined,
         artifact=partial(corpus.artifact, DOCUMENTS),
@@ -346,7 +346,7 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
             "sums_equal_ledger": _sums_equal_ledger(corpus, store, partition, directory, receipt),
         }
 
-    return proven(corpus.artifact(DOCUMENTS, partition), store, _PROOFS, prove)
+    return proven(corpus.artifact(DOCUMENTS, partition), store, DOCUMENTS_PROOFS, prove)
 
 
 @judged

@@ -35,6 +35,8 @@ _VERIFIED = Proof(
     "documents that were candidates are alike. All are compared again.",
 )
 _DISJOINT = Proof("splits_disjoint", "No kept document of a split is like a kept document of another one.")
+DUPLICATES_PROOFS = (_INTACT, _VERIFIED, RECALL, _DISJOINT)
+"""All of them; where only equal texts go nothing is planted, and one split is like no other."""
 
 
 def duplicates_proofs(corpus: CorpusDeclaration) -> Proofs:

@@ -309,7 +309,7 @@ def _percent(part: int, whole: int) -> float:
     return round(100 * part / whole, 3) if whole else 0.0
 
 
-_PROOFS = (
+SELECTION_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof(
         "rules_hold",
@@ -322,7 +322,7 @@ _PROOFS = (
 def proofs_of(corpus: CorpusDeclaration) -> tuple[Proof, ...]:
     """The proofs of a dataset's selections."""
     asked = corpus.decontaminate
-    return _PROOFS if asked is None or asked.action == "tag" else (*_PROOFS, NO_BENCHMARK)
+    return SELECTION_PROOFS if asked is None or asked.action == "tag" else (*SELECTION_PROOFS, NO_BENCHMARK)
 
 
 def _examine(
@@ -335,7 +335,7 @@ def _examine(
 
     yield from of_all_partitions(
         store,
-        _PROOFS[:2],
+        SELECTION_PROOFS[:2],
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, SELECTION),
@@ -353,7 +353,7 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
             "rules_hold": _rules_hold(corpus, store, partition, directory, receipt),
         }
 
-    return proven(corpus.artifact(SELECTION, partition), store, _PROOFS[:2], prove)
+    return proven(corpus.artifact(SELECTION, partition), store, SELECTION_PROOFS[:2], prove)
 
 
 @judged

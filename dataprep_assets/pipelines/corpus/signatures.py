@@ -37,7 +37,7 @@ from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
 
 _SAMPLE = 32
 """Documents that are signed again: any difference shows in a few."""
-_PROOFS = (
+SIGNATURES_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("signatures_repeat", "A sample of documents, read from the source and signed again, has what is stored."),
 )
@@ -69,7 +69,7 @@ def signatures_spec(
         reads=partial(readings, corpus, tokenized=True),
         metadata=_metadata,
         rows=lambda receipt: SignaturesFacts.of(receipt).rows,
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus, split)),
+        proofs=Proofs(proofs=SIGNATURES_PROOFS, examine=partial(_examine, corpus, split)),
     )
 
 
@@ -126,7 +126,7 @@ def _examine(
     shards = {one.artifact.partition: one for one in signature_shards(corpus, store, manifest, examined)}
     return of_all_partitions(
         store,
-        _PROOFS,
+        SIGNATURES_PROOFS,
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, SIGNATURES),
@@ -145,7 +145,7 @@ def _prove(shard: SignatureShard) -> dict[str, Finding]:
             "signatures_repeat": _signatures_repeat(shard, receipt),
         }
 
-    return proven(shard.artifact, shard.store, _PROOFS, prove)
+    return proven(shard.artifact, shard.store, SIGNATURES_PROOFS, prove)
 
 
 @judged
