@@ -14,6 +14,9 @@ from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import Proof
+from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
+from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
+from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
 from dataprep_assets.project import at
 
@@ -121,10 +124,9 @@ REMEDIES = (
         "The sources have changed since the last revision. To train on them: `dataprep schedule NAME --from-step N`.",
     ),
     (
-        "rows_complete rules_hold sums_equal_ledger",
-        "The table of documents is not what the tags, the rules or the token stream say: damage, or a bug. "
-        + _AGAIN
-        + "Red again at once: report a bug.",
+        "rows_complete rules_hold sums_equal_ledger signatures_repeat duplicates_verified",
+        "The table of documents, or what it is made of, is not what the texts, the tags, the rules or the token stream "
+        "say: damage, or a bug. " + _AGAIN + "Red again at once: report a bug.",
     ),
     (
         "tags_repeat",
@@ -135,6 +137,16 @@ REMEDIES = (
         "planted_found",
         "A tagger misses cases of which the truth is known, or takes for them what only looks like them. The table "
         "says which: install the version of its library that found them, or lower `floors` if that is good enough.",
+    ),
+    (
+        "recall_as_promised",
+        "Planted near-duplicates are found less often than is asked: raise `duplicates.permutations`, or lower "
+        "`duplicates.recall`. Below what the bands promise: report a bug.",
+    ),
+    (
+        "no_benchmark",
+        "Documents contain items of a benchmark: drop them with `decontaminate.action: drop`, or look at the pairs in "
+        "the columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`.",
     ),
     (
         "within_budget",
@@ -193,6 +205,12 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
+    alike: dict[str, _Rows] = {
+        "signatures": SIGNATURES_PROOFS,
+        "duplicates": DUPLICATES_PROOFS,
+        "selection": (NO_BENCHMARK,),
+    }
+    found["TokenizedCorpus"] |= {f"`{name}` where duplicates are looked for": rows for name, rows in alike.items()}
     return found
 
 

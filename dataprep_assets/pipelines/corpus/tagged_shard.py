@@ -154,7 +154,7 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
         carried = None if ROWS in taken else stack.enter_context(ParquetRows(staged / ROWS, shard.fields.columns))
         files = [(one, stack.enter_context(ParquetRows(staged / file_of(one), one.columns))) for one in batchwise]
         for part in shard.files:
-            for batch in _batches(part, shard.fields):
+            for batch in batches_of(part, shard.fields):
                 if carried is not None:
                     carried.add(batch.rows)
                 if texts is not None:
@@ -182,7 +182,7 @@ def _for_commands(fields: CarriedFields) -> dict[str, Any]:
     return {name: kind for name, kind in fields.columns.items() if name != "bad"}
 
 
-def _batches(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
+def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
     """The rows of a source file, read to its end: then its digest is compared."""
     reader, before = part.read_rows(fields.read), 0
     for batch in read_batches(reader, part.label, fields):

@@ -84,6 +84,18 @@ _NOTHING = {
     "document.source_field": "remark",
     **{f"slurm.{name}": value for name, value in _SLURM.items()},
 }
+_PRIORITY = {"duplicates.priority": {"column": "bytes", "order": "lowest"}, "duplicates.across_splits": "ignore"}
+_ALIKE: dict[str, dict[str, Any]] = {
+    "duplicates.kind": {"duplicates.kind": "exact", "duplicates.across_splits": "ignore"},
+    "duplicates.normalize": {"duplicates.normalize": "space", "duplicates.across_splits": "ignore"},
+    "duplicates.threshold": {"duplicates.threshold": 0.9, "duplicates.across_splits": "ignore"},
+    "duplicates.shingle": {"duplicates.shingle": 3, "duplicates.across_splits": "ignore"},
+    "duplicates.permutations": {"duplicates.permutations": 64, "duplicates.across_splits": "ignore"},
+    "duplicates.priority.column": _PRIORITY,
+    "duplicates.priority.order": _PRIORITY,
+    "duplicates.across_splits": {"duplicates.across_splits": "drop"},
+    "duplicates.recall": {"duplicates.recall": 0.5, "duplicates.across_splits": "ignore"},
+}
 
 
 def keys(corpus: Corpus) -> dict[str, Key]:
@@ -142,6 +154,8 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "olmo_sequence_length": Key(turned={"olmo_sequence_length": 128}, touches=("olmo_bins",)),
         "mds_sequence_length": Key(turned={"mds_sequence_length": 128}, touches=("mds_bins",)),
         **{name: Key(turned={name: value}, touches=("data_card",), told=("", "")) for name, value in _CARD.items()},
+        # nothing is built again; what is proven is, and the card says how much that is
+        "prove.level": Key(turned={"prove.level": "every_document"}, touches=("data_card",), told=("", "")),
         **{name: Key(turned={name: value}) for name, value in _NOTHING.items()},
         "document.keep_fields": Key(
             turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
@@ -150,6 +164,11 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         **{
             name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True, prunes=True)
             for name, turned in _RULED.items()
+        },
+        # turned back at once, too: the texts of rounds are alike in any number of ways
+        **{
+            name: Key(turned=turned, touches=(*_TABLE, *_TOKENS, "signatures/", "duplicates"), told=("", ""), back=True)
+            for name, turned in _ALIKE.items()
         },
         "shards.on_change": Key(turned={"shards.on_change": "replan"}, touches=_PLAN, told=("", ""), back=True),
     }
@@ -176,6 +195,10 @@ LEFT_ALONE = {
     "source.url": "of a bucket",
     "source.endpoint_url": "of a bucket",
     "source.region": "of a bucket",
+    **{
+        f"decontaminate.{name}": "needs a file of items beside the corpus; test_decontaminate.py turns it"
+        for name in ("sets", "ngram", "min_words", "containment", "action")
+    },
     "tokenizer.repo": "needs a second repository on the hub",
     "tokenizer.revision": "goes with tokenizer.repo",
 }
