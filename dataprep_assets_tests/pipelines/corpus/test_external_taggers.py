@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets_tests.cli.commands import environment
-from dataprep_assets_tests.pipelines.corpus.test_documents_table import Coast, records, write_lines
+from dataprep_assets_tests.pipelines.corpus.coast import Coast, records, write_lines
 
 pytestmark = pytest.mark.slow
 DATATROVE = '''"""Whether datatrove's C4 filter keeps a document: a command that reads and writes Parquet."""
@@ -29,7 +29,10 @@ pq.write_table(table.select(["file", "row"]).append_column("c4_keeps", [kept]), 
 '''
 RAY = '''"""The number of letters of each document, counted by tasks of a Ray cluster."""
 
+import os
 import sys
+
+os.environ["RAY_raylet_start_wait_time_s"] = "300"  # on a busy machine
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -117,7 +120,11 @@ def test_filters_of_datatrove_and_tasks_of_ray_give_columns_that_rules_read(coas
         coast.folder / "data/train/a.jsonl", [*records(1, "books", 5), {"text": "A brace { is code. Not text."}]
     )
     coast.declare(
-        tag=tools, keep={"clean": "c4_keeps"}, drop={"short": "letters < 60"}, document={"separator": "<|endoftext|>"}
+        tag=tools,
+        keep={"clean": "c4_keeps"},
+        drop={"short": "letters < 60"},
+        document={"separator": "<|endoftext|>"},
+        shards={"count": 1},  # and so one cluster
     )
     coast("run", "pages")
     rows = coast.table().to_pylist()
