@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 _NAME = "dataprep_assets_tests.bench.newest_tokenizers"
-FOLDER = Path(__file__).resolve().parents[2] / "build" / "tokenizers-next"
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "tokenizers-newest"
+
+
+def version() -> str:
+    """Its version, which is in the name of the folder of its metadata."""
+    (found,) = FOLDER.glob("tokenizers-*.dist-info")
+    return found.name.removesuffix(".dist-info").partition("-")[2]
 
 
 def absent() -> str | None:

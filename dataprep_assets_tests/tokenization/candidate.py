@@ -1,4 +1,4 @@
-"""Where the candidate of tokenizers 1.0 is (`make candidate`), and code that runs with it, not with the installed one."""
+"""Where the candidate of tokenizers 1.0 is (`make candidate`), and code that runs with it, not the installed one."""
 
 import os
 import subprocess
