@@ -14,7 +14,7 @@ comma := ,
 # Where every file that is installed has a hash in requirements/; elsewhere its version alone is fixed
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 hashed = $(foreach extra,$(subst $(comma), ,$(1)),-r requirements/$(extra).txt)
-SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl
+SAMPLES := sample_corpus sample_documents sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl sample_schedule
 
 # a process more than cores: a fifth of the time tests wait for servers, daemons and kills. A file is one process's
 # alone, and those with slow tests go first
@@ -27,7 +27,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast test-dagster test-lowest torch candidate ui bench check lint types style definitions docs docs-reference clean
 
-demo: $(VENV)/.installed
+# one sample goes on from an asset that is no dataset: whoever has such an asset materializes it, as Dagster does
+UPSTREAM := dg launch --assets sample_cleaning/pages
+
+demo: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
+	@$(BIN)/$(UPSTREAM) >/dev/null
 	@$(BIN)/dataprep run $(SAMPLES)
 
 ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
@@ -59,7 +63,8 @@ test-dagster: $(VENV)/.installed-tests
 	  $(foreach name,aws gcp k8s postgres,dagster-$(name)$(LIBRARIES))
 	$(if $(DAGSTER),,ls -d $(OTHER)/lib/python3*/site-packages/dagster >/dev/null 2>&1 || { echo 'No Dagster is newer'; exit 0; };) \
 	$(OTHER)/bin/python -c 'import dagster; print("Dagster", dagster.__version__)' && \
-	DAGSTER_HOME=$(CURDIR)/$(OTHER)/home DATAPREP_ROOT=$(CURDIR)/$(OTHER)/data $(OTHER)/bin/python -m dataprep_assets.cli run $(SAMPLES) && \
+	mkdir -p $(OTHER)/home && export DAGSTER_HOME=$(CURDIR)/$(OTHER)/home DATAPREP_ROOT=$(CURDIR)/$(OTHER)/data && \
+	$(OTHER)/bin/$(UPSTREAM) >/dev/null && $(OTHER)/bin/python -m dataprep_assets.cli run $(SAMPLES) && \
 	$(subst $(BIN),$(OTHER)/bin,$(PYTEST)) $(addprefix dataprep_assets_tests/,$(TESTS_OF_DAGSTER))
 
 # The oldest versions that pyproject.toml allows of what the wheel itself requires, and pip's choice of the rest: the samples

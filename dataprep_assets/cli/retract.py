@@ -55,7 +55,7 @@ def command(
         raise ConfigError("give --ids FILE or --where EXPRESSION")
     with _listed(component, store, ids, where) as given:
         found = component.retract(store, given, strict=strict)
-        trained = [] if strict and found.not_found else list(_trained(dataset, given))
+        trained = [] if strict and found.not_found else list(_trained(component, given))
     _tell(component.declaration.dataset, found)
     if strict and found.not_found:
         print(f"--strict: nothing was written to {found.list}")
@@ -94,22 +94,14 @@ def _listed(component: "Dataset", store: "ArtifactStore", ids: Path | None, wher
         yield Path(file.name)
 
 
-def _trained(dataset: str, ids: Path) -> Iterator[str]:
+def _trained(component: "Dataset", ids: Path) -> Iterator[str]:
     """At which steps training runs of this project read, or will read, what is retracted of a corpus or a release."""
-    from dataprep_assets.cli.seen import ledger_of, read_of
-    from dataprep_assets.documents.retractions import id_lines
+    from dataprep_assets.cli.trained import trained_lines
+    from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+    from dataprep_assets.pipelines.corpus.retract import read_ids
 
-    for other in project.naming(dataset):
-        if other.component != "TrainingSchedule" or (ledger := ledger_of(other)) is None:
-            continue
-        name, lines = other.declaration.dataset, id_lines(ids)
-        for number, line in lines[:MOST_SHOWN]:
-            steps = read_of(ledger, line.decode(errors="replace"), dataset)
-            if steps:
-                told = ", ".join(map(str, steps[:MOST_SHOWN])) + (" and more" if len(steps) > MOST_SHOWN else "")
-                yield f"line {number}: {name} read it at, or has scheduled it for, step {told}"
-        if len(lines) > MOST_SHOWN:
-            yield f"  and {len(lines) - MOST_SHOWN} lines more: `dataprep seen {name} --id ID`"
+    if isinstance(component.declaration, CorpusDeclaration):
+        yield from trained_lines(component.declaration.dataset, read_ids(ids))
 
 
 def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iterator[str]:
@@ -193,6 +185,9 @@ def _tell(dataset: str, found: "Retracted") -> None:
             + ("" if held.planned else "  in no plan any more")
         )
     _more(len(found.held))
+    if found.back:
+        comes = "comes" if found.back == 1 else "come"
+        print(project.shown(number_of(found.back, "document")) + f" for which they stand as duplicates {comes} back")
     if found.not_found:
         print(project.shown(f"not found {len(found.not_found)}; ") + found.kept)
     for one in found.not_found[:MOST_SHOWN]:

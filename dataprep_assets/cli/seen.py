@@ -8,10 +8,12 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
+from dataprep_assets.cli.trained import keys_of, ledger_of, steps_of, told_steps
 from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError
+from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.dataset import Dataset
+    from dataprep_assets.graph.asked_documents import AskedDocuments
     from dataprep_assets.serving.seen import KeptDocument, Ledger, SeenDocument
 
 _MOST = 20
@@ -28,8 +30,22 @@ def command(
     id_: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="The steps that read this id, or hash of 16 hex digits.")
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPRESSION", help="The steps that read documents of which this is true, by the table of documents."
+        ),
+    ] = None,
     until: Annotated[
-        int | None, typer.Option(metavar="N", help="Only steps before N; alone: the tokens of each source until then.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Only steps before N; with --step all from there on; alone: the tokens of each source until then.",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="With --until: tokens by a column of the table of documents, as host."),
     ] = None,
     json_: AsJson = False,
 ) -> int:
@@ -37,9 +53,12 @@ def command(
     from dataprep_assets.serving.seen import documents_of_step
     from dataprep_assets.serving.simulation import simulated, told_lines
 
-    asked = [name for name, value in (("--step", step), ("--document", document), ("--id", id_)) if value is not None]
+    questions = (("--step", step), ("--document", document), ("--id", id_), ("--where", where))
+    asked = [name for name, value in questions if value is not None]
     if len(asked) > 1 or (not asked and until is None):
-        raise ConfigError("seen: give one of --step, --document and --id, or --until alone")
+        raise ConfigError("seen: give one of --step, --document, --id and --where, or --until alone")
+    if by is not None and (asked or until is None):
+        raise ConfigError("seen: --by belongs to --until N alone")
     if (rank, world) != (0, 1) and step is None:
         raise ConfigError("seen: --rank and --world belong to --step")
     component = project.component(dataset)
@@ -49,53 +68,44 @@ def command(
         raise MissingArtifactError(f"{dataset}: there is no schedule yet: dataprep run {dataset}")
     if not asked:
         assert until is not None
-        if json_:
+        if by is not None:
+            for line in _by_lines(_tokens_by(ledger, by, until), by, json_):
+                print(line)
+        elif json_:
             print(json.dumps([vars(one) for one in simulated(ledger.data.sampler, until)]))
         else:
             print("\n".join(map(project.shown, told_lines(ledger.data.sampler, until))))
         return 0
     if step is not None:
-        for seen in documents_of_step(ledger, step, rank=rank, world_size=world):
-            print(json.dumps(seen.to_json(), ensure_ascii=False) if json_ else _line(seen))
+        if until is not None and until <= step:
+            raise ConfigError(f"seen: --until {until}: no step from {step} on is before it")
+        for at in range(step, step + 1 if until is None else until):
+            if until is not None and not json_:
+                print(f"step {at}")
+            for seen in documents_of_step(ledger, at, rank=rank, world_size=world):
+                print(json.dumps(seen.to_json(), ensure_ascii=False) if json_ else _line(seen))
         return 0
-    for line in _steps(ledger, _documents(ledger, document, id_), until, json_):
+    found = _documents(ledger, document, id_) if where is None else _where(ledger, where)
+    if where is not None and not json_:
+        steps = [one for one in steps_of(ledger, found) if until is None or one < until]
+        print(
+            f"{number_of(len(found), 'document')}, " + (f"read at {told_steps(steps)}" if steps else "read at no step")
+        )
+    for line in _steps(ledger, found if json_ else found[:_MOST], until, json_):
         print(line)
+    if len(found) > _MOST and not json_:
+        print(f"and {number_of(len(found) - _MOST, 'document')} more: all of them with --json")
     return 0
 
 
-def ledger_of(schedule: "Dataset") -> "Ledger | None":
-    """The ledger of a schedule; None if it has not been made."""
-    from dataprep_assets.serving.seen import Ledger
-    from dataprep_assets.serving.training_data import TrainingData
-
-    store = schedule.store(project.storage())
-    if store.receipt(schedule.product(store)) is None:
-        return None
-    return Ledger(TrainingData(store, schedule.declaration.dataset))
-
-
-def read_of(ledger: "Ledger", given: str, dataset: str) -> list[int]:
-    """The steps that read a document of a dataset, given as `file:row`, an id or a hash; empty if none does."""
-    from dataprep_assets.serving.seen import steps_of_document
-
-    file, _, row = given.rpartition(":")
-    try:
-        found = _documents(ledger, given if file and row.isdigit() else None, given)
-    except NotFoundError:
-        return []
-    return sorted({one.step for kept in found if kept.dataset == dataset for one in steps_of_document(ledger, kept)})
-
-
-def _keys(ledger: "Ledger") -> "set[bytes | None]":
-    """The keys under which the sources hash their ids."""
-    from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-
-    found: set[bytes | None] = {None}
-    for name in {name for name, _ in ledger.shards.values()} & project.declarations().files.keys():
-        declared = project.component(name).declaration
-        if isinstance(declared, CorpusDeclaration) and (ids := declared.document.ids(sensitive=declared.sensitive)):
-            found.add(ids.key)
-    return found
+def _by_lines(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]:
+    if json_:
+        yield json.dumps(tokens, ensure_ascii=False)
+        return
+    whole = sum(tokens.values())
+    yield f"{column:<40}{'tokens':>18}{'share':>9}"
+    for value, count in tokens.items():
+        yield f"{value:<40}{count:>18,}{count / max(whole, 1):>9.2%}"
 
 
 def _line(seen: "SeenDocument") -> str:
@@ -105,8 +115,6 @@ def _line(seen: "SeenDocument") -> str:
 
 
 def _documents(ledger: "Ledger", document: str | None, id_: str | None) -> "list[KeptDocument]":
-    import numpy as np
-
     from dataprep_assets.serving.seen import find_documents
     from dataprep_assets.tokenization.document_ids import hash_id
 
@@ -114,12 +122,62 @@ def _documents(ledger: "Ledger", document: str | None, id_: str | None) -> "list
         file, _, row = document.rpartition(":")
         if not file or not row.isdigit():
             raise ConfigError(f"seen: --document {document}: give FILE:ROW, as `dataprep trace` prints it")
-        return find_documents(ledger, file=file, row=int(row))
-    assert id_ is not None
-    hashes = [hash_id(id_, key) for key in _keys(ledger)]
-    if len(id_) == 16 and all(digit in "0123456789abcdef" for digit in id_):
-        hashes.append(int(id_, 16))
-    return find_documents(ledger, hashes=np.array(sorted(hashes), np.uint64))
+        found, what = find_documents(ledger, rows={file: [int(row)]}), document
+    else:
+        assert id_ is not None
+        hashes = [hash_id(id_, key) for key in keys_of(ledger)]
+        if len(id_) == 16 and all(digit in "0123456789abcdef" for digit in id_):
+            hashes.append(int(id_, 16))
+        found, what = find_documents(ledger, hashes=hashes), "this id"
+    if not found:
+        raise NotFoundError(f"seen: no shard that {ledger.data.name} names has a document of {what}")
+    return found
+
+
+def _tables(ledger: "Ledger", option: str) -> "Iterator[tuple[str, AskedDocuments]]":
+    """The tables of documents of the sources; raises ConfigError for a sensitive one, whose rows are not told."""
+    for name in sorted({name for name, _ in ledger.shards.values()}):
+        component = project.component(name)
+        if component.declaration.sensitive:
+            raise ConfigError(f"seen: {option}: {name} is sensitive, its rows are not told. Ask by --id")
+        yield name, component.documents(component.store(project.storage()))
+
+
+def _where(ledger: "Ledger", where: str) -> "list[KeptDocument]":
+    """The documents of the sources of which an expression is true, also those that were retracted since."""
+    from dataprep_assets.serving.seen import find_documents
+
+    found: list[KeptDocument] = []
+    for name, asked in _tables(ledger, "--where"):
+        rows: dict[str, set[int]] = {}
+        for row in asked.rows(where=where):
+            rows.setdefault(row["file"], set()).add(row["row"])
+        if rows:
+            found += find_documents(ledger, rows=rows, dataset=name)
+    if not found:
+        raise NotFoundError(f"seen: --where: it is true of no document that {ledger.data.name} names: {where}")
+    return found
+
+
+def _tokens_by(ledger: "Ledger", column: str, until: int) -> dict[str, int]:
+    """The tokens that the steps before `until` read, by a column of the tables of documents, most first."""
+    import numpy as np
+
+    from dataprep_assets.serving.seen import tokens_read
+
+    values: dict[str, dict[tuple[str, int], str]] = {}
+    for name, asked in _tables(ledger, "--by"):
+        if column not in asked.columns:
+            raise ConfigError(f"seen: --by {column}: {name} has no such column. It has: {', '.join(asked.columns)}")
+        values[name] = {(row["file"], row["row"]): str(row[column]) for row in asked.rows()}
+    total: dict[str, int] = {}
+    for content, tokens in tokens_read(ledger, until).items():
+        of = values[ledger.shards[content][0]]
+        for document in np.flatnonzero(tokens).tolist():
+            kept = ledger.kept(content, document)
+            value = of.get((kept.file, kept.row), "not in the table")
+            total[value] = total.get(value, 0) + int(tokens[document])
+    return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _steps(ledger: "Ledger", found: "list[KeptDocument]", until: int | None, json_: bool) -> Iterator[str]:

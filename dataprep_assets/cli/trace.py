@@ -4,13 +4,18 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
+from dataprep_assets.cli.trained import runs_of, steps_of, told_steps
 from dataprep_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dataprep_assets.graph.trace import Trace
+    from dataprep_assets.serving.seen import KeptDocument, Ledger
 
 
 def _number(told: str) -> Any:
@@ -71,12 +76,26 @@ def command(
     if text_file is not None:
         question["text"] = _text_of(text_file)
     tracer = project.opened(dataset).tracer()
+    runs = list(runs_of(dataset))
     for found in trace(tracer, decode=not no_text, **question):
         one = replace(found, source_bytes=tracer.source_bytes(found))
-        print(json.dumps(one.to_json(), ensure_ascii=False) if json_ else "\n".join(one.lines()))
+        read = {name: steps_of(ledger, _kept(ledger, one)) for name, ledger in runs}
+        if json_:
+            value = one.to_json() | ({"trained": read} if runs else {})
+            print(json.dumps(value, ensure_ascii=False))
+            continue
+        print("\n".join(one.lines()))
+        for name, steps in read.items():
+            print(f"  {name}: " + (f"reads it at {told_steps(steps)}" if steps else "reads it at no step"))
     for note in tracer.notes:
         print(f"note: {note}", file=sys.stderr)
     return 0
+
+
+def _kept(ledger: "Ledger", one: "Trace") -> "list[KeptDocument]":
+    from dataprep_assets.serving.seen import find_documents
+
+    return find_documents(ledger, rows={one.file: [one.row]}, dataset=one.dataset)
 
 
 def _text_of(path: Path) -> str:

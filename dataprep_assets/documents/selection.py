@@ -5,7 +5,7 @@ retracted documents, and `trace` for a row that is no document.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -14,11 +14,15 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import NONE_RETRACTED, Documents
 from dataprep_assets.documents.ruled_out import RuledOut, RuledOutRows
-from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.sources.csv_rows import BAD_CSV
 from dataprep_assets.sources.records import ID_REASONS, REASONS, Block
+from dataprep_assets.sources.warc import NOT_TEXT
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 SHORT, NO_TOKENS = "below_min_doc_chars", "no_tokens"
+DUPLICATE = "duplicate"
+"""The reason of a document that is like one that is kept. It counts as a rule, whose name it is."""
 
 FILTERED = {
     RETRACTED: "is retracted",
@@ -27,24 +31,15 @@ FILTERED = {
 }
 """Reasons for dropping a good record, in words; those beside it are the names of the dataset's rules. Such a record is
 counted in the ledger; a bad one is in the quarantine, too."""
-BAD = frozenset((*REASONS, *ID_REASONS))
-RESERVED = BAD | FILTERED.keys()
-"""Reasons that are no rule's."""
+RESERVED = frozenset((*REASONS, *ID_REASONS, BAD_CSV, NOT_TEXT, *FILTERED))
+"""Reasons that no rule may be named: those above, and of bad records those that this package gives. Formats of other
+packages have reasons of their own, so a reason that is not here need not be a rule's."""
 
 
-def bad_rows(dropped: Mapping[str, int]) -> Counter[str]:
-    """What is dropped because it is bad, out of counts by reason."""
-    return Counter({reason: count for reason, count in dropped.items() if count and reason in BAD})
-
-
-def ruled_rows(dropped: Mapping[str, int]) -> Counter[str]:
-    """What is dropped by a rule, out of counts by reason."""
-    return Counter({reason: count for reason, count in dropped.items() if count and reason not in RESERVED})
-
-
-def bad_count(ledger: Ledger) -> int:
-    """How many rows of a ledger are bad."""
-    return bad_rows(ledger.dropped).total()
+def bad_rows(dropped: Mapping[str, int], rules: Collection[str]) -> Counter[str]:
+    """What is dropped because it is bad, out of counts by reason, of which `rules` are names of rules."""
+    chosen = {*FILTERED, *rules}
+    return Counter({reason: count for reason, count in dropped.items() if count and reason not in chosen})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,14 +112,19 @@ class Selection:
     def refusal(self, block: Block) -> str | None:
         """Why the only record of a block is no document, in words; None if it may be one."""
         if block.bad:
-            return f"was dropped as {block.bad[0]}"
+            return bad_in_words(str(block.bad[0]))
         return next((in_words(reason) for reason in self.of(block).dropped), None)
 
 
+def bad_in_words(reason: str) -> str:
+    """The reason for which a bad record is no document, in words."""
+    return f"was dropped as {reason}"
+
+
 def in_words(reason: str) -> str:
-    """A reason for which a record is no document, in words."""
-    if reason in BAD:
-        return f"was dropped as {reason}"
+    """A reason for which a good record is no document, in words."""
+    if reason == DUPLICATE:
+        return "is a duplicate"
     return FILTERED.get(reason, f"is dropped by the rule {reason!r}")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.declaration import Attributed, CardDeclaration, DatasetDeclaration
+from dataprep_assets.graph.proof_level import Again, made_again
 from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -125,7 +126,10 @@ class CardCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Everything that a card says; and the build time, which differs between builds and is shown on no page."""
+    """Everything that a card says; and the build time, which differs between builds and is shown on no page.
+
+    `again` is how many documents the checks make again from the source; None where they make none.
+    """
 
     dataset: str
     description: str
@@ -139,6 +143,7 @@ class Card:
     checks: tuple[CardCheck, ...]
     records: tuple[CardRecords, ...]
     build_seconds: float
+    again: Again | None = None
     cells: SmallCells = SHOW_ALL
 
     @property
@@ -215,9 +220,22 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         checks=tuple(_checks(subject.specs)),
         records=tuple(subject.records(receipts)),
         build_seconds=sum(_seconds(receipt) for every in receipts.values() for receipt in every),
+        again=_again(declaration, receipts),
         cells=cells_of(declaration),
     )
     return _counts_alone(card) if declaration.sensitive else card
+
+
+def _again(declaration: DatasetDeclaration, receipts: Receipts) -> Again | None:
+    found = [
+        made_again(every, spec.proofs.documents, declaration.prove.level)
+        for spec, every in receipts.items()
+        if spec.proofs is not None and spec.proofs.documents is not None
+    ]
+    if not found:
+        return None
+    documents, total = sum(one.documents for one in found), sum(one.of for one in found)
+    return Again(level=declaration.prove.level, documents=documents, of=total)
 
 
 def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:

@@ -250,6 +250,8 @@ def _checks(card: Card) -> Iterator[str]:
         "What is proven of the artifacts whenever they are made. `dataprep run` makes this card after the checks that "
         "block; their latest results are in Dagster and in `dataprep status`."
     )
+    if card.again is not None:
+        yield f"Made again from the source, and compared: {card.again}."
     rows = [(c.artifact, c.name, "blocks" if c.blocking else "warns", c.description) for c in card.checks]
     yield _table(("artifact", "check", "when it fails", "proves"), rows)
 

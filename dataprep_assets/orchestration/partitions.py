@@ -2,32 +2,17 @@
 
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import dagster as dg
 from sqlalchemy.exc import IntegrityError
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.graph.spec import Partitions
 
 _GIVE_UP_SECONDS = 120.0
 _LONGEST_PAUSE_SECONDS = 4.0
-
-
-def register_planned(instance: dg.DagsterInstance, specs: Iterable[ArtifactSpec], store: ArtifactStore) -> None:
-    """Register the dynamic partitions of artifacts in an instance other than the one in which their plan was made.
-
-    Args:
-        instance: The instance that is to run them.
-        specs: The artifacts.
-        store: The store that holds their plan.
-    """
-    planned = {id(spec.partitions): spec.partitions for spec in specs if spec.partitions is not None}
-    for partitions in planned.values():
-        if partitions.dynamic is not None:
-            register_in_order(instance, partitions.dynamic, partitions.keys(store))
 
 
 def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[str]) -> None:

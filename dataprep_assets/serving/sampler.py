@@ -97,6 +97,11 @@ class Turn:
         order = Order(cut, self._key(before.epoch), self.source.shards, rest)
         return (before.epoch, order, 0) if order.size else (before.epoch + 1, self._begun(before.epoch + 1), 0)
 
+    @property
+    def whole_epoch(self) -> int:
+        """Samples of an epoch that begins in it."""
+        return self._whole.size
+
     def _key(self, epoch: int) -> tuple[str | int, ...]:
         return self._seed, self.source.name, epoch, self._number
 

@@ -3,11 +3,11 @@
 Nothing is logged while training; the schedule says what each step reads, and its artifact keeps the documents of every
 shard that it ever named, so it also tells of documents that were retracted since.
 
-Entry points: `documents_of_step`, `find_documents`, `steps_of_document`.
+Entry points: `documents_of_step`, `find_documents`, `steps_of_document`, `tokens_read`.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import FormatError, NotFoundError
+from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows, no_runs, open_ids, open_runs
 from dataprep_assets.serving.sampler import Reading, Sampler
 from dataprep_assets.serving.training_data import TrainingData, documents_folder
 from dataprep_assets.serving.training_schedule import Reign, SourceShard
 
 SHARD = "shard.json"
+_BLOCK = 1 << 18
+"""Samples that are looked at together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,8 @@ class SeenDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptDocument:
-    """A document that a schedule knows: its shard's name and content, its number there, and its tokens."""
+    """A document that a schedule knows: its shard's name and content, its number there, its tokens, and its id in the
+    index (None if its dataset has none)."""
 
     dataset: str
     shard: SourceShard
@@ -68,6 +71,7 @@ class KeptDocument:
     stop: int
     file: str
     row: int
+    hash: int | None
 
 
 class Ledger:
@@ -115,9 +119,10 @@ class Ledger:
         files, rows = self.rows(content)
         file, row = rows.locate(document)
         start = int(ends[document - 1]) if document else 0
+        ids = self.ids(content)
         return KeptDocument(
             dataset=dataset, shard=shard, document=document, start=start, stop=int(ends[document]), file=files[file],
-            row=row,
+            row=row, hash=None if ids is None else int(ids[document]),
         )  # fmt: skip
 
     def within(self, shard: SourceShard, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -141,7 +146,6 @@ def documents_of_step(ledger: Ledger, step: int, *, rank: int = 0, world_size: i
     spans = sampler.spans(step, positions)
     for row, number, epoch, at, start, stop in zip(*(column.tolist() for column in spans), strict=True):
         source, shard = sources[number], sources[number].shards[at]
-        ids = ledger.ids(shard.content)
         for document, tokens in ledger.within(shard, start, stop):
             kept = ledger.kept(shard.content, document)
             found.append(
@@ -154,7 +158,7 @@ def documents_of_step(ledger: Ledger, step: int, *, rank: int = 0, world_size: i
                     document=document,
                     file=kept.file,
                     row=kept.row,
-                    id=None if ids is None else f"{int(ids[document]):016x}",
+                    id=None if kept.hash is None else f"{kept.hash:016x}",
                     tokens=tokens,
                 )
             )
@@ -162,28 +166,75 @@ def documents_of_step(ledger: Ledger, step: int, *, rank: int = 0, world_size: i
 
 
 def find_documents(
-    ledger: Ledger, *, file: str | None = None, row: int | None = None, hashes: NDArray[np.uint64] | None = None
+    ledger: Ledger,
+    *,
+    rows: Mapping[str, Collection[int]] | None = None,
+    hashes: Collection[int] = (),
+    dataset: str | None = None,
 ) -> list[KeptDocument]:
-    """The documents that were a row of a source file, or have one of these hashes, in every shard that ever held them.
+    """The documents that were given rows of source files, or have given ids, in every shard that ever held them.
 
-    Raises NotFoundError if the schedule never named a shard with such a document.
+    Args:
+        ledger: What the schedule knows.
+        rows: Source file → rows, from 1.
+        hashes: Ids of the index.
+        dataset: Only documents of this dataset; default: of all.
     """
-    found = []
-    for content in ledger.shards:
-        documents: list[int] = []
-        if hashes is not None:
-            ids = ledger.ids(content)
-            documents = [] if ids is None else np.flatnonzero(np.isin(ids, hashes)).tolist()
-        else:
-            files, rows = ledger.rows(content)
-            for number in (number for number, name in enumerate(files) if name == file):
-                if (document := rows.document(number, int(row or 0))) is not None:
-                    documents.append(document)
-        found += [ledger.kept(content, document) for document in documents]
-    if not found:
-        what = f"{file}:{row}" if hashes is None else "this id"
-        raise NotFoundError(f"seen: no shard that {ledger.data.name} names has a document of {what}")
+    found, wanted = [], np.array(sorted(set(hashes)), np.uint64)
+    for content, (of, _) in ledger.shards.items():
+        if dataset not in (None, of):
+            continue
+        documents: set[int] = set()
+        if len(wanted) and (ids := ledger.ids(content)) is not None:
+            documents |= {*np.flatnonzero(np.isin(ids, wanted)).tolist()}
+        if rows:
+            files, index = ledger.rows(content)
+            for number, name in enumerate(files):
+                here = (index.document(number, row) for row in rows.get(name, ()))
+                documents |= {document for document in here if document is not None}
+        found += [ledger.kept(content, document) for document in sorted(documents)]
     return found
+
+
+def tokens_read(ledger: Ledger, until: int) -> dict[str, NDArray[np.int64]]:
+    """How many tokens of each document the steps before `until` read: content of a shard → int64, ``(documents,)``.
+
+    A document that is read twice counts twice. Epochs that were read as a whole are not looked at sample by sample.
+    """
+    found: dict[str, NDArray[np.int64]] = {}
+    for rule in ledger.data.sampler.rules:
+        stop = min(rule.stop, until)
+        if stop <= rule.first:
+            continue
+        for turn, count in zip(rule.turns, rule.counts(stop), strict=True):
+            epoch = int(turn.located(np.array([count]))[0][0])
+            begun = turn.left + max(epoch - turn.epoch - 1, 0) * turn.whole_epoch
+            parts = [(0, count)] if epoch == turn.epoch else [(0, turn.left), (begun, count)]
+            for shard in turn.source.shards:
+                ends = np.asarray(ledger.data.ends(shard), np.int64)
+                tokens = found.setdefault(shard.content, np.zeros(len(ends), np.int64))
+                tokens += max(epoch - turn.epoch - 1, 0) * np.diff(ends, prepend=0)
+            for first, last in parts:
+                for at in range(first, last, _BLOCK):
+                    pieces = turn.pieces(np.arange(at, min(at + _BLOCK, last)))[1]
+                    for number in np.unique(pieces.shard).tolist():
+                        shard, own = turn.source.shards[number], pieces.where(pieces.shard == number)
+                        ends = np.asarray(ledger.data.ends(shard), np.int64)
+                        found[shard.content] += _by_document(ends, own.start, own.stop)
+    return found
+
+
+def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many tokens of each document, which end at `ends`, some spans of tokens have; none of them is empty."""
+    begins, size = np.concatenate([[0], ends[:-1]]), len(ends)
+    first, last = np.searchsorted(ends, starts, side="right"), np.searchsorted(ends, stops - 1, side="right")
+    # all of the documents from the first to the last, less what lies before and after the span
+    whole = np.bincount(first, minlength=size + 1) - np.bincount(last + 1, minlength=size + 1)[: size + 1]
+    found = np.cumsum(whole)[:size] * (ends - begins)
+    before = np.bincount(first, starts - begins[first], size)
+    after = np.bincount(last, ends[last] - stops, size)
+    # weights are float64, which has every whole number below 2**53
+    return (found - before.astype(np.int64) - after.astype(np.int64)).astype(np.int64)
 
 
 def steps_of_document(ledger: Ledger, document: KeptDocument, *, until: int | None = None) -> list[Reading]:

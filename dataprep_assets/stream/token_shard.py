@@ -46,7 +46,8 @@ class TokenBinsFacts(Facts):
 
     `truncated` counts documents cut to the plan's maximum length, if there is one. `document_ids` says what
     `document_ids.bin` has hashes of (None: there is no such file), `id_field` the field's name, `id_key` the digest
-    of the key of a keyed hash. `retracted` are the ids (16 hex digits) that dropped documents of the shard.
+    of the key of a keyed hash. `retracted` are the ids (16 hex digits) that dropped documents of the shard, `rules` the
+    names of the dataset's rules that dropped any.
     """
 
     dtype: str
@@ -59,6 +60,7 @@ class TokenBinsFacts(Facts):
     id_field: str | None = None
     id_key: str | None = None
     retracted: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
 
 def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
@@ -324,6 +326,9 @@ def _facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
     some: dict[str, Any] = {}
     if shard.retracted:
         some["retracted"] = shard.retracted
+    if shard.ruled_out is not None and shard.ruled_out.digest:
+        ruled = (shard.ruled_out.of(file.label).rules for file in shard.files)
+        some["rules"] = tuple(sorted({rule for rules in ruled for rule in rules}))
     if plan.max_tokens is not None:
         some["truncated"] = sum(part.truncated for part in parts)
     if plan.ids is not None:

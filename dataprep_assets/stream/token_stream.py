@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import TokenizerError
+from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
@@ -56,6 +57,7 @@ class StreamPlan:
     text_field: str
     bad_records: Literal["fail", "drop"]
     sample_rate: float
+    level: Level = SAMPLE
     min_characters: int | None = None
     max_tokens: int | None = None
     ids: DocumentIds | None = field(default_factory=DocumentIds)

@@ -154,7 +154,7 @@ def installed(name: str) -> str | None:
     """The version of an engine's library; None if it is not installed."""
     try:
         return metadata.version(name)
-    except metadata.PackageNotFoundError:
+    except (metadata.PackageNotFoundError, ValueError):  # a certificate may name anything
         return None
 
 

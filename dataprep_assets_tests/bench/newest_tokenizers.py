@@ -113,7 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             differing += len(wrong) - newer
             print(
                 f"{len(documents):,} {name}: tokenizers {version} differs from {judge.name} {judge.version} on "
-                f"{len(wrong)}, of which {newer} have characters of newer Unicode; CPU-s of two passes {seconds[0]:.2f}, {seconds[1]:.2f} and {first:.2f}, {second:.2f}"
+                f"{len(wrong)}, {newer} of them with characters of newer Unicode; "
+                f"CPU-s of two passes {seconds[0]:.2f}, {seconds[1]:.2f} and {first:.2f}, {second:.2f}"
             )
     return int(differing > 0)
 

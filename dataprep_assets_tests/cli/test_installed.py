@@ -1,15 +1,19 @@
 """What `pip install` gives: the wheel in a fresh environment, without the checkout, makes a project and runs it."""
 
+import json
 import os
 import re
 import subprocess
 import zipfile
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.serving.seen import Ledger, documents_of_step
+from dataprep_assets.serving.training_data import TrainingData
 from dataprep_assets_tests import fresh_environment
 
 pytestmark = pytest.mark.slow
@@ -81,6 +85,7 @@ def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) ->
     assert found == "sample_corpus: all is up to date\n"
 
 
+GONE = "train.jsonl:14"
 NOT_RUN = {
     "python -m venv .venv && source .venv/bin/activate": "the fixture has made an environment",
     "pip install dataprep-assets": "the fixture has installed the wheel",
@@ -98,12 +103,14 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
 
     def run_commands() -> None:
         if commands:
-            outs.update(answers(project, *commands))
+            outs.update(answers(project, *commands) | outs)  # of a command that comes again the first answer
         commands.clear()
 
     for language, block in re.findall(r"^```(python|yaml|bash)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         if language != "bash":
+            run_commands()
             name = block.partition("\n")[0].removeprefix("# ")
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
             (project / name).write_text(block, encoding="utf-8")
             continue
         for line in (line.partition("  #")[0].strip() for line in block.splitlines()):
@@ -113,7 +120,7 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
                 commands.append(line)
                 continue
             run_commands()
-            program, script = line.split()
+            program, script, *arguments = line.split()
             assert program == "python"
             if script == "gpt.py" and find_spec("torch") is None:
                 continue
@@ -121,7 +128,7 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
                 fresh_environment.link_distributions(
                     project.parent / ENVIRONMENT, fresh_environment.required(["torch"])
                 )
-            outs[line] = said(project, program, script, *(["20"] if script == "gpt.py" else []))
+            outs[line] = said(project, program, script, *(["20"] if script == "gpt.py" else arguments))
     run_commands()
 
     (readme,) = re.findall(r"```yaml\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -139,8 +146,38 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
         if line in outs:
             losses = [float(loss) for loss in re.findall(r"loss on val ([0-9.]+)", outs[line])]
             assert losses[-1] < losses[0] - 1, outs[line]
+    compare_with_the_loop(project, outs)
     assert "all match their receipts" in outs["dataprep verify"]
     assert "all is up to date" in outs["dataprep status my_corpus"]
+
+
+def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
+    """What the tutorial's loop wrote down is, sample by sample, what the ledger of its schedule tells."""
+    folder = project / "my_data" / "defs" / "my_corpus" / "texts"
+    texts = {
+        f"{path.name}:{row}": json.loads(line)["text"]
+        for path in folder.iterdir()
+        for row, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    }
+    ledger = Ledger(TrainingData(project / ".dataprep" / "artifacts", "my_run"))
+    seen = {step: documents_of_step(ledger, step) for step in range(200)}
+    wrote = [json.loads(line) for line in (project / "read.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(wrote) == 100 * 8 + 100 * 12
+    sources = Counter[str]()
+    for one in wrote:
+        told = [document for document in seen[one["step"]] if document.position == one["sample"]]
+        assert len(told) == len(one["texts"]), one
+        for document, part in zip(told, one["texts"], strict=True):
+            sources[document.source] += one["step"] >= 100
+            if document.source == "my_corpus":  # a cut character is no text of it
+                assert part.strip("\N{REPLACEMENT CHARACTER}") in texts[f"{document.file}:{document.row}"], one
+    assert abs(sources["my_corpus"] - sources["sample_corpus"]) < 300
+    retracted = outs["dataprep retract my_corpus --ids gone.txt"]
+    read = [int(step) for step in re.findall(r"^  step (\d+), ", outs[f"dataprep seen my_run --document {GONE}"], re.M)]
+    assert read
+    assert max(read) < 100
+    assert all(re.search(rf"\b{step}\b", retracted.partition("scheduled it for")[2]) for step in read[:10])
+    assert any("train_more.jsonl" in document.file for step in range(100, 200) for document in seen[step])
 
 
 def test_the_python_of_the_pages_runs_on_the_sample(project: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 
-from dataprep_assets.cli import project as cli_project
+from dataprep_assets import open_project
 from dataprep_assets.definitions import defs
 from dataprep_assets.orchestration.dataset_runs import in_progress
 from dataprep_assets.orchestration.lost_runs import end_lost_runs
@@ -96,13 +96,13 @@ def test_a_pool_of_one_holds_for_the_first_runs_of_a_fresh_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    with cli_project.instance() as found:
+    with open_project().instance() as found:
         assert {pool.name: pool.limit for pool in found.event_log_storage.get_pool_limits()} == dict.fromkeys(
             POOLS.values(), 1
         )
         assert started_at_once(found, POOLS["cpu"]) == 1
         found.event_log_storage.set_concurrency_slots(POOLS["network"], 5)
-    with cli_project.instance() as found:
+    with open_project().instance() as found:
         assert found.event_log_storage.get_concurrency_info(POOLS["network"]).slot_count == 5, "an operator's stays"
 
 

@@ -1,8 +1,8 @@
 """Write `docs/checks.md` from the proofs of the sample datasets: `make docs-reference`.
 
 The samples use every component, view and stage, so their checks are all that there are, but for those of virtual
-mixtures and of sensitive datasets, which are added. What to do when one is red is written here, by name: a test fails
-for a check of which nothing is said.
+mixtures and of sensitive datasets, which are added. What to do when one is red is written here,
+by name: a test fails for a check of which nothing is said.
 Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs.checks`, which writes it.
 """
 
@@ -14,8 +14,10 @@ from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import Proof
+from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
+from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
+from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
-from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS
 from dataprep_assets.project import at
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,8 +116,42 @@ REMEDIES = (
         "copy, for what was read before cannot be made again.",
     ),
     (
+        "names_found same_samples",
+        "Megatron's indices are not those of the schedule: damage, or a bug. " + _AGAIN + "Red again: report a bug.",
+    ),
+    (
         "sources_current",
         "The sources have changed since the last revision. To train on them: `dataprep schedule NAME --from-step N`.",
+    ),
+    (
+        "rows_complete rules_hold sums_equal_ledger signatures_repeat duplicates_verified",
+        "The table of documents, or what it is made of, is not what the texts, the tags, the rules or the token stream "
+        "say: damage, or a bug. " + _AGAIN + "Red again at once: report a bug.",
+    ),
+    (
+        "tags_repeat",
+        "A tagger gives another value each time it is asked, so nobody can make the dataset again. Give it a seed, or "
+        "let it look at each document alone; then another `version`.",
+    ),
+    (
+        "planted_found",
+        "A tagger misses cases of which the truth is known, or takes for them what only looks like them. The table "
+        "says which: install the version of its library that found them, or lower `floors` if that is good enough.",
+    ),
+    (
+        "recall_as_promised",
+        "Planted near-duplicates are found less often than is asked: raise `duplicates.permutations`, or lower "
+        "`duplicates.recall`. Below what the bands promise: report a bug.",
+    ),
+    (
+        "no_benchmark",
+        "Documents contain items of a benchmark: drop them with `decontaminate.action: drop`, or look at the pairs in "
+        "the columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`.",
+    ),
+    (
+        "within_budget",
+        "Rules drop more than `budget` allows, and nothing is tokenized. `dataprep documents NAME` shows what each "
+        "drops of each source: correct the rule, or raise the budget.",
     ),
     ("repeats", "A source is read often. Lower its weight, add data, or raise `most_epochs`."),
     ("no_orphans", "Shards of an older release lie beside it. Delete them when nobody reads them any more."),
@@ -169,7 +205,12 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
-    found["TrainingSchedule"]["`schedule`"] = SCHEDULE_PROOFS
+    alike: dict[str, _Rows] = {
+        "signatures": SIGNATURES_PROOFS,
+        "duplicates": DUPLICATES_PROOFS,
+        "selection": (NO_BENCHMARK,),
+    }
+    found["TokenizedCorpus"] |= {f"`{name}` where duplicates are looked for": rows for name, rows in alike.items()}
     return found
 
 

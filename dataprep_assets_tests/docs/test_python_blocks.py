@@ -5,15 +5,22 @@ import re
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
 import pytest
 
 import dataprep_assets
 from dataprep_assets import components, resources, serving
+from dataprep_assets.documents.table import DocumentBatch
+from dataprep_assets.documents.tagging import FunctionTagger, tags_of
 from dataprep_assets.serving import maxtext, templar
 from dataprep_assets.serving.release import Place
+from dataprep_assets.sources import upstream
+from dataprep_assets.sources.input_format import InputFile
+from dataprep_assets.sources.upstream import Materialization, open_asset
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import block, blocks
 from dataprep_assets_tests.readers.pytorch import block_of_loader, block_of_manager
 from dataprep_assets_tests.serving.releases import make_release, publish
 
@@ -22,16 +29,19 @@ HERE = "dataprep_assets_tests/docs/test_python_blocks.py"
 INSTALLED = "dataprep_assets_tests/cli/test_installed.py"
 CONSUMERS = "dataprep_assets_tests/pipelines/notes/test_notes_consumers.py"
 RUN_BY = {
-    "tutorial.md": [INSTALLED] * 3,
+    "tutorial.md": [INSTALLED] * 5,
     "installation.md": [INSTALLED],
     "dagster.md": [INSTALLED],
     "storage.md": [INSTALLED],
     "trace.md": [INSTALLED],
     "python.md": [INSTALLED] * 5,
+    "documents.md": [HERE],
+    "inputs.md": [HERE],
+    "upstream.md": [HERE],
     "own-views.md": ["dataprep_assets_tests/pipelines/corpus/test_own_view.py"] * 3,
     "pipelines/notes.md": [HERE, CONSUMERS],
     "pipelines/release.md": [HERE] * 3,
-    "pipelines/schedule.md": ["dataprep_assets_tests/pipelines/schedule/test_training_run.py"],
+    "pipelines/schedule.md": ["dataprep_assets_tests/pipelines/schedule/test_training_run.py"] * 2,
 }
 """Page → the test of each of its Python blocks, in order."""
 
@@ -67,6 +77,41 @@ def test_maxtext_is_started_with_the_loader_as_the_page_says(monkeypatch: pytest
     assert all(callable(getattr(interface, name)) for name in replaced)
     assert callable(pipeline.make_tfds_train_iterator)
     assert callable(pipeline.make_tfds_eval_iterator)
+
+
+def test_a_tagger_of_ones_own_is_asked_as_its_page_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_project").mkdir()
+    (tmp_path / "my_project" / "taggers.py").write_text(block(DOCS / "documents.md"))
+    monkeypatch.syspath_prepend(tmp_path)
+    tagger = FunctionTagger(name="quality", columns={"quality": "number"}, function="my_project.taggers:quality")
+    batch = DocumentBatch({"row": [1, 2]}, [0, 1], ["a a a a", "a b"], "a.jsonl")
+    assert tags_of(tagger, batch, sensitive=False) == {"quality": [0.25, 1.0]}
+
+
+def test_a_format_of_ones_own_is_read_as_its_page_has_it(tmp_path: Path) -> None:
+    names: dict[str, Any] = {"__name__": "my_package.poems"}
+    exec(compile(block(DOCS / "inputs.md"), "inputs.md", "exec"), names)
+    (tmp_path / "my.poem").write_bytes(b"Roses\nred\n*\nViolets\n*\n\xff")
+    (found,) = names["FORMAT"].rows(InputFile(path=tmp_path / "my.poem", label="my.poem", format="poem"))
+    assert [row["text"] for row in found.rows] == ["Roses\nred", "Violets"]
+    assert [(bad.row, bad.byte, bad.reason) for bad in found.bad] == [(3, 22, "invalid_utf8")]
+
+
+def test_an_asset_of_ones_own_says_where_its_files_are_as_its_page_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, Any] = {"dg": dg, "write_texts": lambda: tmp_path}
+    exec(compile(block(DOCS / "upstream.md"), "upstream.md", "exec"), names)
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert dg.materialize([names["cleaned"]], instance=instance).success
+        event = instance.get_latest_materialization_event(dg.AssetKey(["team", "cleaned"]))
+    assert event is not None
+    made = event.asset_materialization
+    assert made is not None
+    told = {name: str(value.value) for name, value in made.metadata.items()}
+    monkeypatch.setattr(upstream, "_answering", [lambda _: [Materialization(partition=None, metadata=told)]])
+    assert [file.relpath for file in open_asset(["team", "cleaned"]).list().files] == ["a.jsonl"]
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ LINES = (
     Lines(r"cd my-data", file=f"{TESTS}/cli/test_installed.py", proof='folder / "my-data"'),
     Lines(r"dataprep run sample_corpus", file=f"{TESTS}/cli/test_installed.py", proof='"run", "sample_corpus"'),
     Lines(
-        r"dataprep (check|run|show|status) my_corpus|dataprep verify|python (make_texts|bigram|gpt)\.py",
+        r"dataprep (check|run|show|status) my_corpus|dataprep verify|python (make_\w+|bigram|gpt|by_step)\.py.*",
         file=f"{TESTS}/cli/test_installed.py",
         proof='"tutorial.md"',
     ),
@@ -53,6 +53,12 @@ LINES = (
         "README.md",
         f"{TESTS}/cli/test_tour.py",
         "tour()",
+    ),
+    Lines(
+        r"dataprep (schedule|seen|run) my_run.*|dataprep retract my_corpus .*",
+        "docs/tutorial.md",
+        f"{TESTS}/cli/test_installed.py",
+        "compare_with_the_loop",
     ),
     Lines(
         r"dataprep (schedule|run) my_run.*",

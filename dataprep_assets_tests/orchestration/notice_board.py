@@ -16,7 +16,7 @@ from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import asset_key, job_name
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.orchestration.recorded import Recorded
-from dataprep_assets.orchestration.runs import Ended, execute
+from dataprep_assets.orchestration.runs import Ended, RunResult, execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
@@ -52,8 +52,12 @@ class NoticeBoard:
         (self.declaration.folder / f"{partition}.txt").write_text(text)
 
     def materialize(self) -> bool:
+        """Whether the job, as `dataprep run` executes it, ends well."""
+        return self.executed().ended == Ended.WELL
+
+    def executed(self) -> RunResult:
         """The job, as `dataprep run` executes it."""
-        return execute(self.definitions.resolve_job_def(job_name("notices")), self.instance).ended == Ended.WELL
+        return execute(self.definitions.resolve_job_def(job_name("notices")), self.instance)
 
     def tick(self, name: str, cursor: str | None = None) -> Any:
         """What the daemon gets of a sensor, or with no cursor of a schedule, at a tick."""

@@ -11,6 +11,7 @@ import pytest
 from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.recorded import unevaluated
+from dataprep_assets.orchestration.runs import Ended
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.graph.notices import notices_specs
@@ -50,27 +51,23 @@ def test_all_artifacts_in_order_leave_nothing_to_do(board: NoticeBoard) -> None:
     assert run.tags["dagster/max_retries"] == "0"
 
 
-def test_a_failed_step_ends_what_needs_it_and_says_why(board: NoticeBoard, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_step_ends_what_needs_it_and_says_why(board: NoticeBoard) -> None:
     (board.declaration.folder / "n-1.txt").unlink()
-    assert not board.materialize()
-    printed = capsys.readouterr()
-    assert printed.out.splitlines() == ["  failed"]
-    assert printed.err.startswith("    notices/notices: 1 of 3 notices failed")
-    assert "n-1.txt: is not there" in printed.err
+    result = board.executed()
+    assert (result.ended, result.checks) == (Ended.FAILED, ())
+    (failure,) = result.failures
+    assert failure.where == "notices/notices"
+    assert failure.why.startswith("1 of 3 notices failed")
+    assert "n-1.txt: is not there" in failure.why
     assert board.store.receipt(board.declaration.artifact("board")) is None
 
 
-def test_a_blocking_check_that_failed_holds_up_what_follows_and_is_told(
-    board: NoticeBoard, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_blocking_check_that_failed_holds_up_what_follows_and_is_told(board: NoticeBoard) -> None:
     board.say("n-1", "")
-    assert not board.materialize()
-    printed = capsys.readouterr()
-    assert printed.out.splitlines() == [
-        "  failed",
-        "    check has_words: 1 of 3 notices fails, first n-1: 0 words",
-    ]
-    assert printed.err == "", "said once"
+    result = board.executed()
+    assert result.ended == Ended.FAILED
+    assert result.checks == ("check has_words: 1 of 3 notices fails, first n-1: 0 words",)
+    assert result.failures == (), "said once"
     assert severity(board, "has_words") == dg.AssetCheckSeverity.ERROR
     assert str(behind(board)[0]) == "notices/notices/n-1: its blocking check has_words failed: 0 words"
     board.say("n-1", "now it says something")
@@ -78,9 +75,7 @@ def test_a_blocking_check_that_failed_holds_up_what_follows_and_is_told(
     assert behind(board) == []
 
 
-def test_what_failed_its_own_check_is_built_again_once_and_then_a_person_is_asked(
-    board: NoticeBoard, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_failed_its_own_check_is_built_again_once_and_then_a_person_is_asked(board: NoticeBoard) -> None:
     board.say("n-1", "")
     notice = board.declaration.artifact("notices", "n-1")
 
@@ -92,10 +87,10 @@ def test_what_failed_its_own_check_is_built_again_once_and_then_a_person_is_aske
     assert not board.materialize()
     second = made()
     assert second != first, "it is built again"
-    capsys.readouterr()
-    assert not board.materialize()
+    result = board.executed()
+    assert result.ended == Ended.FAILED
     assert made() == second, "but once"
-    told = capsys.readouterr().out
+    (told,) = result.checks
     assert f"{board.store.location(notice)} was built again from the same inputs, and fails as before" in told
     assert "failed, and again after it was built again: 0 words" in str(behind(board)[0])
     (board.store.directory(notice) / "receipt.json").unlink()

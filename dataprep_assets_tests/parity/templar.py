@@ -1,19 +1,23 @@
 """templar's manager of shared shards beside ours in its place: the same samples to every rank, turn by turn.
 
 Real process groups (`torch.distributed`, gloo, 2 and 4 ranks); the original's own sampler draws from both datasets, in
-the lines of its own miner. A record is a sample that a rank draws, with its number, its id and its tokens. A restart,
-at every step of three shards, is held against a run of the original that was never restarted: its own restart goes on
-with shard 1 (docs/formats/shard-window.md).
+the lines of its own miner, and its own `Comms` fetches its shards, from an S3 server. A record is a sample that a rank
+draws, with its number, its id and its tokens. A restart, at every step of three shards, is held against a run of the
+original that was never restarted: its own restart goes on with shard 1 (docs/formats/shard-window.md).
 """
 
 import json
+import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.parity.pinned import pinned
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.parity.templar_rank import LENGTH, Plan
 from dataprep_assets_tests.serving.releases import published
@@ -30,17 +34,17 @@ def compare(folder: Path) -> list[Row]:
     if not (folder / "src/tplr/sharded_dataset.py").is_file():
         raise ConfigError(f"--templar: {folder}: no src/tplr/sharded_dataset.py")
     rows = []
-    with TemporaryDirectory() as name:
+    with TemporaryDirectory() as name, moto_server() as endpoint:
         home = Path(name)
         release = Path(str(published(home, SHARDS, length=LENGTH).store.url).removeprefix("file://"))
+        _upload(release, endpoint)
+        run = partial(_run, folder, release, endpoint)
         for world_size in (2, 4):
-            theirs = [
-                run["0"] for run in _run(home / f"theirs-{world_size}", folder, release, "original", world_size, [0])
-            ]
+            theirs = [steps["0"] for steps in run(home / f"theirs-{world_size}", "original", world_size, [0])]
             starts = list(range(PER_SHARD * len(SHARDS) + 1))
-            ours = _run(home / f"ours-{world_size}", folder, release, "ours", world_size, starts)
+            ours = run(home / f"ours-{world_size}", "ours", world_size, starts)
             for kind, chosen in _kinds(starts).items():
-                compared = [_compared(theirs, [run[str(start)] for run in ours], start) for start in chosen]
+                compared = [_compared(theirs, [steps[str(start)] for steps in ours], start) for start in chosen]
                 shape = f"{world_size} ranks, {STEPS} steps, {kind}"
                 records, equal = (sum(numbers) for numbers in zip(*compared, strict=True))
                 rows.append(Row("templar, gloo", shape, records, equal, 0, _NOTE))
@@ -48,6 +52,32 @@ def compare(folder: Path) -> list[Row]:
 
 
 _NOTE = "numbers, ids and tokens drawn by the original's MinerSampler in miner.py's own lines; whole shards equal"
+_BUCKET, _BINS = "dataset", "remote/tokenized"
+_SECRETS = {
+    f"R2_{bucket}_{key}": _BUCKET
+    for bucket in ("GRADIENTS", "AGGREGATOR", "DATASET")
+    for key in (
+        "ACCOUNT_ID",
+        "BUCKET_NAME",
+        "READ_ACCESS_KEY_ID",
+        "READ_SECRET_ACCESS_KEY",
+        "WRITE_ACCESS_KEY_ID",
+        "WRITE_SECRET_ACCESS_KEY",
+    )
+}
+"""What the original's `config.py` wants in the environment."""
+
+
+def _upload(release: Path, endpoint: str) -> None:
+    """The shards under the keys that the original's miners ask for: their paths below the working folder."""
+    import boto3
+
+    client = boto3.client(
+        "s3", endpoint_url=endpoint, region_name="enam", aws_access_key_id=_BUCKET, aws_secret_access_key=_BUCKET
+    )
+    client.create_bucket(Bucket=_BUCKET, CreateBucketConfiguration={"LocationConstraint": "enam"})
+    for path in (*release.glob("*.npy"), *release.glob("*.bin")):
+        client.upload_file(str(path), _BUCKET, f"{_BINS}/{path.name}")
 
 
 def _kinds(starts: list[int]) -> dict[str, list[int]]:
@@ -57,13 +87,14 @@ def _kinds(starts: list[int]) -> dict[str, list[int]]:
 
 
 def _run(
-    home: Path, folder: Path, release: Path, whose: str, world_size: int, starts: list[int]
+    folder: Path, release: Path, endpoint: str, home: Path, whose: str, world_size: int, starts: list[int]
 ) -> list[dict[str, list[dict[str, Any]]]]:
     """Rank → start → step → what it read."""
     home.mkdir()
     plan = Plan(
         original=str(folder),
         release=str(release),
+        endpoint=endpoint,
         whose=whose,
         world_size=world_size,
         starts=starts,
@@ -73,8 +104,13 @@ def _run(
         out=str(home),
     ).write(home / "plan.json")
     command = [sys.executable, "-m", "dataprep_assets_tests.parity.templar_rank", str(plan)]
+    found = [str(pinned(folder, "aioboto3")), str(Path(__file__).parents[2])]
+    environment = {**os.environ, **_SECRETS, "DATASET_BINS_PATH": _BINS, "PYTHONPATH": os.pathsep.join(found)}
     ranks = [
-        subprocess.Popen([*command, str(rank)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        # the folder that keys of the bucket and paths on the disk are relative to
+        subprocess.Popen(
+            [*command, str(rank)], cwd=home, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
         for rank in range(world_size)
     ]
     for rank, process in enumerate(ranks):

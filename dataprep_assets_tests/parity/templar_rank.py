@@ -1,8 +1,9 @@
 """One rank of a templar miner, in a real process group: with the original's manager, or with ours in its place.
 
 What it does with its manager are the lines of the original's `neurons/miner.py` and `neurons/trainer.py` themselves:
-the start, what comes before the inner steps of a window, `set_dataloader`. The rest of a window, which needs a chain
-and a GPU, is one reading of the loader and one more outer step.
+the start, what comes before the inner steps of a window, `set_dataloader`. The original fetches shards by its own
+`Comms`, from an S3 server. The rest of a window, which needs a chain and a GPU, is one reading of the loader and one
+more outer step.
 
 `python -m dataprep_assets_tests.parity.templar_rank PLAN.json RANK`; writes what it read of each step as JSON.
 """
@@ -14,7 +15,6 @@ import importlib.util
 import json
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -27,10 +27,14 @@ LENGTH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run from each of the `starts` to the outer step `steps`; `out` gets a file for each rank."""
+    """A run from each of the `starts` to the outer step `steps`; `out` gets a file for each rank.
+
+    The shards are in the folder `release`, which ours reads, and on the S3 server `endpoint`, for the original.
+    """
 
     original: str
     release: str
+    endpoint: str
     whose: str
     world_size: int
     starts: list[int]
@@ -45,45 +49,47 @@ class Plan:
         return path
 
 
-class Comms:
-    """The transport that the original's manager asks for files: out of the folder of the release."""
+class Chain:
+    """In the place of the original's `ChainManager`, which wants a blockchain: what its `Comms` reads of it."""
 
-    def __init__(self, release: str) -> None:
-        self._release = Path(release)
-
-    def get_own_bucket(self, name: str, access: str) -> str:
-        """The original only hands it back."""
-        return f"{name}:{access}"
-
-    async def s3_get_object(self, path: str, bucket: str, load_data: bool) -> None:
-        """The object of this name, under it on the disk."""
-        await asyncio.sleep(0)
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self._release / target.name, target)
+    def __init__(self, config: Any, hparams: Any, wallet: Any, bucket: Any) -> None:
+        self.config, self.hparams = config, hparams
 
 
-def originals(folder: Path) -> tuple[Any, Any]:
-    """The original's manager, and its package reduced to what its files import of it here."""
-    tplr = ModuleType("tplr")
-    tplr.logger = logging.getLogger("tplr")  # type: ignore[attr-defined]
-    tplr.comms = SimpleNamespace(Comms=Comms)  # type: ignore[attr-defined]
-    tplr.schemas = SimpleNamespace(Bucket=str)  # type: ignore[attr-defined]
-    tplr.T, tplr.P = lambda: 0.0, lambda *_: ""  # type: ignore[attr-defined]
-    sys.modules["tplr"] = tplr
-    found = []
-    for name in ("sharded_dataset", "sharded_sampler"):
+def originals(folder: Path) -> Any:
+    """The original's package, reduced to what is used of it here; `bittensor` and its chain are stubs."""
+    tplr: Any = ModuleType("tplr")
+    tplr.logger = logging.getLogger("tplr")
+    tplr.__version__, tplr.T, tplr.P = "0", lambda: 0.0, lambda *_: ""
+    stubs = {
+        "tplr": tplr,
+        "tplr.logging": SimpleNamespace(logger=tplr.logger),
+        "tplr.chain": SimpleNamespace(ChainManager=Chain),
+        "tplr.compress": SimpleNamespace(TopKCompressor=None, unpack_12bit_indices=None),
+        "bittensor": SimpleNamespace(wallet=object),
+    }
+    sys.modules.update(stubs)  # type: ignore[arg-type]
+    for name in ("config", "schemas", "comms", "sharded_dataset", "sharded_sampler"):
         spec = importlib.util.spec_from_file_location(f"tplr.{name}", folder / "src" / "tplr" / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[f"tplr.{name}"] = module
+        setattr(tplr, name, module)
         spec.loader.exec_module(module)
-        if name == "sharded_dataset":
-            tplr.SharedShardedDataset = module.SharedShardedDataset  # type: ignore[attr-defined]
-        found.append(module)
-    tplr.MinerSampler = found[1].MinerSampler  # type: ignore[attr-defined]
-    return found[0].ShardedDatasetManager, tplr
+        # as its `__init__` has them
+        for exported in ("SharedShardedDataset", "MinerSampler"):
+            if hasattr(module, exported):
+                setattr(tplr, exported, getattr(module, exported))
+    return tplr
+
+
+def transport(tplr: Any, endpoint: str) -> Any:
+    """The original's `Comms`, with its own S3 client; only the host of R2 is another one."""
+    hparams = SimpleNamespace(active_check_interval=1, recent_windows=1)
+    comms = tplr.comms.Comms(wallet=None, hparams=hparams, uid=os.getpid())
+    comms.get_base_url = lambda account_id: endpoint
+    return comms
 
 
 def loop_of(folder: Path, tplr: Any) -> dict[str, Callable[[Any], Any]]:
@@ -156,6 +162,16 @@ async def mine(manager: Any, loop: dict[str, Callable[[Any], Any]], plan: Plan, 
     return steps
 
 
+async def _mine(
+    manager: Any, comms: Any, loop: dict[str, Callable[[Any], Any]], plan: Plan, rank: int, start: int
+) -> list[Any]:
+    try:
+        return await mine(manager, loop, plan, rank, start)
+    finally:
+        if comms is not None:
+            await comms.close_all_s3_clients()
+
+
 def _digest(tokens: Any) -> str:
     return hashlib.sha256(tokens.numpy().astype("<u4").tobytes()).hexdigest()[:16]
 
@@ -168,12 +184,13 @@ def main(plan_path: str, rank: int) -> None:
     home = Path(plan.out)
     store = (home / "group").absolute().as_uri()
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=plan.world_size)
-    original, tplr = originals(Path(plan.original))
+    tplr = originals(Path(plan.original))
     loop, read = loop_of(Path(plan.original), tplr), {}
-    os.environ["DATASET_BINS_PATH"] = str(home / "shards")
     for start in plan.starts:
+        comms = None
         if plan.whose == "original":
-            manager = original(LENGTH, rank, plan.world_size, Comms(plan.release))
+            comms = transport(tplr, plan.endpoint)
+            manager = tplr.sharded_dataset.ShardedDatasetManager(LENGTH, rank, plan.world_size, comms)
             manager.max_dataset_idx = plan.shards
         else:
             from dataprep_assets.serving.templar import ShardedDatasetManager
@@ -181,7 +198,7 @@ def main(plan_path: str, rank: int) -> None:
             manager = ShardedDatasetManager(
                 LENGTH, rank, plan.world_size, None, release=plan.release, cache_dir=home / "shards"
             )
-        read[start] = asyncio.run(mine(manager, loop, plan, rank, start))
+        read[start] = asyncio.run(_mine(manager, comms, loop, plan, rank, start))
         dist.barrier()
         if plan.whose != "original":
             manager.close()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
+from dataprep_assets.documents.planted.personal import cases
 from dataprep_assets.documents.text_tagger import TextTagger
 
 _LOCAL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._%+-]{0,62}[A-Za-z0-9_%+-])?\Z")
@@ -43,7 +44,9 @@ _IBAN_LENGTHS = {
 _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
 
 _CARD = re.compile(
-    r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|3\d{3}([ -])\d{6}\2\d{4,5})(?![\d.]\d|\d)"
+    # behind groups another group makes it another number, but for the date until which a card is valid
+    r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
+    r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
 )
 _V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
@@ -160,4 +163,4 @@ def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
     return {name: [sum(1 for _ in find(text)) for text in texts] for name, find in _KINDS.items()}
 
 
-TAGGER = TextTagger(columns=dict.fromkeys(_KINDS, "integer"), tag=_tag, version=lambda: "1")
+TAGGER = TextTagger(columns=dict.fromkeys(_KINDS, "integer"), tag=_tag, version=lambda: "2", planted=cases)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.documents.rules import Rule, matching, parse, ruled
-from dataprep_assets.documents.selection import RESERVED, in_words
+from dataprep_assets.documents.selection import DUPLICATE, RESERVED, bad_in_words, in_words
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.graph.asked_documents import AskedDocuments, Drops, RuleDrops
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, FILE, table_columns
+from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, FILE, DocumentsFacts, table_columns
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 
@@ -57,8 +57,9 @@ class CorpusDocuments(AskedDocuments):
         columns = table_columns(self._corpus)
         asked = {} if where is None else {"where": parse(where, columns, "--where")}
         if reason is not None:
-            if reason not in {*self._corpus.rules, *RESERVED}:
-                known = ", ".join([*self._corpus.rules, *sorted(RESERVED)])
+            declared = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
+            if reason not in (reasons := {*declared, *RESERVED, *self._reasons}):
+                known = ", ".join([*declared, *sorted(reasons - set(declared))])
                 raise ConfigError(f"--reason: there is no reason {reason!r}. Reasons: {known}")
             asked["reason"] = parse(f"reason == {reason!r}", columns, "--reason")
         if kept is not None:
@@ -102,7 +103,11 @@ class CorpusDocuments(AskedDocuments):
         reason = row["reason"]
         if reason is None:
             return None
+        if row["bytes"] is None:
+            return bad_in_words(reason)
         told, rule = in_words(reason), self._corpus.rules.get(reason)
+        if reason == DUPLICATE and row["representative"] is not None:
+            return f"{told} of {row['representative']}, {row['similarity']:.1%} alike"
         if rule is None:
             return told
         names = sorted(rule[1].columns)
@@ -113,6 +118,12 @@ class CorpusDocuments(AskedDocuments):
     def _partitions(self) -> Sequence[str]:
         manifest = load_manifest(self._corpus, self._store)
         return [partition for split in self._corpus.splits for partition in manifest.partitions(split)]
+
+    @property
+    def _reasons(self) -> set[str]:
+        """The reasons in the tables that are there: a format of another package has its own."""
+        tables = self._store.receipts([self._corpus.artifact(DOCUMENTS, one) for one in self._partitions])
+        return {reason for one in tables if one is not None for reason in DocumentsFacts.of(one).reasons}
 
     def _table(self, partition: str) -> Path:
         artifact = self._corpus.artifact(DOCUMENTS, partition)

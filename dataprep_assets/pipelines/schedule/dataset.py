@@ -9,6 +9,8 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
+from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, megatron_spec
+from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
 from dataprep_assets.pipelines.schedule.schedule_artifact import schedule_spec
 from dataprep_assets.serving.simulation import told_lines
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData
@@ -24,7 +26,8 @@ class Schedule(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        return [schedule_spec(self.declaration)]
+        schedule, wanted = schedule_spec(self.declaration), self.declaration.megatron
+        return [schedule] if wanted is None else [schedule, megatron_spec(self.declaration, wanted, schedule)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)
@@ -35,4 +38,11 @@ class Schedule(Dataset):
             return [f"{name}: no schedule yet"]
         root = store.location(self.product(store)).removesuffix(f"/{name}/{SCHEDULE_ARTIFACT}")
         data = TrainingData(store, name)
-        return [*told_lines(data.sampler), f"for the trainer: data = TrainingData({root!r}, {name!r})"]
+        lines = [*told_lines(data.sampler), f"for the trainer: data = TrainingData({root!r}, {name!r})"]
+        indices = self.declaration.artifact(MEGATRON_INDICES)
+        if self.declaration.megatron is not None and (made := store.receipt(indices)) is not None:
+            lines.append(
+                f"for the trainer: cp -r {store.location(indices)}/. CACHE; Megatron-LM: "
+                f"{MegatronFacts.of(made).arguments} --data-cache-path CACHE"
+            )
+        return lines

@@ -1,5 +1,6 @@
 """The declaration of a schedule, validated once: the schema of its YAML."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -33,6 +34,19 @@ class ScheduleSource(Declared):
         return self.name or self.dataset
 
 
+class MegatronIndices(Declared):
+    """The schedule as the index files that Megatron-Core's data sets look for."""
+
+    random_seed: int = Field(1234, ge=0, description="Megatron-LM's `--seed`, which is part of the files' names.")
+    tokenizer: Mapping[str, str | tuple[str, ...]] = Field(
+        description="`unique_identifiers` of the trainer's tokenizer, which are part of the files' names: `tokenizer` "
+        "in any `description.txt` that the trainer wrote."
+    )
+    artifacts: str | None = Field(
+        None, description="Where the trainer sees the artifacts; default: where they are stored."
+    )
+
+
 class ScheduleDeclaration(DatasetDeclaration):
     """What a training run reads at each step."""
 
@@ -52,6 +66,10 @@ class ScheduleDeclaration(DatasetDeclaration):
     )
     most_epochs: int = Field(4, ge=1, description="A source that is read more often by the end is warned of.")
 
+    megatron: MegatronIndices | None = Field(
+        None, description="Also make the schedule as the index files of Megatron-Core, over the view `megatron`."
+    )
+
     @field_validator("sources")
     @classmethod
     def _weighed_alike(cls, sources: tuple[ScheduleSource, ...]) -> tuple[ScheduleSource, ...]:
@@ -68,6 +86,8 @@ class ScheduleDeclaration(DatasetDeclaration):
             raise ValueError("give `steps` or `tokens`, not both")
         if self.steps is None and self.tokens is None and all(source.epochs is None for source in self.sources):
             raise ValueError("the run never ends: give `steps` or `tokens`, or `epochs` of a source")
+        if self.megatron is not None and self.samples != "windows":
+            raise ValueError("megatron: says samples of consecutive tokens, not `samples: documents`; leave one out")
         return self
 
     def located(self, folder: Path) -> Self:

@@ -1,6 +1,7 @@
 """`python -m dataprep_assets_tests.bench.changes --rounds 300 --seed 1`: a table by kind of change; 1 on a mismatch."""
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -39,13 +40,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="leave every round in this file")
     arguments = parser.parse_args(argv)
     started, judged = time.monotonic(), []
-    with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder:
+    # an hour or two: whoever interrupts it sees what was judged so far
+    with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder, contextlib.suppress(KeyboardInterrupt):
         for one in rounds(
             Path(folder), arguments.rounds, arguments.seed, check_every=arguments.check_every, only=arguments.only
         ):
             judged.append(one)
             for mismatch in one.mismatches:
                 print(f"round {one.number}, {one.dataset}, {one.kind}: {mismatch}", file=sys.stderr, flush=True)
+            if len(judged) % 10 == 0:
+                red = sum(bool(one.mismatches) for one in judged)
+                print(f"{len(judged)} of {arguments.rounds} rounds, {red} with mismatches", file=sys.stderr, flush=True)
     print(table(judged))
     print(f"seed {arguments.seed}; {time.monotonic() - started:,.0f} s")
     if arguments.json is not None:

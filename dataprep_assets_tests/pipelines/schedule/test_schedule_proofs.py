@@ -29,7 +29,7 @@ def revise(project: TrainingProject, edit: Callable[[dict[str, Any]], None]) -> 
     value = json.loads((project.artifacts / RUN / "schedule" / "schedule.json").read_bytes())
     edit(value)
     (project.defs / RUN / "revisions.json").write_text(json.dumps(value))
-    assert "checks" in project("run", RUN, code=1).stdout
+    assert "    check " in project("run", RUN, code=1).stdout
 
 
 def lose_a_byte(project: TrainingProject, _: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,112 @@
+"""What a schedule's Megatron indices are made of: the blend as Megatron is asked for it, and its documents.
+
+Entry point: `opened`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.formats import megatron
+from dataprep_assets.formats.document_index import TOKEN_BINS
+from dataprep_assets.formats.megatron_indices import Blend
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.schedule.declaration import MegatronIndices, ScheduleDeclaration
+from dataprep_assets.serving.megatron_order import SourceSamples
+from dataprep_assets.serving.training_data import TrainingData
+from dataprep_assets.serving.training_schedule import Source
+
+MEGATRON_INDICES = "megatron_indices"
+VIEW, COMBINED = "megatron_bins", "combined_bins"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Indexed:
+    """What the indices are made of: the schedule, its blend as Megatron is asked for it, the samples of each source."""
+
+    data: TrainingData
+    blend: Blend
+    samples: list[SourceSamples]
+
+
+def prefixes(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> tuple[str, ...]:
+    """The prefix of each source's pair, as the trainer is given it."""
+    views = [Artifact(dataset=source.dataset, name=VIEW) for source in declaration.sources]
+    where = [
+        store.location(view) if wanted.artifacts is None else f"{wanted.artifacts.rstrip('/')}/{view.dataset}/{VIEW}"
+        for view in views
+    ]
+    return tuple(f"{place}/{source.split}" for place, source in zip(where, declaration.sources, strict=True))
+
+
+def opened(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> Indexed:
+    """The present schedule and views.
+
+    Raises MissingArtifactError for a source without the view; ConfigError for one that is another than the schedule
+    reads, and for a schedule that has no indices.
+    """
+    data = TrainingData(store, declaration.dataset)
+    last = data.schedule.revisions[-1]
+    where = {
+        source.called: place
+        for source, place in zip(declaration.sources, prefixes(declaration, wanted, store), strict=True)
+    }
+    if [source.name for source in last.sources] != list(where):
+        raise ConfigError(
+            f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in last.sources)}, and the "
+            f"declaration has {', '.join(where)}. {_revise(declaration)}"
+        )
+    if last.samples != "windows":
+        raise ConfigError(
+            f"{declaration.dataset}: `megatron` says samples of consecutive tokens, and the schedule packs whole "
+            "documents. Leave `megatron` or `samples: documents` out"
+        )
+    blend = Blend(
+        prefixes=tuple(where.values()),
+        weights=tuple(source.share for source in last.sources),
+        samples=data.sampler.samples,
+        sequence_length=last.sequence_length,
+        random_seed=wanted.random_seed,
+        tokenizer=wanted.tokenizer,
+    )
+    ends = [_ends(declaration, source, store) for source in last.sources]
+    samples = [SourceSamples(data.sampler, source, found) for source, found in zip(last.sources, ends, strict=True)]
+    return Indexed(data=data, blend=blend, samples=samples)
+
+
+def _revise(declaration: ScheduleDeclaration) -> str:
+    return f"To train on that from step N on: dataprep schedule {declaration.dataset} --from-step N"
+
+
+def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore) -> NDArray[np.uint64]:
+    """Where the documents of a source's split end, as Megatron's index has it; the shards have to be the schedule's."""
+    name = declaration.dataset
+    view, combined = _view(name, source, store)
+    made = (combined.recipe or {}).get("upstream", {})
+    shards = {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}
+    if made != shards or (view.recipe or {}).get("upstream", {}).get(f"{COMBINED}/{source.split}") != combined.content:
+        raise ConfigError(
+            f"{name}: source {source.name}: the view {view.dataset}/{VIEW} is made of other shards than the schedule "
+            f"reads. {_revise(declaration)}; or make the view again: dataprep run {source.dataset}"
+        )
+    file = f"{source.split}.idx"
+    index = megatron.read_idx(store.local(Artifact(dataset=source.dataset, name=VIEW), [file]) / file)
+    return np.cumsum(index.lengths, dtype=np.uint64)
+
+
+def _view(name: str, source: Source, store: ArtifactStore) -> tuple[Receipt, Receipt]:
+    artifacts = (
+        Artifact(dataset=source.dataset, name=VIEW),
+        Artifact(dataset=source.dataset, name=COMBINED, partition=source.split),
+    )
+    view, combined = (store.receipt(artifact) for artifact in artifacts)
+    if view is None or combined is None:
+        raise MissingArtifactError(
+            f"{name}: source {source.name}: not there: {artifacts[0]}. Megatron reads a corpus that has `megatron` "
+            f"among its `views`: dataprep run {source.dataset}"
+        )
+    return view, combined
