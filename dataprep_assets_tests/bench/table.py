@@ -151,8 +151,8 @@ def _cost(results: Mapping[str, Result]) -> list[str]:
     if not {"d", "k", "floor"} <= results.keys():
         return []
     ours, bare, floor = (_core_hours(results[name]) for name in ("d", "k", "floor"))
-    if ours is None or bare is None or floor is None:
-        return []
+    if ours is None or bare is None or floor is None or not floor < bare < ours:
+        return []  # too little data to tell the parts from noise
     parts = f"read, parse and write {floor:.1f}, tokenize {bare - floor:.1f}, prove {ours - bare:.1f}"
     once = _core_hours(results["d1"]) if "d1" in results else None
     new = "" if once is None else f"; {once:.1f} where all text is new to the engine"
