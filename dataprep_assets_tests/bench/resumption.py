@@ -186,9 +186,8 @@ def tried(loader: Callable[[Path, list[Phase]], Read], folder: Path) -> dict[str
     whole, _ = run(Phase(samples=2 * STOP))
     again, state = run(begun, begun)
     ranks, _ = run(begun, replace(begun, ranks=2))
-    batch, mixture, grown = (
-        replace(begun, samples=LONG, **change) for change in ({"batch": 16}, {"weights": (1, 1)}, {"grown": True})
-    )
+    long = replace(begun, samples=LONG)
+    batch, mixture, grown = replace(long, batch=16), replace(long, weights=(1, 1)), replace(long, grown=True)
     return {
         "state": f"{state} bytes",
         "as it was": "the same steps" if _steps(again, 8) == _steps(whole, 8) else "others",

@@ -131,7 +131,7 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
 
 def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp_path: Path) -> None:
     ledger = Ledger(made.data())
-    by_host, steps = Counter[str](), set()
+    by_host, steps = Counter[str](), set[int]()
     for step in range(250):  # more than an epoch of the short source
         for one in documents_of_step(ledger, step):
             host = HOSTS[row_number(made, one.file, one.row) % 3]
