@@ -97,7 +97,9 @@ class CorpusDocumentPolicy(DocumentPolicy):
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what is new and not set, so that what was proven before stays proven."""
-        return _without(handler(self), ("keep_fields", "url_field", "source_field"))
+        unset = ("keep_fields", "url_field", "source_field")
+        # `keep_fields: {}` is set: it makes the table of documents
+        return {name: value for name, value in handler(self).items() if value is not None or name not in unset}
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
         """How documents are identified in the index; None for a sensitive dataset without a key.
