@@ -14,7 +14,7 @@ from dataprep_assets_tests.drill.bytes_of_files import files_of
 from dataprep_assets_tests.drill.real_size import LEVELS, said_at
 
 EXCEPTIONS: Mapping[str, str] = {
-    "*/manifest/shard_plan.json": "a shard's number is free; that no shard has that name is told by `status`",
+    "*/manifest/shard_plan.json": "the number in a shard's name is free; `status` tells that no shard has it",
 }
 """Artifact and file, as patterns → why no check tells that a byte is another."""
 

@@ -10,7 +10,7 @@ from dataprep_assets_tests.zoo.animals import KINDS, animals
 from dataprep_assets_tests.zoo.keeper import Keeper
 
 SEED, LARGEST = 5, 4 << 20
-COUNT = 6
+COUNT = 3
 
 
 @pytest.mark.slow
