@@ -97,7 +97,8 @@ REMEDIES = (
     ),
     (
         "splits_disjoint patients_disjoint patients_in_their_split",
-        "Training data is in validation or test. Correct the source, or give each split sources of its own.",
+        "Training data is in validation or test. Correct the source, or give each split sources of its own; of "
+        "a corpus, `duplicates.across_splits: drop` takes it out of the split that is declared first.",
     ),
     (
         "nothing_rounds_to_zero realised_as_requested shares_achieved",
@@ -143,8 +144,8 @@ REMEDIES = (
     ),
     (
         "no_benchmark",
-        "Documents contain items of a benchmark: drop them with `decontaminate.action: drop`, or look at the pairs in the "
-        "columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`.",
+        "Documents contain items of a benchmark: drop them with `decontaminate.action: drop`, or look at the pairs in "
+        "the columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`.",
     ),
     (
         "within_budget",
