@@ -3,7 +3,8 @@
 Each round changes something (files appended, removed, edited, their rows in another order; documents retracted; a rule;
 the threshold; a build that is killed at any moment) and builds what is not current. Then everything is made from
 nothing in another folder, given the same plan and the same ages of files, and has to have the same bytes. Where a
-column decides, the kept texts are compared, too, with those of the same rows in other files and shards. Printed: how often each change came, and every round that differed, with its seed.
+column decides, the kept texts are compared, too, with those of the same rows in other files and shards. Printed: how
+often each change came, and every round that differed, with its seed.
 """
 
 import argparse
