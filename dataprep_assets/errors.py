@@ -23,6 +23,7 @@ Each message says what broke, the value, where (file, row, byte), and what to do
 """
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 MOST_NAMED = 20
 
@@ -113,3 +114,15 @@ def together(errors: Sequence[DataprepError]) -> DataprepError:
         return errors[0]
     more = f" | and {len(errors) - MOST_NAMED:,} more" if len(errors) > MOST_NAMED else ""
     return type(errors[0])(f"{len(errors):,} files: " + " | ".join(map(str, errors[:MOST_NAMED])) + more)
+
+
+def raise_alone(error: BaseException) -> NoReturn:
+    """Raise an error without a trace of the one that is being handled, which may hold a signed URL or somebody's text.
+
+    `raise … from None` only hides it: it stays in `__context__`, where whoever reports errors may look.
+    """
+    try:
+        raise error
+    except BaseException:
+        error.__cause__ = error.__context__ = None
+        raise

@@ -4,12 +4,14 @@ The field descriptions are the YAML reference. Columns and types are known from 
 checked before anything runs.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from dataprep_assets.documents.asset_tagger import AssetTagger
 from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkSet, BenchmarkTagger
 from dataprep_assets.documents.duplicates.banding import PROMISED, Banding, banding_for
 from dataprep_assets.documents.duplicates.kept_set import AcrossSplits
@@ -34,7 +36,7 @@ RuleName = Annotated[str, Field(pattern=_NAME)]
 
 
 class DeclaredTagger(Declared):
-    """A tagger of one's own: a function or a command."""
+    """A tagger of one's own: a function, a command or an asset."""
 
     function: str | None = Field(
         None,
@@ -47,20 +49,32 @@ class DeclaredTagger(Declared):
         min_length=1,
         description="Words of a command that reads the Parquet file `{input}` and writes `{output}`, a shard a call.",
     )
+    asset: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Key of a Dagster asset whose latest materialization left Parquet files with `file`, `row` and the "
+        "columns of every document.",
+    )
     columns: dict[RuleName, ColumnType] = Field(
         min_length=1, description="What it gives: column → `string`, `integer`, `number` or `boolean`."
     )
-    name: str | None = Field(None, pattern=_NAME, description="Its name; default: the function's. A command needs one.")
+    name: str | None = Field(
+        None,
+        pattern=_NAME,
+        description="Its name; default: the function's, or the last part of the asset's key. A command needs one.",
+    )
     version: str | None = Field(
         None,
         description="Tags are made again when it changes; default: for a function the content of its module's file. "
-        "A command needs one.",
+        "A command needs one; of an asset its files decide.",
     )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.function is None) == (self.command is None):
-            raise ValueError("give exactly one of `function` and `command`")
+        if sum(one is not None for one in (self.function, self.command, self.asset)) != 1:
+            raise ValueError("give exactly one of `function`, `command` and `asset`")
+        if self.asset is not None and self.version is not None:
+            raise ValueError("`version`: tags of an asset are made again when its files change")
         if self.command is not None:
             if self.name is None or self.version is None:
                 raise ValueError("a command needs a `name` and a `version`: tags are made again when that changes")
@@ -77,6 +91,9 @@ class DeclaredTagger(Declared):
             return CommandTagger(
                 name=self.name, columns=self.columns, command=self.command, declared=self.version, folder=folder
             )
+        if self.asset is not None:
+            name = self.name or re.sub(r"\W", "_", self.asset[-1]).lower()
+            return AssetTagger(name=name, columns=self.columns, key=self.asset)
         assert self.function is not None
         name = self.name or self.function.partition(":")[2].lower()
         return FunctionTagger(name=name, columns=self.columns, function=self.function, declared=self.version)
@@ -259,6 +276,15 @@ class BudgetDeclaration(Declared):
         default_factory=dict,
         description="Rule → the largest share of all documents, and of all bytes, that it drops; `duplicate` counts as "
         "one.",
+    )
+
+
+class FloorDeclaration(Declared):
+    """The least that a tagger has to find of cases of which the truth is known: less is a blocking check."""
+
+    recall: float = Field(0.9, ge=0, le=1, description="Least share of the planted cases that it finds, of each kind.")
+    precision: float = Field(
+        0.9, ge=0, le=1, description="Least share of cases among what it finds in them and in the hard negatives."
     )
 
 

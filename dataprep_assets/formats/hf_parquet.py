@@ -254,6 +254,8 @@ def read_blocks(directory: Path, split: str) -> Iterator[tuple[npt.NDArray[np.in
     for path in sorted((directory / "data").glob(f"{split}-*.parquet")):
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                if not file.schema_arrow.equals(_schema()):
+                    raise FormatError(f"{path}: its columns are not {COLUMN} of lists of int32")
                 for group in range(file.num_row_groups):
                     column = file.read_row_group(group, columns=[COLUMN], use_threads=False).column(0)
                     for rows in column.chunks:

@@ -16,7 +16,7 @@ Entry points: `write_mds`, `validate`, `read_blocks`.
 import hashlib
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -95,7 +95,7 @@ def write_mds(
     with ThreadPoolExecutor(threads) as pool:
         shards = list(pool.map(ensure, range(len(starts)), starts))
     with create_durably(directory / INDEX) as file:  # last: without it there is no dataset
-        file.write(json.dumps({"version": _VERSION, "shards": shards}, sort_keys=True).encode())
+        file.write(_index_bytes(shards))
     return MdsWritten(
         samples=samples,
         shards=len(shards),
@@ -152,6 +152,8 @@ def validate(directory: Path) -> int:
     Raises FormatError unless every shard is whole, of its digest, and as the index describes it.
     """
     shards = _index(directory)
+    if (directory / INDEX).read_bytes() != _index_bytes(shards):
+        raise FormatError(f"{directory / INDEX}: it holds more than its shards, or is written otherwise")
     listed = {shard["raw_data"]["basename"] for shard in shards}
     if odd := sorted({path.name for path in directory.glob("*.mds")} ^ listed):
         raise FormatError(f"{directory}: {odd[0]}: listed but missing, or present but not listed")
@@ -200,6 +202,10 @@ def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
     return found
 
 
+def _index_bytes(shards: Sequence[dict[str, Any]]) -> bytes:
+    return json.dumps({"version": _VERSION, "shards": shards}, sort_keys=True).encode()
+
+
 def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     path = directory / shard["raw_data"]["basename"]
     data = path.read_bytes()
@@ -215,4 +221,8 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
         raise FormatError(f"{path}: its samples are not {size} bytes each")
     if json.loads(data[8 + 4 * count : int(offsets[0])]) != config:
         raise FormatError(f"{path}: its configuration is not that of the index")
+    raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
+    wanted = {**_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
+    if shard != {**wanted, "zip_data": None}:
+        raise FormatError(f"{path}: the index says of it what it is not, or more than {sorted(wanted)}")
     return count

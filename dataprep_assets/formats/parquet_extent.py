@@ -15,13 +15,16 @@ from dataprep_assets.errors import FormatError
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-_MAGIC = 4
+_MAGIC = b"PAR1"
 _LENGTH = 4
 
 
 def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
     """FormatError unless the chunks that the `footer` of this file of ours tells of are all that is before it."""
-    at = _MAGIC
+    with open(path, "rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:  # which no reader asks
+            raise FormatError(f"{path}: does not begin with {_MAGIC.decode()}. Rebuild it")
+    at = len(_MAGIC)
     for group in range(footer.num_row_groups):
         for column in range(footer.num_columns):
             chunk = footer.row_group(group).column(column)
@@ -29,6 +32,6 @@ def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
             if begins != at:
                 raise FormatError(f"{path}: its chunks do not follow one another at byte {at}. Rebuild it")
             at += chunk.total_compressed_size
-    end = path.stat().st_size - footer.serialized_size - _LENGTH - _MAGIC
+    end = path.stat().st_size - footer.serialized_size - _LENGTH - len(_MAGIC)
     if at != end:
         raise FormatError(f"{path}: its rows end at byte {at}, and its footer begins at byte {end}. Rebuild it")

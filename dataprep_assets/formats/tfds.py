@@ -14,7 +14,7 @@ Entry points: `DatasetInfo`, `Split`, `shard_name`; `write_metadata`, `read_meta
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,9 +144,16 @@ def write_metadata(where: Path, info: DatasetInfo) -> None:
         "splits": splits,
         "version": info.version,
     }
-    features = {column.name: _feature(column) for column in info.columns}
-    _write_json(where / FEATURES, {"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
-    _write_json(where / DATASET_INFO, dataset_info, 2)
+    with flat_bins.create(where / FEATURES) as handle:
+        handle.write(features_bytes(info.columns))
+    with flat_bins.create(where / DATASET_INFO) as handle:
+        handle.write(_bytes(dataset_info, 2))
+
+
+def features_bytes(columns: Iterable[Column]) -> bytes:
+    """The bytes of `features.json` for these columns."""
+    features = {column.name: _feature(column) for column in columns}
+    return _bytes({"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
 
 
 def _feature(column: Column) -> dict[str, Any]:
@@ -155,9 +162,8 @@ def _feature(column: Column) -> dict[str, Any]:
     return {"pythonClassName": _TENSOR, "tensor": {"dtype": column.dtype, "encoding": "none", "shape": shape}}
 
 
-def _write_json(path: Path, value: Mapping[str, Any], indent: int) -> None:
-    with flat_bins.create(path) as handle:
-        handle.write(json.dumps(value, indent=indent, sort_keys=True).encode())
+def _bytes(value: Mapping[str, Any], indent: int) -> bytes:
+    return json.dumps(value, indent=indent, sort_keys=True).encode()
 
 
 def read_metadata(where: Path) -> DatasetInfo:

@@ -19,6 +19,7 @@ from dataprep_assets.graph.card_contents import Card, CardSubject, gathered
 from dataprep_assets.graph.card_page import PAGE, card_files
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown
 from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs
@@ -27,18 +28,24 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 
-VERSION = 2
+VERSION = 3
 DATA_CARD = "data_card"
 PRODUCT_BYTES = "product_bytes"
 """The entry of a card's metadata that counts the bytes of the dataset's products."""
 BUILD_SECONDS = "build_seconds"
 """The entry of a card's metadata with the total build time of the present artifacts: CPU seconds if they were measured
 (tokenizing), else the seconds that the step took."""
+PROOF_LEVEL, MADE_AGAIN = "proof_level", "made_again"
+"""The entries with the level of proof, and the share of the documents that the checks make again from the source."""
 _TODO = "Delete the artifact's directory and materialize data_card again"
 
 
 class CardFacts(Facts):
-    """Counts of what a card describes. `undeclared` lists what Croissant asks for and the declaration does not say."""
+    """Counts of what a card describes. `undeclared` lists what Croissant asks for and the declaration does not say.
+
+    `proof_level` is the declared one, `made_again` the share of the documents that the checks make again from the
+    source; None where they make none.
+    """
 
     rows: int
     documents: int
@@ -47,6 +54,8 @@ class CardFacts(Facts):
     retracted: int
     described_files: int
     undeclared: tuple[str, ...]
+    proof_level: Level = SAMPLE
+    made_again: float | None = None
 
 
 def data_card_spec(subject: CardSubject) -> ArtifactSpec:
@@ -82,6 +91,7 @@ def _recipe(card: Card) -> Recipe:
         "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),
         "checks": digest_value([asdict(check) for check in card.checks]),
         "columns": digest_value([asdict(records) for records in card.records]),
+        "proof": digest_value(None if card.again is None else asdict(card.again)),
         **{f"receipts of {artifact.name}": digest_value(asdict(artifact)) for artifact in card.artifacts},
     }
     upstream = dict(content for artifact in card.artifacts for content in artifact.contents)
@@ -124,6 +134,7 @@ def _facts(card: Card) -> CardFacts:
         retracted=card.retracted,
         described_files=sum(len(artifact.described) for artifact in card.artifacts),
         undeclared=tuple(_undeclared(card)),
+        **({} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)}),
     )
 
 
@@ -152,6 +163,7 @@ def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "dropped": facts.dropped,
         "retracted": facts.retracted,
         "undeclared": ", ".join(facts.undeclared) or "nothing",
+        **({} if facts.made_again is None else {PROOF_LEVEL: facts.proof_level, MADE_AGAIN: facts.made_again}),
     }
 
 

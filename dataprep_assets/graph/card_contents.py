@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.declaration import Attributed, CardDeclaration, DatasetDeclaration
+from dataprep_assets.graph.proof_level import Again, made_again
 from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
+from dataprep_assets.tokenization.reference import SETTING
 
 Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
 """Artifact → the receipts of its partitions, in the order of the plan."""
@@ -60,13 +62,17 @@ class SplitCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class CardTokenizer:
-    """The tokenizer: its name, the SHA-256 of its files, `len(tokenizer)`, the token that ends a document."""
+    """The tokenizer: its name, the SHA-256 of its files, `len(tokenizer)`, the token that ends a document.
+
+    `reference` has the Unicode tables of the library that defines the ids, if its receipts name them.
+    """
 
     name: str
     sha256: str
     vocab_size: int
     separator: str | None = None
     separator_id: int | None = None
+    reference: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +126,10 @@ class CardCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Everything that a card says; and the build time, which differs between builds and is shown on no page."""
+    """Everything that a card says; and the build time, which differs between builds and is shown on no page.
+
+    `again` is how many documents the checks make again from the source; None where they make none.
+    """
 
     dataset: str
     description: str
@@ -134,6 +143,7 @@ class Card:
     checks: tuple[CardCheck, ...]
     records: tuple[CardRecords, ...]
     build_seconds: float
+    again: Again | None = None
     cells: SmallCells = SHOW_ALL
 
     @property
@@ -203,16 +213,37 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         sources=tuple(subject.sources(store, receipts)),
         splits=tuple(splits),
         ledger=_ledger(counted, splits),
-        tokenizer=subject.tokenizer(receipts),
+        tokenizer=_tokenizer(subject, receipts),
         artifacts=tuple(
             _artifact(spec, every, product=spec in subject.products) for spec, every in receipts.items() if spec.kept
         ),
         checks=tuple(_checks(subject.specs)),
         records=tuple(subject.records(receipts)),
         build_seconds=sum(_seconds(receipt) for every in receipts.values() for receipt in every),
+        again=_again(declaration, receipts),
         cells=cells_of(declaration),
     )
     return _counts_alone(card) if declaration.sensitive else card
+
+
+def _again(declaration: DatasetDeclaration, receipts: Receipts) -> Again | None:
+    found = [
+        made_again(every, spec.proofs.documents, declaration.prove.level)
+        for spec, every in receipts.items()
+        if spec.proofs is not None and spec.proofs.documents is not None
+    ]
+    if not found:
+        return None
+    documents, total = sum(one.documents for one in found), sum(one.of for one in found)
+    return Again(level=declaration.prove.level, documents=documents, of=total)
+
+
+def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:
+    """The tokenizer, with the tables of its reference as the first receipt that names them has them."""
+    found = subject.tokenizer(receipts)
+    settings = (receipt.recipe.get("settings", {}) for every in receipts.values() for receipt in every)
+    tables = next((each[SETTING] for each in settings if SETTING in each), None)
+    return found if found is None or tables is None else replace(found, reference=tables)
 
 
 def _seconds(receipt: Receipt) -> float:

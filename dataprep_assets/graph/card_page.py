@@ -209,6 +209,9 @@ def _tokenizer(card: Card) -> str:
     if tokenizer.separator_id is not None:
         token = f" `{tokenizer.separator}`" if tokenizer.separator else ""
         facts.append(("token that ends a document", f"{tokenizer.separator_id}{token}"))
+    if tokenizer.reference:
+        tables = ", ".join(f"{name} by {table}" for name, table in tokenizer.reference.items())
+        facts.append(("ids as Hugging Face tokenizers gives them", tables))
     return "\n".join(f"* {name}: {value}" for name, value in facts)
 
 
@@ -247,6 +250,8 @@ def _checks(card: Card) -> Iterator[str]:
         "What is proven of the artifacts whenever they are made. `dataprep run` makes this card after the checks that "
         "block; their latest results are in Dagster and in `dataprep status`."
     )
+    if card.again is not None:
+        yield f"Made again from the source, and compared: {card.again}."
     rows = [(c.artifact, c.name, "blocks" if c.blocking else "warns", c.description) for c in card.checks]
     yield _table(("artifact", "check", "when it fails", "proves"), rows)
 

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 
 from dataprep_assets.graph.automation import DURATIONS, Automation, seconds_of
 from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
@@ -60,8 +61,13 @@ class CardDeclaration(Attributed):
 
 
 class ProvingDeclaration(Declared):
-    """When what was proven is proven again."""
+    """How much is proven, and when it is proven again."""
 
+    level: Level = Field(
+        SAMPLE,
+        description="How many documents the checks make again from the source and compare: a `sample` of 460 a shard, "
+        "or `every_document`, which takes about as long as building.",
+    )
     again_every: str | None = Field(
         None,
         description="Verdicts older than this are given anew by the next run: `30d`, `12h`; default: never, a verdict "
@@ -98,7 +104,8 @@ class DatasetDeclaration(Declared):
         "very large local trees.",
     )
     prove: ProvingDeclaration = Field(
-        ProvingDeclaration(), description="When finished artifacts are proven again although nothing has changed."
+        ProvingDeclaration(),
+        description="How much of finished artifacts is proven, and when again although nothing has changed.",
     )
     workers: int | None = Field(None, ge=1, description="Worker processes; default: DATAPREP_WORKERS, else one a core.")
     sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")

@@ -113,13 +113,16 @@ class Proof:
     """One proof of an artifact, an asset check in the UI.
 
     `version` is increased when the proof becomes stricter or is corrected: remembered verdicts of older versions no
-    longer count. A proof that is not `blocking` is reported without stopping what is downstream.
+    longer count. A proof that is not `blocking` is reported without stopping what is downstream. One that `samples`
+    looks at some documents, or, with `every_document`, at all.
     """
 
     name: str
     description: str
     blocking: bool = True
     version: int = 1
+    samples: bool = False
+    every_document: bool = False
 
 
 Examine = Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]]
@@ -128,10 +131,14 @@ Examine = Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]
 
 @dataclass(frozen=True, kw_only=True)
 class Proofs:
-    """All proofs of an artifact. They are examined together, because they read the same files."""
+    """All proofs of an artifact. They are examined together, because they read the same files.
+
+    `documents` counts, from a receipt, the documents of which those that sample make some again; None if none do.
+    """
 
     proofs: tuple[Proof, ...]
     examine: Examine
+    documents: Callable[[Receipt], int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

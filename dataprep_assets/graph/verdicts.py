@@ -48,7 +48,12 @@ S = TypeVar("S", bound=Subject)
 
 
 def prove_all(
-    subjects: Iterable[S], prove: Callable[[S], dict[str, Finding]], workers: int, *, engine: Engine = ON_PROCESSES
+    subjects: Iterable[S],
+    prove: Callable[[S], dict[str, Finding]],
+    workers: int,
+    *,
+    engine: Engine = ON_PROCESSES,
+    prepare: Callable[[], object] | None = None,
 ) -> Verdicts:
     """Run `prove` on each subject in parallel; yields each partition with its findings when it is done.
 
@@ -57,11 +62,12 @@ def prove_all(
         prove: Must be picklable; raises only for bugs, which are raised again here.
         workers: Largest number of workers.
         engine: Who does the work.
+        prepare: What every worker would load first (`WorkerPool`).
     """
     tasks = [Task(TaskId(subject.artifact.partition or "", "proofs"), prove, (subject,)) for subject in subjects]
     if not tasks:
         return
-    with engine.open(min(workers, len(tasks))) as pool:
+    with engine.open(min(workers, len(tasks)), prepare) as pool:
         for task in tasks:
             pool.submit(task)
         for event in pool.events():
@@ -206,6 +212,7 @@ def write_record(
             "warning": findings[proof.name].warning,
             "version": proof.version,
             "blocking": proof.blocking,
+            "every_document": proof.every_document,
         }
         for proof in proofs
     }
@@ -258,6 +265,8 @@ def verdict_in(value: Mapping[str, Any], proofs: Iterable[Proof], *, some: bool)
             continue
         if kept is None or kept.get("version") != proof.version:
             return None
+        if proof.every_document and not kept.get("every_document"):
+            return None  # a sample gave it
         findings[proof.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
     return Verdict(findings=findings, at=value["at"], again=value["again"])
 

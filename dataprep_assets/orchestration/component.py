@@ -10,6 +10,7 @@ import dagster as dg
 from pydantic import BaseModel, ValidationError, create_model, model_validator
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.execution.answer import without_core
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.products import products
@@ -108,4 +109,6 @@ class DatasetComponent(Dataset, dg.Component):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """What the code location shows of the dataset: nothing if it is a shipped dataset that is hidden."""
+        if self.declaration.sensitive:
+            without_core()  # a run that Dagster starts loads this first, and holds texts and keys later
         return definitions_of_dataset(self) if is_shown(_kind(self)) else dg.Definitions()

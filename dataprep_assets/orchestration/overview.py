@@ -14,7 +14,7 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.card import BUILD_SECONDS, DATA_CARD, PRODUCT_BYTES
+from dataprep_assets.graph.card import BUILD_SECONDS, DATA_CARD, MADE_AGAIN, PRODUCT_BYTES, PROOF_LEVEL
 from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.orchestration.checks import OLDEST
 from dataprep_assets.orchestration.slots import Slots, slots_of
@@ -69,6 +69,8 @@ class DatasetOverview:
         freshness: What Dagster says of that policy now: PASS, WARN, FAIL, UNKNOWN.
         slots: How many of its artifacts and partitions are made, failed and stale.
         proven: When the oldest verdict on one of its artifacts was given. Seconds since 1970.
+        proof_level: How much is proven, a `sample` or `every_document`, from its data card.
+        made_again: The share of the documents that the checks make again from the source, from its data card.
         documents: Number of documents, from its data card.
         tokens: Number of tokens, from its data card.
         bytes: Bytes of its products, from its data card.
@@ -87,6 +89,8 @@ class DatasetOverview:
     freshness: str | None
     slots: Slots
     proven: float | None
+    proof_level: str | None
+    made_again: float | None
     documents: int | str | None
     tokens: int | str | None
     bytes: int | None
@@ -258,6 +262,8 @@ def _dataset(name: str, assets: Sequence[_Asset], recorded: _Recorded) -> Datase
         freshness=None if judged is None else recorded.freshness.get(judged.key, "UNKNOWN"),
         slots=recorded.slots[name],
         proven=min((_proven(check) for check in evaluated), default=None),
+        proof_level=counts.get(PROOF_LEVEL),
+        made_again=counts.get(MADE_AGAIN),
         documents=counts.get("documents"),
         tokens=counts.get("tokens"),
         bytes=counts.get(PRODUCT_BYTES),

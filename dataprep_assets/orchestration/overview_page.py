@@ -184,7 +184,7 @@ def _aligned(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 def _states(datasets: Sequence[DatasetOverview]) -> str:
     """What is made and proven of each."""
     names = ["dataset", "last run", "made", "missing", "failed", "stale"]
-    names += ["checks passed", "failed", "warned", "accepted", "oldest proof"]
+    names += ["checks passed", "failed", "warned", "accepted", "oldest proof", "made again"]
     return _markdown(
         names,
         [
@@ -196,10 +196,19 @@ def _states(datasets: Sequence[DatasetOverview]) -> str:
                 f"{one.passed}/{one.checks}",
                 *(f"{len(results)}" for results in (one.failed, one.warned, one.accepted)),
                 _day(one.proven),
+                _made_again(one),
             ]
             for one in datasets
         ],
     )
+
+
+def _made_again(dataset: DatasetOverview) -> str:
+    """The share of the documents that the checks make again from the source, rounded down, and the level of proof."""
+    if dataset.made_again is None:
+        return ""
+    level = (dataset.proof_level or "").replace("_", "\u00a0")
+    return f"{int(dataset.made_again * 1000) / 10:g}\u00a0%,\u00a0{level}"
 
 
 def _sizes(datasets: Sequence[DatasetOverview]) -> str:

@@ -307,6 +307,15 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
     (directory / SUMMARY).write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n")
 
 
+def written_otherwise(directory: Path, entries: Sequence[ManifestEntry]) -> str:
+    """What of `manifest.jsonl` says the same as these entries in other bytes; empty if nothing does."""
+    with open(directory / MANIFEST, "rb") as file:
+        for number, entry in enumerate(entries, 1):
+            if file.readline() != entry.line + b"\n":
+                return f"line {number} is written otherwise"
+        return "it has more than its lines" if file.read(1) else ""
+
+
 def read_summary(directory: Path) -> Any:
     """The value of `manifest_summary.json`; raises FormatError if the file is not JSON."""
     path = directory / SUMMARY

@@ -151,9 +151,14 @@ def counts(plan: Mapping[str, Sequence[int]]) -> dict[str, int]:
 
 def write_plan(directory: Path, plan: Mapping[str, Sequence[int]]) -> None:
     """Write `shard_plan.json`: partition key → `[first ordinal, last ordinal + 1]`."""
+    (directory / SHARD_PLAN).write_bytes(plan_bytes(plan))
+
+
+def plan_bytes(plan: Mapping[str, Sequence[int]]) -> bytes:
+    """The bytes of `shard_plan.json`."""
     ranges = {key: [ordinals[0], ordinals[-1] + 1] for key, ordinals in plan.items()}
     lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in ranges.items())
-    (directory / SHARD_PLAN).write_text("{\n" + lines + "\n}\n")
+    return ("{\n" + lines + "\n}\n").encode()
 
 
 def read_plan(directory: Path) -> dict[str, range]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
-from dataprep_assets.errors import SourceError
+from dataprep_assets.errors import SourceError, raise_alone
 from dataprep_assets.sources.hub_cache import HubFile
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs, without_queries
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
@@ -133,9 +133,9 @@ def translated(label: str) -> Iterator[None]:
         ) from error
     except HfHubHTTPError as error:
         # Not chained: the original messages and their requests contain the signed URL.
-        raise _from_status(error, label) from None
+        raise_alone(_from_status(error, label))
     except transport_error as error:
-        raise RetryableError(f"{type(error).__name__}: {without_queries(str(error))}") from None
+        raise_alone(RetryableError(f"{type(error).__name__}: {without_queries(str(error))}"))
 
 
 def _from_status(error: "HfHubHTTPError", label: str) -> Exception:

@@ -22,7 +22,7 @@ from google.cloud.storage.exceptions import DataCorruption
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from dataprep_assets.errors import DataprepError, SourceError, TransferError
+from dataprep_assets.errors import DataprepError, SourceError, TransferError, raise_alone
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.crc32c import combine_all, crc32c_of
 from dataprep_assets.stores.keys import UPLOADS, check_key
@@ -354,18 +354,18 @@ def _translated(label: str, permission: str) -> Iterator[None]:
     try:
         yield
     except GoogleAPICallError as error:
-        raise _from_answer(error, label, permission) from None
+        raise_alone(_from_answer(error, label, permission))
     except DataCorruption:
-        raise RetryableError("the bytes that arrived are not the ones that were sent") from None
+        raise_alone(RetryableError("the bytes that arrived are not the ones that were sent"))
     except (RequestException, HTTPError, ConnectionError, TimeoutError, AuthTransportError) as error:
-        raise RetryableError(_cause(error)) from None
+        raise_alone(RetryableError(_cause(error)))
     except GoogleAuthError as error:
         if getattr(error, "retryable", False):
-            raise RetryableError(type(error).__name__) from None
-        raise SourceError(f"{label}: Google credentials cannot be used ({type(error).__name__}). {_REMEDY}") from None
+            raise_alone(RetryableError(type(error).__name__))
+        raise_alone(SourceError(f"{label}: Google credentials cannot be used ({type(error).__name__}). {_REMEDY}"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # The library takes the answer's JSON for what it should be.
-        raise RetryableError(f"the answer does not describe an object ({type(error).__name__})") from None
+        raise_alone(RetryableError(f"the answer does not describe an object ({type(error).__name__})"))
 
 
 def _cause(error: Exception) -> str:

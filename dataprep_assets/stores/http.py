@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from dataprep_assets.errors import ConfigError, IntegrityError, SourceError
+from dataprep_assets.errors import ConfigError, IntegrityError, SourceError, raise_alone
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
@@ -211,7 +211,7 @@ class HttpStore(Store):
         except httpx.HTTPError as error:
             # Not chained: the request of a redirect has a signed URL.
             host = urlsplit(self._base).netloc
-            raise RetryableError(f"the connection to {host} failed ({type(error).__name__})") from None
+            raise_alone(RetryableError(f"the connection to {host} failed ({type(error).__name__})"))
 
     def _refusal(self, answer: httpx.Response, label: str) -> Exception:
         status = answer.status_code

@@ -1,32 +1,34 @@
-"""Proofs that a shard's ids are the reference's: a certificate covers it, sampled documents encode to the same ids."""
+"""Proofs that a shard's ids are the reference's: a certificate covers it, its documents encode to the same ids."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.bounds import alive
 from dataprep_assets.documents.documents import Documents
 from dataprep_assets.documents.selection import Selection, with_tokens
-from dataprep_assets.errors import IntegrityError, TokenizerError
+from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, SAMPLE, SAMPLED, drawn
+from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.index_check import IndexCheck
-from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
-from dataprep_assets.stream.token_stream import SourcePart
-from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_encoder
+from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
-from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
+from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens, installed
 
 _ALL = Selection(ids=None)
 _REBUILD = "Delete the shard's directory and materialize it again"
@@ -45,10 +47,7 @@ class _Installed:
 
 @cache
 def _installed(name: str) -> _Installed:
-    try:
-        return _Installed(name, metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return _Installed(name, "not installed")
+    return _Installed(name, installed(name) or "not installed")
 
 
 @judged
@@ -118,6 +117,10 @@ def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> It
         yield f"no class is refused, but {ledger.reference_documents} documents went to the reference"
 
 
+Encode = Callable[[list[str]], Encoded]
+"""Encodes texts: ids of all of them one after another, and where each begins."""
+
+
 @judged
 def round_trip(
     directory: Path,
@@ -125,89 +128,136 @@ def round_trip(
     sources: Mapping[str, SourcePart],
     bundle: TokenizerBundle,
     *,
-    samples: int = 16,
+    samples: int | None = SAMPLED,
+    encode: Encode | None = None,
     text_field: str = "text",
     selection: Selection = _ALL,
     max_tokens: int | None = None,
 ) -> Finding:
-    """Sampled documents, read again from their source files and encoded by the reference, are the stored ids.
+    """Documents, read again from their source files and encoded again, are the stored ids.
 
-    `sources` maps a source line's label to the present file. At most two files are read, once each and to their end, so
-    their digests and document counts are proven too, and the index of all their documents: its rows and, if `selection`
-    identifies them, its ids. Records that `selection` drops are not in the shard; documents are cut to `max_tokens`, as
-    the stream's plan says. The choice is seeded by the receipt's key, so that a failure is repeatable. Messages name
-    file, row and token offset, and show neither text nor ids.
+    The files that hold one of them are read once each and to their end, so their digests, document counts and bad
+    records are proven too, and the index of all their documents: its rows and, if `selection` identifies them, its
+    ids. The choice is seeded by the receipt's key, so that a failure is repeatable. Messages name file, row and token
+    offset, and show neither text nor ids.
+
+    Args:
+        directory: The shard's.
+        receipt: The shard's.
+        sources: A source line's label → the present file.
+        bundle: The tokenizer.
+        samples: How many documents, spread over the shard; None: every one, of every file.
+        encode: Encodes all but a few of them, which the reference encodes; None: the reference encodes all.
+        text_field: Where a record has its text.
+        selection: Which records become documents; those that it drops are not in the shard.
+        max_tokens: Documents are cut to so many tokens, as the stream's plan says.
     """
     facts = TokenBinsFacts.of(receipt)
     ends = document_ends.open_ends(directory / ENDS)
     tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
     document_ends.validate(directory / ENDS, len(tokens))
-    rng = np.random.default_rng(int(digest_value(receipt.key)[:16], 16))
-    firsts = list(accumulate((line["documents"] for line in receipt.sources), initial=0))
-    chosen = _chosen(rng, receipt, samples)
+    chosen = _chosen(receipt, samples)
     reference = ReferenceEngine(bundle, facts.special_tokens)
-    layout = _Layout(tokens, ends, facts.separator_id, facts.bos_id, max_tokens, reference)
+    around = _Around(facts.separator_id, facts.bos_id, max_tokens)
+    layout = _Layout(tokens, ends, around, reference.encode, encode or reference.encode)
     ids = selection.ids
     stored = open_ids(directory / IDS, len(ends)) if ids is not None else None
     fields = RecordFields(text_field, ids.id_field if ids is not None else None)
     index = IndexCheck(document_rows(directory, receipt), ids, stored)
+    quarantined = quarantined_rows(directory / QUARANTINE)
     defects: list[str] = []
     compared = 0
-    for position, wanted in chosen.items():
-        line = receipt.sources[position]
-        if (part := sources.get(line["file"])) is None:
-            defects.append(f"{line['file']}: the receipt names it as a source, but it is not among those given")
+    for reading in chosen:
+        label = reading.line["file"]
+        if (part := sources.get(label)) is None:
+            defects.append(f"{label}: the receipt names it as a source, but it is not among those given")
             continue
-        compared += len(wanted)
-        reading = _Reading(part, line, position, firsts[position])
-        defects += _differences(reading, wanted, layout, fields, index, selection)
+        compared += len(reading.wanted)
+        defects += _differences(reading, part, layout, fields, index, selection, quarantined.get(label, []))
+    every = "every document" if samples is None else f"{compared} documents"
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
-        f"{compared} documents of {len(chosen)} source files, encoded again by the reference, are the stored ids.",
+        f"{every} of {len(chosen)} source files, encoded again, {'is' if samples is None else 'are'} as stored.",
         f"Source or shard changed since it was built: verify `snapshot`. {_REBUILD}",
-        facts={"documents_compared": compared, "source_files_read": len(chosen), "documents": len(ends)},
+        facts={
+            "documents_compared": compared,
+            "source_files_read": len(chosen),
+            "documents": len(ends),
+            "level": SAMPLE if samples is not None else EVERY_DOCUMENT,
+        },
     )
 
 
-def _chosen(rng: np.random.Generator, receipt: Receipt, samples: int) -> dict[int, list[int]]:
-    """Index of a source line → sorted indices of documents in it; two lines at most, drawn by their documents."""
-    weights = np.array([line["documents"] for line in receipt.sources], np.float64)
-    filled = int(np.count_nonzero(weights))
-    if not filled:
-        return {}
-    lines = rng.choice(len(weights), min(2, filled), replace=False, p=weights / weights.sum())
-    share = -(-samples // len(lines))
-    return {
-        int(i): sorted(rng.choice(int(weights[i]), min(share, int(weights[i])), replace=False).tolist())
-        for i in sorted(lines.tolist())
-    }
+@dataclass(frozen=True)
+class _Reading:
+    """A source line of the receipt whose file is read again: its number there, its first document in the shard, the
+    numbers of those to compare in the file (int64, ascending), and those of them that the reference encodes."""
+
+    line: Mapping[str, Any]
+    file: int
+    first: int
+    wanted: NDArray[np.int64]
+    by_reference: NDArray[np.int64]
+
+
+def _chosen(receipt: Receipt, samples: int | None) -> list[_Reading]:
+    """What is read again: of a sample the files that have a drawn document, else all."""
+    counts = [int(line["documents"]) for line in receipt.sources]
+    firsts = list(accumulate(counts, initial=0))
+    wanted = drawn(receipt.key, firsts[-1], samples)
+    by_reference = wanted[drawn(receipt.key, len(wanted), BY_REFERENCE)]
+    found = []
+    for file, (line, first, count) in enumerate(zip(receipt.sources, firsts, counts, strict=False)):
+        here, few = (
+            some[slice(*np.searchsorted(some, [first, first + count]))] - first for some in (wanted, by_reference)
+        )
+        if len(here) or samples is None:
+            found.append(_Reading(line, file, first, here, few))
+    return found
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What is put around a text in the stream, and how long that may be."""
+
+    separator: int | None
+    bos: int | None
+    max_tokens: int | None
+
+    def laid_out(self, ids: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """What a text with these ids is in the stream; nothing if it has none and none are put around it."""
+        before = [] if self.bos is None else [self.bos]
+        after = [] if self.separator is None else [self.separator]
+        room = None if self.max_tokens is None else self.max_tokens - len(before) - len(after)
+        return np.concatenate([np.array(before, np.int64), ids[:room].astype(np.int64), np.array(after, np.int64)])
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing is."""
+        return self.separator is None and self.bos is None
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """The stored stream, and how a text is laid out in it."""
+    """The stored stream, and how texts are laid out in it."""
 
     tokens: NDArray[Any]
     ends: NDArray[np.uint64]
-    separator: int | None
-    bos: int | None
-    max_tokens: int | None
-    reference: ReferenceEngine
+    around: _Around
+    reference: Encode
+    encode: Encode
 
-    def expected(self, text: str) -> NDArray[np.int64]:
-        """What a text is in the stream; nothing if it has no tokens and none are put around it."""
-        before = [] if self.bos is None else [self.bos]
-        after = [] if self.separator is None else [self.separator]
-        room = None if self.max_tokens is None else self.max_tokens - len(before) - len(after)
-        return np.array([*before, *self.reference.encode([text])[0].tolist()[:room], *after], np.int64)
+    def expected(self, texts: list[str], *, by_reference: bool) -> Iterator[NDArray[np.int64]]:
+        """What each text is in the stream."""
+        ids, offsets = (self.reference if by_reference else self.encode)(texts)
+        return (self.around.laid_out(ids[start:stop]) for start, stop in pairwise(offsets.tolist()))
 
-    def difference(self, document: int, text: str) -> str | None:
-        """How the stored document differs from the text's ids; None when it does not."""
+    def difference(self, document: int, expected: NDArray[np.int64]) -> str | None:
+        """How the stored document differs from what it should be; None when it does not."""
         if document >= len(self.ends):
             return f"would be document {document}, the shard has {len(self.ends)}"
         start = int(self.ends[document - 1]) if document else 0
         stored = self.tokens[start : int(self.ends[document])]
-        expected = self.expected(text)
         if np.array_equal(stored, expected):
             return None
         shared = min(len(stored), len(expected))
@@ -219,42 +269,41 @@ class _Layout:
         )
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """A source file to read again, its line in the receipt, its number there, and its first document."""
-
-    part: SourcePart
-    line: Mapping[str, Any]
-    file: int
-    first: int
-
-
 def _differences(
     reading: _Reading,
-    wanted: list[int],
+    part: SourcePart,
     layout: _Layout,
     fields: RecordFields,
     index: IndexCheck,
     selection: Selection,
+    quarantined: list[tuple[int, int, str]],
 ) -> Iterator[str]:
-    """Read one source file to its end, compare the wanted documents on the way, then its count and digest."""
-    part, first = reading.part, reading.first
+    """Read one source file to its end, compare the wanted documents on the way, then its count, digest and bad rows."""
+    first = reading.first
     reader, selection = part.read_records(fields), selection.in_file(part.ruled_out, part.label)
-    done, left = 0, list(wanted)
+    done, bad, told = 0, [], set[int]()
     # a record without tokens is no document where nothing is put around one: encoding tells
-    bare = layout.separator is None and layout.bos is None
+    bare = layout.around.is_bare
     for block in reader:
+        alive()
+        bad += [(one.row, one.byte, str(one.reason)) for one in block.bad]
         documents = selection.of(block).documents
         if bare:
             documents = with_tokens(documents, _lengths(documents, reading, layout, index)).documents
-        while left and left[0] < done + len(documents.texts):
-            at = left.pop(0) - done
-            if why := layout.difference(first + done + at, documents.texts[at]):
-                yield f"{part.label}: row {documents.rows[at]}: {why}"
+        for by_reference, numbers in ((False, reading.wanted), (True, reading.by_reference)):
+            here = numbers[slice(*np.searchsorted(numbers, [done, done + len(documents.texts)]))] - done
+            texts = [documents.texts[at] for at in here.tolist()]
+            expected = layout.expected(texts, by_reference=by_reference) if texts else iter(())
+            for at, ids in zip(here.tolist(), expected, strict=True):
+                if done + at not in told and (why := layout.difference(first + done + at, ids)):
+                    told.add(done + at)
+                    yield f"{part.label}: row {documents.rows[at]}: {why}"
         yield from index.differences(documents, reading.file, first + done, part.label)
         done += len(documents.texts)
     if done != reading.line["documents"]:
         yield f"{part.label}: holds {done} documents now, the receipt says {reading.line['documents']}"
+    if bad != quarantined:
+        yield f"{part.label}: {len(bad)} bad records, not those at the places that {QUARANTINE} names"
     if (digest := part.digests.of(reader.sha256)) != reading.line["sha256"]:
         yield f"{part.label}: sha256 of the file is {digest} now, the receipt says {reading.line['sha256']}"
 
@@ -264,5 +313,39 @@ def _lengths(documents: Documents, reading: _Reading, layout: _Layout, index: In
     held = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
     known = np.isin(documents.rows, held)
     for at in np.flatnonzero(~known).tolist():
-        known[at] = len(layout.expected(documents.texts[at])) > 0
+        known[at] = len(next(layout.expected([documents.texts[at]], by_reference=True))) > 0
     return known.astype(np.uint64)
+
+
+def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
+    """The bad rows that a shard left out, in order: source file → row, byte and reason of each.
+
+    Raises FormatError for a line that is none.
+    """
+    found: dict[str, list[tuple[int, int, str]]] = {}
+    if not path.exists():
+        return found
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                found.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
+                if canonical_json(row) + b"\n" != line:
+                    raise ValueError("it is written otherwise")
+            except (ValueError, KeyError, TypeError) as error:
+                raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. {_REBUILD}") from error
+    return found
+
+
+def ready(plan: StreamPlan) -> None:
+    """Load what the proofs of a plan's shards encode with."""
+    loaded_once(plan.tokenizer)
+    encode_of(plan)
+
+
+def encode_of(plan: StreamPlan) -> Encode:
+    """How a plan's documents are encoded again: by its engine, if its certificate holds here, else by the reference."""
+    try:
+        return load_encoder(plan).encode
+    except CertificateError:  # `certificate_valid` says so
+        return ReferenceEngine(loaded_once(plan.tokenizer), plan.special_tokens).encode

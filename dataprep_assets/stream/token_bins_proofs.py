@@ -5,7 +5,6 @@ grow with the shard. From cheap to expensive: `size_matches`, `ledger_balances`,
 `ids_in_vocabulary`, `separators_match_documents`, `round_trip`.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +16,14 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
+from dataprep_assets.graph.proof_level import samples_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.eye_test import eye_test
 from dataprep_assets.stream.retraction_proofs import no_retracted_document
-from dataprep_assets.stream.round_trip_proofs import certificate_valid, round_trip
+from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_of, quarantined_rows, round_trip
 from dataprep_assets.stream.separator_proofs import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
 from dataprep_assets.tokenization.bundle import loaded_once
@@ -48,9 +48,10 @@ TOKEN_BINS_PROOFS = (
     Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
     Proof(
         "round_trip",
-        "Sampled documents, re-read from source and re-encoded by the reference, are the stored ids; the index of "
+        "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of "
         "documents has their rows and hashes.",
-        version=2,
+        version=3,
+        samples=True,
     ),
     Proof("no_retracted_document", "No document is on the retraction list, by the index and by a sample's tokens."),
     Proof(
@@ -84,6 +85,8 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
                 bundle,
                 text_field=plan.text_field,
                 selection=plan.selection,
+                samples=samples_of(plan.level),
+                encode=encode_of(plan),
             ),
             "eye_test": eye_test(tokens, ends, plan.dtype, bundle, seed=seed, sensitive=sensitive),
             "no_retracted_document": no_retracted_document(directory, receipt, plan, files, bundle),
@@ -119,7 +122,8 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
     separated = ledger.documents if facts.separator_id is not None else 0
     if ledger.separators != separated:
         yield f"{name}: the ledger has {ledger.separators} separators, {separated} documents end with one"
-    quarantined = _quarantined(directory / QUARANTINE)
+    rows = quarantined_rows(directory / QUARANTINE)
+    quarantined = {file: Counter(reason for *_, reason in found) for file, found in rows.items()}
     for line in receipt.sources:
         dropped = bad_rows(line["dropped"], facts.rules)
         held = quarantined.pop(line["file"], Counter())
@@ -130,24 +134,6 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
     yield from unbalanced_lines(receipt, receipt.sources)
     yield from wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
     yield from wrong_drops(receipt)
-
-
-def _quarantined(path: Path) -> dict[str, Counter[str]]:
-    """Rows of the quarantine by file and reason; without a file none.
-
-    Raises FormatError, naming the line, for a bad line.
-    """
-    found: dict[str, Counter[str]] = {}
-    if not path.exists():
-        return found
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-                found.setdefault(row["file"], Counter())[row["reason"]] += 1
-            except (ValueError, KeyError, TypeError) as error:
-                raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. {_REBUILD}") from error
-    return found
 
 
 @judged

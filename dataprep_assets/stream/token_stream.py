@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import TokenizerError
+from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
@@ -26,7 +27,7 @@ from dataprep_assets.sources.records import Block, RecordFields, RecordReader, r
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
+from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, decisive
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
@@ -56,6 +57,7 @@ class StreamPlan:
     text_field: str
     bad_records: Literal["fail", "drop"]
     sample_rate: float
+    level: Level = SAMPLE
     min_characters: int | None = None
     max_tokens: int | None = None
     ids: DocumentIds | None = field(default_factory=DocumentIds)
@@ -97,9 +99,8 @@ class StreamPlan:
                 "dtype": self.dtype,
                 "text_field": self.text_field,
                 "bad_records": self.bad_records,
-                # the fast engine may have encoded a class wrongly that was refused since
-                "refused": sorted(self.certificate["refused"]),
             }
+            | decisive(self.certificate)
         )
 
 

@@ -1,7 +1,7 @@
 """Write `docs/checks.md` from the proofs of the sample datasets: `make docs-reference`.
 
-The samples use every component, view and stage, so their checks are all that there are, but for those of tables of
-documents, of virtual mixtures and of sensitive datasets, which are added. What to do when one is red is written here,
+The samples use every component, view and stage, so their checks are all that there are, but for those of virtual
+mixtures and of sensitive datasets, which are added. What to do when one is red is written here,
 by name: a test fails for a check of which nothing is said.
 Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs.checks`, which writes it.
 """
@@ -15,11 +15,8 @@ from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
-from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS_PROOFS
 from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
-from dataprep_assets.pipelines.corpus.selection import SELECTION_PROOFS
 from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
-from dataprep_assets.pipelines.corpus.tags_proofs import TAGS_PROOFS
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
 from dataprep_assets.project import at
 
@@ -138,6 +135,11 @@ REMEDIES = (
         "let it look at each document alone; then another `version`.",
     ),
     (
+        "planted_found",
+        "A tagger misses cases of which the truth is known, or takes for them what only looks like them. The table "
+        "says which: install the version of its library that found them, or lower `floors` if that is good enough.",
+    ),
+    (
         "recall_as_promised",
         "Planted near-duplicates are found less often than is asked: raise `duplicates.permutations`, or lower "
         "`duplicates.recall`. Below what the bands promise: report a bug.",
@@ -204,14 +206,12 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
-    table: dict[str, _Rows] = {
-        "tags": TAGS_PROOFS,
+    alike: dict[str, _Rows] = {
         "signatures": SIGNATURES_PROOFS,
         "duplicates": DUPLICATES_PROOFS,
-        "selection": (*SELECTION_PROOFS, NO_BENCHMARK),
-        "documents": DOCUMENTS_PROOFS,
+        "selection": (NO_BENCHMARK,),
     }
-    found["TokenizedCorpus"] |= {f"`{name}` where there is a table of documents": rows for name, rows in table.items()}
+    found["TokenizedCorpus"] |= {f"`{name}` where duplicates are looked for": rows for name, rows in alike.items()}
     return found
 
 

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets_tests.drill.campaign import Result, prepare, run
 from dataprep_assets_tests.drill.clean import false_alarms, shapes
 from dataprep_assets_tests.drill.datasets import PIPELINES
 from dataprep_assets_tests.drill.faults import chosen
+from dataprep_assets_tests.drill.real_size import rates, table
 from dataprep_assets_tests.drill.table import render, share
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 
@@ -37,9 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clean", type=int, default=50, metavar="N", help="clean corpora; default: 50")
     parser.add_argument("--status", action="store_true", help="ask `status` as well, which takes twice as long")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every result, one object a line")
+    parser.add_argument(
+        "--real-size",
+        type=int,
+        metavar="N",
+        help="instead: one shard of N documents of three pipelines, at both levels of proof; --faults of each kind",
+    )
     given = parser.parse_args(argv)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
+    if given.real_size is not None:
+        return _at_real_size(given)
     results: list[Result] = []
     with pytest.MonkeyPatch.context() as patch:
         leave_tfds_out(patch)
@@ -51,6 +61,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(render(results))
     print(f"{share(results):.2%} of {len(results):,} faults were noticed; {len(alarms)} false alarms")
     return 0 if share(results) >= ENOUGH and not alarms else 1
+
+
+def _at_real_size(given: argparse.Namespace) -> int:
+    home = Path(tempfile.mkdtemp(prefix="dataprep-drill-"))
+    try:
+        found = list(rates(home, documents=given.real_size, faults=given.faults or 20, seed=given.seed))
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    print(table(found))
+    every = [rate for rate in found if rate.level == EVERY_DOCUMENT]
+    return 0 if all(rate.named == rate.applied for rate in every) else 1
 
 
 def _drilled(pipeline: str, given: argparse.Namespace) -> list[Result]:

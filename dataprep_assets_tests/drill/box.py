@@ -1,7 +1,8 @@
 """A box: finished datasets where they were built, which a fault may damage and which are put back after each.
 
 The originals lie aside and are hard links of the same files, so a box costs no second copy. Whoever changes a file in
-it writes a new one in its place (`write`); `Box.unharmed` tells whether somebody did not.
+it writes a new one in its place (`write`); `Box.unharmed` tells whether somebody did not. Locks and what is staged are
+written in place by the builds themselves, so they are copied.
 """
 
 import hashlib
@@ -46,7 +47,7 @@ class Box:
     def __post_init__(self) -> None:
         self.components = self.bench.components
         shutil.rmtree(self._aside, ignore_errors=True)
-        shutil.copytree(self.bench.folder, self._aside, symlinks=True, copy_function=os.link)
+        shutil.copytree(self.bench.folder, self._aside, symlinks=True, copy_function=_link)
         self._digest = _digest(self._aside)
 
     @property
@@ -61,7 +62,7 @@ class Box:
     def restore(self) -> None:
         """Put everything back as it was built."""
         shutil.rmtree(self.bench.folder)
-        shutil.copytree(self._aside, self.bench.folder, symlinks=True, copy_function=os.link)
+        shutil.copytree(self._aside, self.bench.folder, symlinks=True, copy_function=_link)
         self.components = self.bench.components
 
     @property
@@ -92,6 +93,13 @@ class Box:
         self.components = tuple(
             type(one)(change(one.declaration)) if one.declaration.dataset == dataset else one for one in self.components
         )
+
+
+def _link(source: str, target: str) -> None:
+    if ".staging" in Path(source).parts or source.endswith(".lock"):
+        shutil.copy2(source, target)
+    else:
+        os.link(source, target)
 
 
 def _digest(folder: Path) -> str:

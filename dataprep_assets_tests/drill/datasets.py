@@ -6,7 +6,7 @@ that it samples by default (`sample_rate: 1`): the drill asks what the checks ca
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -76,7 +76,8 @@ def write_texts(folder: Path, documents: Mapping[str, Sequence[str]]) -> Path:
     return folder
 
 
-def _documents(seed: str, count: int) -> list[str]:
+def documents(seed: str, count: int) -> list[str]:
+    """Invented texts, no two alike."""
     random, words = Random(seed), vocabulary()
     return [
         f"{seed} {number}. " + " ".join(sentence(random, words, 6 + number % 9) for _ in range(1 + number % 4))
@@ -106,8 +107,8 @@ def _corpus_source(folder: Path, edition: str) -> Path:
     return write_texts(
         folder / "source",
         {
-            **{f"train/part-{n}.jsonl.zst": _documents(f"{edition}train {n}", 5 + n) for n in range(4)},
-            "validation/part-0.jsonl.zst": _documents(f"{edition}validation", 8),
+            **{f"train/part-{n}.jsonl.zst": documents(f"{edition}train {n}", 5 + n) for n in range(4)},
+            "validation/part-0.jsonl.zst": documents(f"{edition}validation", 8),
         },
     )
 
@@ -181,9 +182,9 @@ def _notes(folder: Path, edition: str) -> Iterator[Declared]:
 
 def _blends(folder: Path, edition: str) -> Iterator[Declared]:
     source = folder / "source"
-    write_rows(source / "code" / "part-0.jsonl.zst", [{"text": text} for text in _documents(f"{edition}code", 30)])
-    write_rows(source / "code" / "part-1.jsonl.gz", [{"text": text} for text in _documents(f"{edition}more code", 30)])
-    write_rows(source / "web" / "part-0.parquet", [{"text": text} for text in _documents(f"{edition}web", 40)])
+    write_rows(source / "code" / "part-0.jsonl.zst", [{"text": text} for text in documents(f"{edition}code", 30)])
+    write_rows(source / "code" / "part-1.jsonl.gz", [{"text": text} for text in documents(f"{edition}more code", 30)])
+    write_rows(source / "web" / "part-0.parquet", [{"text": text} for text in documents(f"{edition}web", 40)])
     for name in ("first", "second"):
         write_rows(source / f"{name}.jsonl", [plain_chat(Random(f"{edition}{name} {n}"), n) for n in range(24)])
     for split, count in (("train", 20), ("validation", 6)):
@@ -285,13 +286,23 @@ def bench(pipeline: str, folder: Path, *, edition: str = "", change: Change = di
         edition: Another one has other documents.
         change: Applied to the attributes of each dataset.
     """
+
+    def declare(folder: Path) -> Iterator[Declared]:
+        for kind, attributes in PIPELINES[pipeline](folder, edition):
+            if (changed := change(dict(attributes))) is not None:
+                yield kind, changed
+
+    return bench_of(pipeline, folder, declare)
+
+
+def bench_of(pipeline: str, folder: Path, declare: Callable[[Path], Iterable[Declared]]) -> Bench:
+    """Build what `declare` writes the sources of in a new folder, where the sample's tokenizer is already."""
     folder.mkdir(parents=True)
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")
     _swap_letters(folder / "tokenizer", folder / "other_tokenizer")
     components = tuple(
-        kind(declared(kind.model, json.loads(json.dumps(changed)), folder / "defs.yaml"))
-        for kind, attributes in PIPELINES[pipeline](folder, edition)
-        if (changed := change(dict(attributes))) is not None
+        kind(declared(kind.model, json.loads(json.dumps(attributes)), folder / "defs.yaml"))
+        for kind, attributes in declare(folder)
     )
     made = Bench(pipeline, folder, components)
     for component in components:

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets_tests.drill.campaign import Result, prepare, run
 from dataprep_assets_tests.drill.clean import SHAPES, false_alarms, shapes
 from dataprep_assets_tests.drill.datasets import PIPELINES
 from dataprep_assets_tests.drill.faults import Fault, chosen
 from dataprep_assets_tests.drill.judge import Notice
+from dataprep_assets_tests.drill.real_size import rates
+from dataprep_assets_tests.drill.real_size import table as rate_table
 from dataprep_assets_tests.drill.table import render, share
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 
@@ -75,6 +78,13 @@ def test_faults_are_named_by_verify_or_a_check_of_the_right_artifact(
 def test_nothing_is_said_of_a_clean_corpus(name: str, tmp_path: Path) -> None:
     files = dict(shapes(len(SHAPES), SEED))[name]
     assert false_alarms(name, files, tmp_path) == []
+
+
+def test_every_document_names_what_a_sample_may_miss(tmp_path: Path) -> None:
+    found = list(rates(tmp_path, documents=1_000, faults=1, seed=SEED))
+    assert [rate for rate in found if rate.level == EVERY_DOCUMENT and rate.named < rate.applied] == []
+    assert [rate for rate in found if rate.fault.startswith("1 %") and rate.named < rate.applied] == []
+    assert "| one id + 1 | " in rate_table(found)
 
 
 def test_the_table_counts_what_was_missed() -> None:

@@ -144,6 +144,8 @@ def _quiet(name: str, **changes: object) -> DatasetOverview:
         freshness=None,
         slots=NONE,
         proven=0.0,
+        proof_level="sample",
+        made_again=0.46,
         documents=1,
         tokens=2,
         bytes=3,

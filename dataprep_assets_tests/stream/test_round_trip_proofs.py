@@ -8,7 +8,7 @@ import zstandard
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.stream.round_trip_proofs import certificate_valid, round_trip
-from dataprep_assets.stream.token_shard import ENDS, TOKENS
+from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit, put, with_ledger
@@ -89,8 +89,31 @@ def test_a_source_that_changed_or_vanished_is_named(special: Special, sample: Sa
     assert "not among those given" in round_trip(shard.directory, shard.receipt, {}, sample.bundle).summary
 
 
-def test_at_most_two_source_files_are_read(shard: Shard, sample: Sample) -> None:
-    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle, samples=5)
+def test_a_sample_is_spread_over_the_shard_and_its_files_are_read(shard: Shard, sample: Sample) -> None:
+    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle, samples=1)
     assert len(shard.receipt.sources) > 2
-    assert found.facts["source_files_read"] == 2
-    assert found.facts["documents_compared"] == 6
+    assert (found.facts["source_files_read"], found.facts["documents_compared"]) == (1, 1)
+    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
+    assert found.facts["documents_compared"] == found.facts["documents"]
+
+
+def test_every_document_of_every_file_is_compared_where_that_is_asked_for(sample: Sample, special: Special) -> None:
+    shard = special([f"text {n}" for n in range(1_000)])
+    ends, path = np.fromfile(shard.directory / ENDS, "<u8"), shard.directory / TOKENS
+    sound = path.read_bytes()
+    for document in (0, 517, 999):
+        edit(path, "<u2", put(int(ends[document]) - 2, 77))
+        found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle, samples=None)
+        assert f"document {document} has" in found.summary
+        path.write_bytes(sound)
+    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle, samples=None)
+    assert found.passed
+    assert (found.facts["documents_compared"], found.facts["level"]) == (1_000, "every_document")
+
+
+def test_a_bad_row_at_another_place_than_the_quarantine_says_fails(sample: Sample, special: Special) -> None:
+    shard = special(["one", b"{bad", "three"], bad_records="drop")
+    path = shard.directory / QUARANTINE
+    path.write_bytes(path.read_bytes().replace(b'"row":2', b'"row":3'))
+    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
+    assert "bad records, not those at the places" in found.summary

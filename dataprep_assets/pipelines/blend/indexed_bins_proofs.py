@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats import document_ends, flat_bins, megatron
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.proof_level import samples_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.stream.round_trip_proofs import certificate_valid, round_trip
+from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_of, round_trip
 from dataprep_assets.stream.token_bins_proofs import ids_in_vocabulary, ledger_balances
 from dataprep_assets.stream.token_shard import (
     ENDS,
@@ -35,9 +36,10 @@ INDEXED_BINS_PROOFS = (
     Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
     Proof(
         "round_trip",
-        "Sampled documents, re-read from source and re-encoded by the reference, are the stored ids; the index of "
+        "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of "
         "documents has their rows and hashes.",
-        version=3,
+        version=4,
+        samples=True,
     ),
 )
 
@@ -64,6 +66,8 @@ def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
                 text_field=shard.plan.text_field,
                 selection=shard.plan.selection,
                 max_tokens=shard.plan.max_tokens,
+                samples=samples_of(shard.plan.level),
+                encode=encode_of(shard.plan),
             ),
         }
 

@@ -7,6 +7,7 @@ from typing import Any
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.proof_level import at_level, documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
@@ -63,7 +64,11 @@ def blend_shards_spec(
         metadata=made.metadata,
         rows=made.rows,
         columns=made.columns(blend),
-        proofs=Proofs(proofs=made.proofs, examine=partial(_examine, blend)),
+        proofs=Proofs(
+            proofs=at_level(made.proofs, blend.prove.level),
+            examine=partial(_examine, blend),
+            documents=documents_in if blend.stage != "rl" else None,
+        ),
     )
 
 
@@ -94,7 +99,7 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[s
     made, plan = SHARDS[blend.stage], load_blend_plan(blend, store)
     return of_all_partitions(
         store,
-        made.proofs,
+        at_level(made.proofs, blend.prove.level),
         plan.partitions,
         examined,
         artifact=partial(blend.artifact, made.name),

@@ -22,6 +22,7 @@ from dataprep_assets.documents.declaration import (
     BudgetDeclaration,
     DecontaminateDeclaration,
     DuplicatesDeclaration,
+    FloorDeclaration,
     RuleName,
     Tag,
     rules_of,
@@ -31,7 +32,7 @@ from dataprep_assets.documents.duplicates.signatures import SignatureSettings
 from dataprep_assets.documents.rules import Rule
 from dataprep_assets.documents.selection import DUPLICATE
 from dataprep_assets.documents.table import DECIDED, CarriedFields, ColumnType, column_of
-from dataprep_assets.documents.tagging import BuiltInTagger, Tagger
+from dataprep_assets.documents.tagging import BuiltInTagger, Tagger, named_tagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import resolved
 from dataprep_assets.graph.declared import Declared
@@ -205,6 +206,11 @@ class CorpusDeclaration(MadeByEngine):
         None, description="Benchmarks whose items are not to be in the documents."
     )
     budget: BudgetDeclaration = Field(BudgetDeclaration(), description="How much rules may drop.")
+    floors: dict[RuleName, FloorDeclaration] = Field(
+        default_factory=dict,
+        description="Tagger → the least that it has to find of cases that are planted into documents of the dataset; "
+        "default: 0.9 of both. Of `language`, `personal` and `repetition`, and of packages' taggers that have cases.",
+    )
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     mds_sequence_length: int = Field(2048, ge=1, description="Tokens of a sample in the mds view.")
@@ -221,7 +227,7 @@ class CorpusDeclaration(MadeByEngine):
             value.pop("duplicates", None)
         if self.decontaminate is None:
             value.pop("decontaminate", None)
-        return {name: found for name, found in value.items() if found or name not in ("tag", "keep", "drop")}
+        return _without(value, ("tag", "keep", "drop", "floors"))
 
     @field_validator("splits")
     @classmethod
@@ -277,6 +283,11 @@ class CorpusDeclaration(MadeByEngine):
             raise ValueError(f"budget.per_rule: there is no rule {unknown[0]!r} in `keep` or `drop`")
         if self.budget != BudgetDeclaration() and not reasons:
             raise ValueError("budget: there are no rules, in `keep` or `drop`, whose drops it could limit")
+        if other := [name for name in self.floors if name not in self.with_cases]:
+            known = ", ".join(self.with_cases) or "none"
+            raise ValueError(
+                f"floors.{other[0]}: `tag` has no tagger of this name with planted cases; those are: {known}"
+            )
         named = [column_of(path) for path in self.document.keep_fields or ()]
         if twice := [name for name in columns if named.count(name) > 1]:
             raise ValueError(f"document.keep_fields: two fields become the column {twice[0]!r}; leave one out")
@@ -364,6 +375,12 @@ class CorpusDeclaration(MadeByEngine):
                 f"tag: {BENCHMARK!r} is the name of the tagger of `decontaminate`; give it another `name`"
             )
         return [*found, self.decontaminate.tagger(self._folder)]
+
+    @property
+    def with_cases(self) -> list[str]:
+        """The names of its taggers that have cases of which the truth is known."""
+        named = [one.name for one in self.taggers if isinstance(one, BuiltInTagger)]
+        return [name for name in named if named_tagger(name).planted is not None]
 
     @property
     def columns(self) -> dict[str, ColumnType]:

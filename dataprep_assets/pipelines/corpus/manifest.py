@@ -32,6 +32,7 @@ from dataprep_assets.planning.manifest import (
     read_summary,
     summarize,
     write_manifest,
+    written_otherwise,
 )
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
@@ -328,7 +329,7 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
 _PROOFS = (
     Proof("count_matches_source", "The manifest lists what the source lists now.", blocking=False),
     Proof("entries_resolve", "Sampled entries are there with their sizes.", blocking=False),
-    Proof("plan_covers_manifest", "Every file is in exactly one shard; summary and receipt say the same.", version=2),
+    Proof("plan_covers_manifest", "Every file is in exactly one shard; summary and receipt say the same.", version=3),
 )
 
 
@@ -355,6 +356,11 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
         yield f"{where}: its plan has no shard of {', '.join(missing)}"
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
         yield f"{where}: its summary is not that of what it lists"
+    folder = store.local(corpus.artifact(MANIFEST))
+    if other := written_otherwise(folder, entries):
+        yield f"{where}: of its lines {other}"
+    if (folder / shard_plan.SHARD_PLAN).read_bytes() != shard_plan.plan_bytes(manifest.plan):
+        yield f"{where}: {shard_plan.SHARD_PLAN} is written otherwise"
     listed = listing_digest(entries)
     if manifest.receipt.inputs.get("listing") not in (None, listed):
         yield f"{where}: its lines are not those of the listing that its receipt names"

@@ -44,6 +44,7 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
         text_field=corpus.text_field,
         bad_records=corpus.bad_records.policy,
         sample_rate=corpus.sample_rate,
+        level=corpus.prove.level,
         ids=ids,
         retracted=retracted_ids(corpus.retractions, ids).astype("<u8").tobytes(),
     )

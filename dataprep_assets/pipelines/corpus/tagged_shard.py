@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.documents.asset_tagger import AssetTagger
 from dataprep_assets.documents.table import CarriedFields, DocumentBatch, ParquetRows, read_batches
 from dataprep_assets.documents.tagging import BatchTagger, CommandTagger, Tagger, align, tags_of
 from dataprep_assets.errors import DataprepError
@@ -143,6 +144,7 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
     running = [one for one in shard.taggers if file_of(one) not in taken]
     batchwise = [one for one in running if isinstance(one, BatchTagger)]
     commands = [one for one in running if isinstance(one, CommandTagger)]
+    assets = [one for one in running if isinstance(one, AssetTagger)]
     rows = bad = 0
     with ExitStack() as stack:
         given = staged / "given.parquet"
@@ -165,6 +167,11 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
         made = staged / f"{command.name}.made"
         command.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
         align(command, made, staged / ROWS, staged / file_of(command), shard.shard)
+        made.unlink()
+    for asset in assets:
+        made = staged / f"{asset.name}.made"
+        asset.write([part.label for part in shard.files], made, shard.shard)
+        align(asset, made, staged / ROWS, staged / file_of(asset), shard.shard)
         made.unlink()
     if commands:
         given.unlink()

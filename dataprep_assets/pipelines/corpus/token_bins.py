@@ -11,6 +11,7 @@ from functools import partial
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS, worker_count
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.proof_level import at_level, documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
@@ -22,6 +23,7 @@ from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
 from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.round_trip_proofs import ready
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import index_metadata, retracted_here
 from dataprep_assets.stream.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
@@ -67,7 +69,11 @@ def token_bins_spec(
         build=partial(_build, corpus),
         reads=partial(readings, corpus, tokenized=True),
         metadata=index_metadata,
-        proofs=Proofs(proofs=TOKEN_BINS_PROOFS, examine=partial(_examine, corpus, split)),
+        proofs=Proofs(
+            proofs=at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
+            examine=partial(_examine, corpus, split),
+            documents=documents_in,
+        ),
     )
 
 
@@ -149,11 +155,12 @@ def _examine(
         shards = token_shards(corpus, store, manifest, plan, partitions)
         if _is_small(corpus, manifest, partitions):
             return ((shard.partition, prove(shard)) for shard in shards)
-        return prove_all(shards, prove, worker_count(corpus.workers), engine=corpus.engine)
+        workers = worker_count(corpus.workers)
+        return prove_all(shards, prove, workers, engine=corpus.engine, prepare=partial(ready, plan))
 
     for name, finding in of_all_partitions(
         store,
-        TOKEN_BINS_PROOFS,
+        at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, TOKEN_BINS),

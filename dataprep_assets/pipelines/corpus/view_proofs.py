@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
 PROOFS = (
     Proof("same_stream", "Its tokens are those of the combined bins, every one.", version=2),
-    Proof("layout_valid", "Its sidecars describe its tokens exactly.", version=3),
+    Proof("layout_valid", "Its sidecars describe its tokens exactly.", version=4),
     Proof("no_retracted_document", "It is made of the combined bins that are there, and these hold none."),
 )
 _REMEDY = "Materialize the view again"

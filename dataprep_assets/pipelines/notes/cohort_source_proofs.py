@@ -6,12 +6,23 @@ counts: no text, no identifier, no name of a source file.
 Entry points: `notes_recounted`, `round_trip`.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import zip_longest
+
+import numpy as np
+
+from dataprep_assets.bounds import alive
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
+from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, drawn
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_search import NoteSearch
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
 from dataprep_assets.pipelines.notes.origin_proofs import misplaced
+from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowBlock
 
 
 @judged
@@ -63,29 +74,57 @@ def _digests(packed: OpenedCohort) -> set[bytes]:
 
 @judged
 def round_trip(packed: OpenedCohort) -> Finding:
-    """Sampled notes, read again from the source, rendered and encoded by the reference, are in their split's rows,
-    and where `origins.bin` says.
+    """Sampled notes, read again from the source, rendered and encoded again, are in their split's rows, where
+    `origins.bin` says; a few of them are encoded by the reference, and searched in all rows.
 
-    The sample is seeded by the receipt's key, so a failure repeats. Messages name record, note and chunk.
+    With every document, the cohort is packed again and has these files. The sample is seeded by the receipt's key, so
+    a failure repeats. Messages name record, note and chunk.
     """
-    receipt, sampled = packed.receipt, packed.source.sampled
-    defects, compared = [], 0
+    receipt, sampled, level = packed.receipt, packed.source.sampled, packed.notes.prove.level
+    few = {sampled[at] for at in drawn(receipt.key, len(sampled), BY_REFERENCE).tolist()}
+    defects: list[str] = []
     for index, name in enumerate(packed.notes.splits):
         notes = [note for note in sampled if note.split == index]
-        search = NoteSearch(packed, name)
-        chunks = search.chunks(notes)
-        compared += len(notes)
+        search, searched = NoteSearch(packed, name), [note for note in notes if note in few]
+        chunks = search.chunks(searched)
         for chunk, there in zip(chunks, search.there(chunks), strict=True):
             if not there:
-                lost = notes[chunk.note]
+                lost = searched[chunk.note]
                 defects.append(
                     f"record {lost.record}, note {lost.number}: its chunk {chunk.chunk + 1} is not in the rows of "
                     f"{name}"
                 )
-        defects += misplaced(packed, name, notes, chunks)
+        defects += misplaced(packed, name, searched, chunks)
+        if not defects:
+            defects += misplaced(packed, name, notes, search.by_engine().chunks(notes))
+    if level == EVERY_DOCUMENT and not defects:
+        defects += packed_otherwise(packed)
+    compared = packed.source.notes if level == EVERY_DOCUMENT else len(sampled)
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
-        f"{compared} notes, rendered and encoded again by the reference, are in the rows.",
+        f"{compared} notes, rendered and encoded again, are in the rows.",
         f"Source, template or tokenizer changed since it was packed. {REBUILD}",
-        facts={"notes_compared": compared, "notes": packed.source.notes},
+        facts={"documents_compared": compared, "documents": packed.source.notes, "level": level},
     )
+
+
+def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
+    """How the files differ from those of the cohort, packed again."""
+    cohort = packed.cohort
+    if cohort is None:
+        raise ValueError("every document of a cohort is packed again by what describes it")
+    with made_again(cohort.artifact, lambda store: ensure_packed_cohort(replace(cohort, store=store))) as folder:
+        of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
+        for name in sorted(of_rows):
+            held, made = PackedRowsFile(packed.directory / name), PackedRowsFile(folder / name)
+            step = held.shape.batch_rows
+            for number, (one, other) in enumerate(zip_longest(held.blocks(step), made.blocks(step))):
+                alive()
+                if one is None or other is None or not _equal(one, other):
+                    yield f"{name}: rows from {number * step} on are not those that are packed again"
+                    break
+        yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, of_rows))
+
+
+def _equal(one: RowBlock, other: RowBlock) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "segments", "offsets"))

@@ -7,6 +7,7 @@ Entry points: `NoteSearch`, `SampledNote`.
 
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and
 from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
+from dataprep_assets.stream.round_trip_proofs import Encode
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
@@ -40,6 +42,13 @@ class NoteSearch:
         self._packed = packed
         self._path = packed.directory / packed_paths(packed.notes, packed.month)[split].rows
         self._reference = ReferenceEngine(packed.bundle, packed.notes.document.special_tokens)
+        self._encode: Encode = self._reference.encode
+
+    def by_engine(self) -> "NoteSearch":
+        """The same, which encodes as the cohort was encoded."""
+        found = copy(self)
+        found._encode = self._packed.encode or self._encode
+        return found
 
     def chunks(self, notes: Sequence[SampledNote]) -> list[Chunk]:
         """The chunks of these notes, in order; none for a note whose header leaves no room in a row."""
@@ -71,7 +80,7 @@ class NoteSearch:
         return found
 
     def _ids(self, text: str) -> NDArray[np.uint32]:
-        return self._reference.encode([text])[0]
+        return self._encode([text])[0]
 
     def there(self, chunks: Sequence[Chunk]) -> list[bool]:
         """Which of these chunks are in the rows: as whole segments, or in the stream if rows are one stream."""

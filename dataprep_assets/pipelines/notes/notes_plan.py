@@ -74,6 +74,7 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         text_field="",
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,
+        level=notes.prove.level,
     )
     pad_id = checked_pad(notes, bundle, separator_id=stream.separator_id, bos_id=stream.bos_id)
     key = notes.patient_key.load()

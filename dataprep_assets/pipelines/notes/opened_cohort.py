@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError, TokenizerError
 from dataprep_assets.graph.finding import ledger_of
+from dataprep_assets.graph.proof_level import SAMPLED, drawn
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.packed_files import (
     RETRACTED_NOTES,
     RETRACTED_PATIENTS,
@@ -36,10 +38,9 @@ from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Dropped, Note,
 from dataprep_assets.pipelines.notes.sampled_lines import SampledLines, sampled_lines
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
+from dataprep_assets.stream.round_trip_proofs import Encode
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 
-SAMPLED_NOTES = 16
-"""Number of notes of a cohort that are rendered and encoded again."""
 SAMPLED_RETRACTED = 8
 """Number of retracted notes of a cohort that are searched."""
 REBUILD = "Materialize this partition of packed_cohorts again"
@@ -116,7 +117,8 @@ class SourceScan:
 class OpenedCohort:
     """One packed cohort to prove: its files, its receipt and its declaration.
 
-    `retracted` are the digests of the patients and notes on the dataset's retraction list.
+    `retracted` are the digests of the patients and notes on the dataset's retraction list. `encode` encodes all but a
+    few notes again, which the reference encodes; without it the reference encodes all.
     """
 
     directory: Path
@@ -127,6 +129,8 @@ class OpenedCohort:
     file: CohortFile | None = None
     key: bytes = b""
     retracted: frozenset[bytes] = frozenset()
+    encode: Encode | None = None
+    cohort: PackedCohort | None = None
 
     def __repr__(self) -> str:
         return f"OpenedCohort({self.month})"
@@ -256,7 +260,8 @@ class OpenedCohort:
     def _read(self, file: CohortFile) -> SourceScan:
         ledger = ledger_of(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
-        wanted = _chosen(rng, ledger.documents + ledger.dropped.get("header_too_long", 0), SAMPLED_NOTES)
+        kept = ledger.documents + ledger.dropped.get("header_too_long", 0)
+        wanted = set(drawn(self.receipt.key, kept, SAMPLED).tolist())
         unwanted = _chosen(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
         reader = file.reader(file.fetch())
         counts: Counter[str] = Counter()

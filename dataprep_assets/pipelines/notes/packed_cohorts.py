@@ -12,6 +12,7 @@ from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.proof_level import at_level, documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
@@ -54,7 +55,11 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
         build=partial(_build, notes),
         metadata=_metadata,
         rows=_rows,
-        proofs=Proofs(proofs=COHORT_PROOFS, examine=partial(_examine, notes)),
+        proofs=Proofs(
+            proofs=at_level(COHORT_PROOFS, notes.prove.level),
+            examine=partial(_examine, notes),
+            documents=documents_in,
+        ),
     )
 
 
@@ -134,7 +139,7 @@ def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[s
     cohorts = {cohort.month: cohort for cohort in packed_cohorts(notes, store, examined)}
     return of_all_partitions(
         store,
-        COHORT_PROOFS,
+        at_level(COHORT_PROOFS, notes.prove.level),
         notes.months.expected,
         examined,
         artifact=partial(notes.artifact, PACKED_COHORTS),

@@ -34,6 +34,7 @@ from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.pipelines.notes.retraction_proofs import no_retracted_document
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.stream import round_trip_proofs
+from dataprep_assets.stream.round_trip_proofs import encode_of
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
 COHORT_PROOFS = (
@@ -64,9 +65,10 @@ COHORT_PROOFS = (
     ),
     Proof(
         "round_trip",
-        "Sampled notes, rendered and encoded again by the reference, are in the rows of their split, where "
-        "`origins.bin` says.",
-        version=2,
+        "Sampled notes, or every one, rendered and encoded again, are in the rows of their split, where `origins.bin` "
+        "says.",
+        version=3,
+        samples=True,
     ),
     Proof("patients_in_their_split", "Each patient is in the one split that the keyed digest of the id decides."),
     Proof(
@@ -100,6 +102,8 @@ def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
         file=cohort.file,
         key=cohort.plan.key,
         retracted=cohort.plan.retracted,
+        encode=encode_of(cohort.plan.stream),
+        cohort=cohort,
     )
     with unquoting(cohort.month):
         return {

@@ -26,6 +26,7 @@ from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.rows import pack_rows
 
 _POSITIONS = 2 << 20
+_MAGIC = b"ARROW1\0\0"
 _KEY = b"dataprep_assets.row_shape"
 
 
@@ -140,6 +141,9 @@ class PackedRowsFile:
 
         self._path = path
         try:
+            with open(path, "rb") as file:
+                if file.read(len(_MAGIC)) != _MAGIC:  # which no reader asks
+                    raise ValueError("another beginning")
             self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
             value = json.loads(self._reader.schema.metadata[_KEY])
             self.shape = RowShape(**value | {"columns": tuple(value["columns"])})

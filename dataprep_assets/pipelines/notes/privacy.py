@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from dataprep_assets import errors
-from dataprep_assets.errors import DataprepError, SourceError
+from dataprep_assets.errors import DataprepError, SourceError, raise_alone
 
 _PACKAGE = Path(errors.__file__).parent
 
@@ -31,7 +31,7 @@ def unquoting(where: str) -> Iterator[None]:
         raise
     except BaseException as error:  # a panic of a Rust library is not an Exception
         said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
-    raise DataprepError(f"{said}. Its message is withheld: it may quote patients' data") from None
+    raise_alone(DataprepError(f"{said}. Its message is withheld: it may quote patients' data"))
 
 
 @contextmanager
@@ -42,9 +42,10 @@ def source_errors_without_names(where: str) -> Iterator[None]:
         return
     except (DataprepError, OSError) as error:
         said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
-    raise SourceError(
+    told = (
         f"{said}. Its message is withheld: it names a source file. Check that the source is there, readable and intact"
-    ) from None
+    )
+    raise_alone(SourceError(told))
 
 
 def _what(error: BaseException) -> str:

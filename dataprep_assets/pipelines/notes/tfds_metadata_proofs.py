@@ -38,7 +38,11 @@ METADATA_PROOFS = (
     ),
     Proof("shard_lengths_counted", "shardLengths is the counted records of each shard, not only their sum."),
     Proof("num_bytes_counted", "numBytes is the sum of all payloads."),
-    Proof("features_match", "features.json declares the stored columns, their length and int32."),
+    Proof(
+        "features_match",
+        "features.json declares the stored columns, their length and int32, and nothing else.",
+        version=2,
+    ),
 )
 """Proofs of a directory's own files."""
 TFDS_READS = Proof(
@@ -223,6 +227,8 @@ def features_match(directory: TfdsDirectory, columns: Sequence[Column]) -> Findi
     for name in sorted(wanted.keys() & found.keys()):
         if found[name] != wanted[name]:
             defects.append(f"column {name} is {_said(found[name])}, stored is {_said(wanted[name])}")
+    if (directory.path / tfds.FEATURES).read_bytes() != tfds.features_bytes(directory.info.columns):
+        defects.append(f"{tfds.FEATURES} has other bytes than these columns give")
     return verdict(
         (f"{name_of(directory.receipt)}: {d}" for d in defects),
         f"{number_of(len(wanted), 'column')}: {_said(columns[0])}.",

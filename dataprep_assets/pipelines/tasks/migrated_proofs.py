@@ -38,6 +38,8 @@ def _changed(task: TaskFolder, record: MigrationRecord) -> Iterator[Fault]:
         elif (actual := task.digests.of(sha256_file(path))) != made.sha256:
             told = f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} was {made.sha256[:12]}…"
             yield Fault(told, split=made.split)
+        elif (size := path.stat().st_size) != made.bytes:
+            yield Fault(f"{made.name}: {size} bytes, the record says {made.bytes}", split=made.split)
         elif path.is_symlink() != (made.how == "linked"):
             told = f"{made.name}: was {made.how}, and is a {'link' if path.is_symlink() else 'regular file'} now"
             yield Fault(told, taken=True, split=made.split)

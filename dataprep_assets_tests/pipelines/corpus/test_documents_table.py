@@ -1,6 +1,7 @@
 """The table of documents in a project of `dataprep init`: rules by name, a tagger of one's own, and what they reach."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from dataprep_assets_tests.pipelines.corpus.coast import DECLARED, Coast, record, records, write_lines
 
 pytestmark = pytest.mark.slow
+PAGE = Path(__file__).parents[3] / "docs" / "documents.md"
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,30 @@ def test_documents_says_what_each_rule_drops_and_which_rows_are_as_asked(coast: 
     assert len(coast("documents", "pages", "--reason", "short", "--csv").splitlines()) == 11
     assert "there is no column 'wrds'" in coast("documents", "pages", "--where", "wrds < 3", code=2)
     assert "there is no reason 'shrt'" in coast("documents", "pages", "--reason", "shrt", code=2)
+
+
+def test_the_questions_of_the_page_are_answered_by_the_table(coast: Coast, monkeypatch: pytest.MonkeyPatch) -> None:
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    page = PAGE.read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sql\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(coast.root.parent / "artifacts")
+    asked = [line for line in block.splitlines() if not line.startswith("--")]
+    dropped, shares, hosts, other, twice = (duckdb.sql(line).fetchall() for line in asked)
+    rows = coast.table().to_pylist()
+    kept = [row for row in rows if row["kept"]]
+    counted = Counter(row["reason"] for row in rows)
+    assert {reason: count for reason, count, _ in dropped} == counted
+    assert sum(size or 0 for *_, size in dropped) == sum(row["bytes"] or 0 for row in rows)
+    tokens = sum(row["tokens"] for row in kept)
+    of_books = sum(row["tokens"] for row in kept if row["source"] == "books")
+    assert dict(shares)["books"] == pytest.approx(of_books / tokens)
+    assert sum(share for _, share in shares) == pytest.approx(1)
+    assert hosts == [("harbour.example", len(kept), tokens)]
+    assert other == [(sum(50 <= row["words"] < 100 for row in rows if row["words"] is not None),)]
+    assert twice == []
+    (expression,) = re.findall(r"in Polars: `(.*?)`", page)
+    found = eval(expression, {"pl": polars})  # of our own page
+    assert dict(zip(found["reason"], found["len"], strict=True)) == counted
 
 
 def test_trace_says_which_rule_dropped_a_row_and_what_it_looked_at(coast: Coast) -> None:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 import pytest
@@ -15,6 +15,7 @@ from dataprep_assets.cli.project import folder
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.dataset import declared
+from dataprep_assets.orchestration import component
 from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.dataset import Notes, Replay
@@ -105,6 +106,14 @@ def test_a_sensitive_dataset_is_tagged_in_the_ui() -> None:
     attributes = notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})
     graph = graph_of(PackedCohorts(declared(NotesDeclaration, attributes, folder("sample_notes"))))
     assert {graph.get(key).tags.get("dataprep/sensitive") for key in graph.materializable_asset_keys} == {"true"}
+
+
+def test_the_process_that_loads_a_sensitive_dataset_leaves_no_core_dump(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    monkeypatch.setattr(component, "without_core", lambda: called.append(True))
+    for attributes in (notes_attributes(), notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})):
+        PackedCohorts(declared(NotesDeclaration, attributes, folder("sample_notes"))).build_defs(cast(Any, None))
+    assert called == [True]
 
 
 @pytest.mark.parametrize(

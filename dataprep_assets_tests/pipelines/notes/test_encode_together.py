@@ -67,7 +67,7 @@ def test_every_proof_passes_and_knows_rows_that_were_encoded_otherwise(changes: 
     found = prove_cohort(packed(tmp_path / "out", declared(tmp_path, **changes), MONTH))
     assert failed(found) == {}
     assert found["labels_within_notes"].facts["across_notes"] == 0
-    assert found["round_trip"].facts["notes_compared"] == 3
+    assert found["round_trip"].facts["documents_compared"] == 3
 
 
 def test_rows_of_the_other_encoding_are_found(tmp_path: Path) -> None:

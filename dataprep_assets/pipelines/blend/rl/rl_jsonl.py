@@ -48,6 +48,7 @@ def rl_shards(
             source_bytes=plan.find(partition)[1].total_bytes,
             salt=blend.force,
             rules=options.rules,
+            level=blend.prove.level,
         )
         for partition in partitions
     ]

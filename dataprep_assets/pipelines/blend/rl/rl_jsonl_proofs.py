@@ -4,20 +4,24 @@ Entry points: `RL_JSONL_PROOFS`, `prove_rl_jsonl`, and the proofs one by one.
 """
 
 from collections.abc import Iterator
-from itertools import islice
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from dataprep_assets.bounds import alive
 from dataprep_assets.errors import FormatError
-from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, wrong_quarantine, wrong_sums
+from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
+from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
-from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, compact_line
+from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, build_rl_shard, compact_line
 from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, lacks_prompt, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose
 from dataprep_assets.sources.blocks import BlockReader
@@ -30,7 +34,7 @@ RL_JSONL_PROOFS = (
         "Every line is one JSON object with a prompt; there are as many as the receipt says, and no placeholder.",
         version=2,
     ),
-    Proof("round_trip", "The first rows, read and transformed again, are the first lines."),
+    Proof("round_trip", "All rows, read and transformed again, are the lines.", version=2, samples=True),
 )
 
 _REBUILD = "Materialize this partition of rl_jsonl again"
@@ -118,25 +122,28 @@ def _defect(line: bytes, resolves: bool) -> str | None:
 
 
 @judged
-def round_trip(directory: Path, receipt: Receipt, shard: RlShard, *, records: int = 200) -> Finding:
-    """The first rows of the source, transformed again, are the first lines of the file, byte for byte.
+def round_trip(directory: Path, receipt: Receipt, shard: RlShard) -> Finding:
+    """The rows of the source, transformed again, are the lines of the file, byte for byte and in their order.
 
-    `directory` and `receipt` are the shard's, `shard` says how it was made, `records` how many are compared.
+    `directory` and `receipt` are the shard's, `shard` says how it was made. With every document, so is the quarantine.
     """
-    made = list(islice(_made(shard), records))
-    stored = list(islice(_lines(directory, receipt), len(made)))
-    defects = [
-        f"{name_of(receipt)}: line {number}, from {where}: is not what the transforms make of it"
-        for number, ((where, line), found) in enumerate(zip(made, stored, strict=False), 1)
-        if line != found
-    ]
-    if len(stored) < len(made):
-        defects.append(f"{name_of(receipt)}: {len(stored)} lines, the source gives at least {len(made)}")
+    made = stored = 0
+    defects: list[str] = []
+    for wanted, line in zip_longest(_made(shard), _lines(directory, receipt)):
+        made, stored = made + (wanted is not None), stored + (line is not None)
+        if wanted is not None and line is not None and line != wanted[1] and len(defects) < SHOWN:
+            defects.append(f"{name_of(receipt)}: line {made}, from {wanted[0]}: is not what the transforms make of it")
+    if stored != made:
+        defects.append(f"{name_of(receipt)}: {stored} lines, the source gives {made}")
+    if shard.level == EVERY_DOCUMENT and not defects:  # what was left out, too
+        with made_again(shard.artifact, lambda store: build_rl_shard(replace(shard, store=store))) as folder:
+            found = other_bytes(directory, folder, left_out=by_content(receipt, {RlJsonlFacts.of(receipt).file}))
+            defects += [f"{name_of(receipt)}: {defect}" for defect in found]
     return verdict(
         defects,
-        f"{len(made)} records, made again, are the stored lines.",
+        f"{made} records, made again, are the stored lines.",
         f"Source or transforms changed since it was built. {_REBUILD}",
-        facts={"records_compared": len(made)},
+        facts={"documents": made, "documents_compared": made, "level": shard.level},
     )
 
 
@@ -144,6 +151,7 @@ def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
     steps = compose(shard.transforms, shard.placeholders, shard.rules)
     for part in shard.files:
         for block in part.read_rows():
+            alive()
             for record, row in zip(block.rows, block.numbers, strict=True):
                 where = f"{part.label} row {row}"
                 made = through(record, steps, shard.rules, where)

@@ -18,6 +18,7 @@ from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -57,6 +58,7 @@ class RlShard:
     source_bytes: int
     salt: str = ""
     rules: RlRules = OURS
+    level: Level = SAMPLE
 
     @property
     def partition(self) -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.certificate import Certificate, decisive
 from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, prove_answers
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.mask import check_cutting
@@ -79,6 +80,7 @@ class ChatPlan:
     pack_size: int
     too_long: Literal["truncate", "drop"]
     sample_rate: float
+    level: Level = SAMPLE
     turn_end: tuple[int, ...] = ()
     openings: tuple[str, ...] = ()
 
@@ -87,7 +89,7 @@ class ChatPlan:
         return {
             "spool": VERSION,
             "tokenizer": self.tokenizer_digest,
-            "refused": sorted(self.certificate["refused"]),
+            **decisive(self.certificate),
             "template": self.template.digest,
             "template_date": self.template_date.isoformat() if self.template_date else None,
             "stop": self.stop.id,
@@ -128,6 +130,7 @@ def chat_plan(
     max_doc_tokens: int | None = None,
     too_long: Literal["truncate", "drop"] = "truncate",
     sample_rate: float = 0.0005,
+    level: Level = SAMPLE,
 ) -> ChatPlan:
     """Make a plan, and try its template and tokenizer together on invented conversations.
 
@@ -148,6 +151,7 @@ def chat_plan(
         max_doc_tokens: longer sequences are cut to this many tokens before `pack_size` applies.
         too_long: whether sequences longer than `pack_size` are cut or dropped.
         sample_rate: the share of texts that the reference engine encodes again.
+        level: how many sequences the proofs make again.
 
     Raises ConfigError for a template that does not compile, whose answers end with no special token or can be read in
     two ways, and for sizes below 2; raises TokenizerError for a tokenizer that cannot be cut at its special tokens.
@@ -173,6 +177,7 @@ def chat_plan(
         pack_size=pack_size,
         too_long=too_long,
         sample_rate=sample_rate,
+        level=level,
     )
     tried = _tried(plan, bundle)
     if turns == "auto" and isinstance(tried, Refusal):

@@ -4,15 +4,23 @@ Entry points: `decoded_mask`, `round_trip`; `bracketed` shows one sequence.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.bounds import alive
+from dataprep_assets.errors import CertificateError
+from dataprep_assets.formats.packed_sft import PackedRows, open_packed
 from dataprep_assets.graph.finding import Finding, Row, judged, verdict
+from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
+from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.pipelines.blend.sft.chat_plan import conversation_renderer
 from dataprep_assets.pipelines.blend.sft.opened_shard import REBUILD, OpenedShard, SampledSequence
+from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED
+from dataprep_assets.pipelines.blend.sft.spool import load_tools
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
@@ -69,9 +77,10 @@ def bracketed(tokens: NDArray[np.int32], mask: NDArray[np.uint8], bundle: Tokeni
 
 @judged
 def round_trip(packed: OpenedShard) -> Finding:
-    """Sampled sequences are those of their source rows: rendered again, encoded by the reference, masked again.
+    """Sampled sequences are those of their source rows: rendered again, encoded again, masked again.
 
-    Also: every sequence has an origin, and no two have the same. Messages name files and rows, never text.
+    Also: every sequence has an origin, and no two have the same. With every document, the whole shard is made again
+    and has these rows, in this order. Messages name files and rows, never text.
     """
     if packed.facts.empty:
         return Finding(passed=True, summary="An empty shard, nothing to compare.")
@@ -83,13 +92,37 @@ def round_trip(packed: OpenedShard) -> Finding:
         defects.append(f"{name}: {ORIGINS} names one sequence of a conversation twice")
     else:
         defects += _differences(packed)
-    compared = min(packed.compared, len(origins))
+    every = packed.plan.level == EVERY_DOCUMENT
+    if every and not defects:
+        defects += made_otherwise(packed)
+    compared = sequences if every else min(packed.compared, len(origins))
     return verdict(
         [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
         f"{compared} of {len(origins)} sequences are those of their source rows.",
         REBUILD,
-        facts={"sequences": len(origins), "compared": compared},
+        facts={"documents": len(origins), "documents_compared": compared, "level": packed.plan.level},
     )
+
+
+def made_otherwise(packed: OpenedShard) -> Iterator[str]:
+    """How the shard differs from what is made again of its sources: rows, origins, quarantine."""
+    if packed.shard is None:
+        raise ValueError("every document of a shard is made again by what describes it")
+    shard = packed.shard
+    with made_again(shard.artifact, lambda store: build_sft_shard(replace(shard, store=store), "full", None)) as folder:
+        for number, (held, made) in enumerate(
+            zip_longest(open_packed(packed.directory / PACKED), open_packed(folder / PACKED)), 1
+        ):
+            alive()
+            if held is None or made is None or not _equal(held, made):
+                yield f"row group {number} of {PACKED} is not what is made again of the sources"
+                break
+        yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, {PACKED}))
+
+
+def _equal(held: PackedRows, made: PackedRows) -> bool:
+    names = ("tokens", "mask", "starts", "rows", "heads")
+    return all(np.array_equal(getattr(held, name), getattr(made, name)) for name in names)
 
 
 def _differences(packed: OpenedShard) -> Iterator[str]:
@@ -120,10 +153,22 @@ def _differences(packed: OpenedShard) -> Iterator[str]:
 
 
 def _not_the_same(packed: OpenedShard, again: list[tuple[SampledSequence, str, Rendered]]) -> Iterator[str]:
-    """The sequences that the reference encodes in another way than they are packed. Each comes with its place and what
-    the template makes of it."""
+    """The sequences that are encoded again in another way than they are packed, a few of them by the reference. Each
+    comes with its place and what the template makes of it."""
     refused = refused_outright(packed.bundle, "text", "tokenizers", "a proof encodes with the reference")
-    encoder = ChatEncoder(packed.bundle, CertifiedEncoder(packed.bundle, "text", refused))
+    reference = ChatEncoder(packed.bundle, CertifiedEncoder(packed.bundle, "text", refused))
+    try:
+        _, engine, _ = load_tools(packed.plan)
+    except CertificateError:  # the engine is another one than was certified: `engine_certificate` says so
+        engine = reference
+    few = [one for one in again if one[0].number in packed.by_reference]
+    for encoder, some in ((reference, few), (engine, again)):
+        yield from _not_as_encoded(packed, encoder, some)
+
+
+def _not_as_encoded(
+    packed: OpenedShard, encoder: ChatEncoder, again: list[tuple[SampledSequence, str, Rendered]]
+) -> Iterator[str]:
     encoded = encoder.encode([rendered for *_, rendered in again])
     limit = min(packed.plan.max_doc_tokens or packed.plan.pack_size, packed.plan.pack_size)
     bounds = pairwise(encoded.offsets.tolist())

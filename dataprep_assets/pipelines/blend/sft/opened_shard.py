@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects
 from dataprep_assets.graph.finding import name_of
+from dataprep_assets.graph.proof_level import BY_REFERENCE, SAMPLED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
-from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts
+from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts, SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 REBUILD = "Delete the shard's directory and materialize it again"
@@ -79,7 +80,8 @@ class RowScan:
 class OpenedShard:
     """One shard to prove: its folder and receipt, its source files, how they were encoded, and the tokenizer.
 
-    `shown` and `compared` are the numbers of sequences that are shown decoded, and compared with their source rows.
+    `shard` makes it again, where every document is proven. `shown` and `compared` are the numbers of sequences that are
+    shown decoded, and compared with their source rows.
     """
 
     directory: Path
@@ -87,8 +89,9 @@ class OpenedShard:
     sources: Sequence[ChatSource]
     plan: ChatPlan
     bundle: TokenizerBundle
+    shard: SftShard | None = None
     shown: int = 4
-    compared: int = 64
+    compared: int = SAMPLED
 
     @property
     def name(self) -> str:
@@ -134,6 +137,11 @@ class OpenedShard:
     def to_show(self) -> list[SampledSequence]:
         """The few sequences that are shown decoded, spread evenly over the file, the first and the last included."""
         return self._samples(self.shown)
+
+    @property
+    def by_reference(self) -> set[int]:
+        """The numbers of those of them that the reference encodes; the certified engine encodes the others."""
+        return {sample.number for sample in self._samples(BY_REFERENCE)}
 
     @property
     def to_compare(self) -> list[SampledSequence]:
@@ -199,7 +207,7 @@ class OpenedShard:
 
     def _sample(self, scan: RowScan, rows: PackedRows, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
         first = scan.sequences
-        for number in self._wanted(self.shown) | self._wanted(self.compared):
+        for number in self._wanted(self.shown) | self._wanted(self.compared) | self._wanted(BY_REFERENCE):
             if first <= number < first + len(begins):
                 start, stop = int(begins[number - first]), int(ends[number - first])
                 row = rows.first + int(np.searchsorted(rows.heads, number - first, side="right")) - 1

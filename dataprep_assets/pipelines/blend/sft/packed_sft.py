@@ -103,6 +103,7 @@ def _chat_plan(blend: BlendDeclaration, certificate: Certificate, unit: PlannedU
         max_doc_tokens=options.max_doc_tokens,
         too_long=options.too_long,
         sample_rate=options.sample_rate,
+        level=blend.prove.level,
     )
 
 

@@ -38,8 +38,9 @@ PACKED_SFT_PROOFS = (
     Proof("decoded_mask", "Sequences decoded, what is trained between ⟦ and ⟧, to look at."),
     Proof(
         "round_trip",
-        "Sampled sequences, rendered, encoded and masked again by the reference, are the stored ones.",
-        version=2,
+        "Sampled sequences, or every one, rendered, encoded and masked again, are the stored ones.",
+        version=3,
+        samples=True,
     ),
     Proof(
         "answers_trained",
@@ -58,6 +59,7 @@ def prove_packed_sft(shard: SftShard, *, sensitive: bool) -> dict[str, Finding]:
             receipt=receipt,
             sources=shard.sources,
             plan=shard.plan,
+            shard=shard,
             bundle=loaded_once(shard.plan.tokenizer),
         )
         return findings(packed, sensitive=sensitive)

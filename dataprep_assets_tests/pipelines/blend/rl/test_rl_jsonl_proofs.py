@@ -33,7 +33,7 @@ def test_a_good_shard_passes_every_proof(work: RlShard) -> None:
     found = proofs.prove_rl_jsonl(work)
     assert set(found) == {proof.name for proof in proofs.RL_JSONL_PROOFS}
     assert {name: f.summary for name, f in found.items() if not f.passed} == {}
-    assert found["round_trip"].facts["records_compared"] == 11
+    assert found["round_trip"].facts["documents_compared"] == 11
 
 
 @pytest.mark.parametrize(

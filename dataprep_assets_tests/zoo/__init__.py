@@ -1,0 +1,1 @@
+"""Hostile files, made by generators from a seed, through `dataprep run` itself."""
