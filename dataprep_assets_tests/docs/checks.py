@@ -94,7 +94,8 @@ REMEDIES = (
     ),
     (
         "splits_disjoint patients_disjoint patients_in_their_split",
-        "Training data is in validation or test. Correct the source, or give each split sources of its own.",
+        "Training data is in validation or test. Correct the source, or give each split sources of its own; of "
+        "a corpus, `duplicates.across_splits: drop` takes it out of the split that is declared first.",
     ),
     (
         "nothing_rounds_to_zero realised_as_requested shares_achieved",

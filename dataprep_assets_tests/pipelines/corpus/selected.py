@@ -93,10 +93,12 @@ class Selected:
         partitions = [] if spec.partitions is None else list(spec.partitions.keys(self.store))
         return dict(spec.proofs.examine(self.store, partitions))
 
-    def dropped(self) -> list[dict[str, Any]]:
-        """The dropped rows of all shards."""
+    def dropped(self, *, planned: bool = False) -> list[dict[str, Any]]:
+        """The dropped rows of all shards; with `planned`, of those that are in the plan."""
         folder = self.folder / "artifacts" / "pages" / "selection"
-        return [row for path in sorted(folder.glob("*/dropped.parquet")) for row in pq.read_table(path).to_pylist()]
+        keys = load_manifest(self.corpus, self.store).plan if planned else None
+        paths = [one for one in sorted(folder.glob("*/dropped.parquet")) if keys is None or one.parent.name in keys]
+        return [row for path in paths for row in pq.read_table(path).to_pylist()]
 
     def kept(self) -> list[str]:
         """The texts of the rows that are not dropped, sorted."""
