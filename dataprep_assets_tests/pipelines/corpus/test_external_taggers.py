@@ -130,7 +130,7 @@ def test_filters_of_datatrove_and_tasks_of_ray_give_columns_that_rules_read(coas
     rows = coast.table().to_pylist()
     assert len(rows) == 26
     (braced,) = [row for row in rows if row["file"] == "train/a.jsonl" and row["row"] == 6]
-    assert (braced["c4_keeps"], braced["letters"], braced["reason"]) == (False, 18, "clean")
+    assert (braced["c4_keeps"], braced["letters"], braced["reason"]) == (False, 19, "clean")
     assert {row["reason"] for row in rows} == {None, "clean", "short"}
 
 
