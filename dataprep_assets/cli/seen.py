@@ -37,7 +37,11 @@ def command(
         ),
     ] = None,
     until: Annotated[
-        int | None, typer.Option(metavar="N", help="Only steps before N; alone: the tokens of each source until then.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Only steps before N; with --step all from there on; alone: the tokens of each source until then.",
+        ),
     ] = None,
     by: Annotated[
         str | None,
@@ -73,8 +77,13 @@ def command(
             print("\n".join(map(project.shown, told_lines(ledger.data.sampler, until))))
         return 0
     if step is not None:
-        for seen in documents_of_step(ledger, step, rank=rank, world_size=world):
-            print(json.dumps(seen.to_json(), ensure_ascii=False) if json_ else _line(seen))
+        if until is not None and until <= step:
+            raise ConfigError(f"seen: --until {until}: no step from {step} on is before it")
+        for at in range(step, step + 1 if until is None else until):
+            if until is not None and not json_:
+                print(f"step {at}")
+            for seen in documents_of_step(ledger, at, rank=rank, world_size=world):
+                print(json.dumps(seen.to_json(), ensure_ascii=False) if json_ else _line(seen))
         return 0
     found = _documents(ledger, document, id_) if where is None else _where(ledger, where)
     if where is not None and not json_:

@@ -4,12 +4,19 @@ The field descriptions are the YAML reference. Columns and types are known from 
 checked before anything runs.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from dataprep_assets.documents.asset_tagger import AssetTagger
+from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkSet, BenchmarkTagger
+from dataprep_assets.documents.duplicates.banding import PROMISED, Banding, banding_for
+from dataprep_assets.documents.duplicates.kept_set import AcrossSplits
+from dataprep_assets.documents.duplicates.signatures import Kind, SignatureSettings
+from dataprep_assets.documents.duplicates.words import Normalization
 from dataprep_assets.documents.rules import Rule, parse
 from dataprep_assets.documents.selection import RESERVED
 from dataprep_assets.documents.table import ColumnType
@@ -29,7 +36,7 @@ RuleName = Annotated[str, Field(pattern=_NAME)]
 
 
 class DeclaredTagger(Declared):
-    """A tagger of one's own: a function or a command."""
+    """A tagger of one's own: a function, a command or an asset."""
 
     function: str | None = Field(
         None,
@@ -42,20 +49,38 @@ class DeclaredTagger(Declared):
         min_length=1,
         description="Words of a command that reads the Parquet file `{input}` and writes `{output}`, a shard a call.",
     )
+    asset: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Key of a Dagster asset whose latest materialization left Parquet files with `file`, `row` and the "
+        "columns of every document.",
+    )
     columns: dict[RuleName, ColumnType] = Field(
         min_length=1, description="What it gives: column → `string`, `integer`, `number` or `boolean`."
     )
-    name: str | None = Field(None, pattern=_NAME, description="Its name; default: the function's. A command needs one.")
+    name: str | None = Field(
+        None,
+        pattern=_NAME,
+        description="Its name; default: the function's, or the last part of the asset's key. A command needs one.",
+    )
     version: str | None = Field(
         None,
         description="Tags are made again when it changes; default: for a function the content of its module's file. "
-        "A command needs one.",
+        "A command needs one; of an asset its files decide.",
     )
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _as_text(cls, version: object) -> object:
+        """A number as its text: Dagster reads `"1"` as 1."""
+        return str(version) if isinstance(version, int | float) and not isinstance(version, bool) else version
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.function is None) == (self.command is None):
-            raise ValueError("give exactly one of `function` and `command`")
+        if sum(one is not None for one in (self.function, self.command, self.asset)) != 1:
+            raise ValueError("give exactly one of `function`, `command` and `asset`")
+        if self.asset is not None and self.version is not None:
+            raise ValueError("`version`: tags of an asset are made again when its files change")
         if self.command is not None:
             if self.name is None or self.version is None:
                 raise ValueError("a command needs a `name` and a `version`: tags are made again when that changes")
@@ -72,9 +97,179 @@ class DeclaredTagger(Declared):
             return CommandTagger(
                 name=self.name, columns=self.columns, command=self.command, declared=self.version, folder=folder
             )
+        if self.asset is not None:
+            name = self.name or re.sub(r"\W", "_", self.asset[-1]).lower()
+            return AssetTagger(name=name, columns=self.columns, key=self.asset)
         assert self.function is not None
         name = self.name or self.function.partition(":")[2].lower()
         return FunctionTagger(name=name, columns=self.columns, function=self.function, declared=self.version)
+
+
+class PriorityColumn(Declared):
+    """A column that decides which of two documents that are alike is kept."""
+
+    column: str = Field(description="A column of the table of documents, carried or of a tagger.")
+    order: Literal["highest", "lowest"] | tuple[str, ...] = Field(
+        "highest",
+        description="Which value is kept first: `highest`, `lowest`, or a list of texts in their order, such as "
+        "sources. A row without a value, or with one that is not listed, comes last.",
+    )
+
+
+class DuplicatesDeclaration(Declared):
+    """Which documents are alike, and which of them is kept."""
+
+    kind: Kind = Field(
+        "near",
+        description="`near`: texts whose shingles overlap by `threshold` or more, found by MinHash and verified; "
+        "`exact`: equal texts alone.",
+    )
+    normalize: Normalization = Field(
+        "words",
+        description="What is compared: `words` (letters and digits, in one case and Unicode form), `space` (the text "
+        "but for white space), `none` (every character).",
+    )
+    threshold: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Jaccard similarity of two texts' shingles from which on they are alike; default 0.8.",
+    )
+    shingle: int | None = Field(None, ge=1, le=64, description="Words of a shingle; default 5.")
+    permutations: int | None = Field(
+        None, ge=16, le=1024, description="Values of a MinHash signature, which is cut into bands; default 128."
+    )
+    priority: Literal["oldest"] | PriorityColumn = Field(
+        "oldest",
+        description="Which of two is kept: that which was there before, by the runs that brought their files, or by a "
+        "`column`. Ties are decided by what they say.",
+    )
+    across_splits: AcrossSplits = Field(
+        "block",
+        description="Documents of different splits that are alike: `block` the run, with the pairs; `drop` from the "
+        "split that is declared first, so from train; `ignore`.",
+    )
+    recall: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Smallest share of planted near-duplicates, of those at or above the threshold, that has to be "
+        "found; default: 0.05 less than the bands promise.",
+    )
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        if self.kind == "exact":
+            given = [n for n in ("threshold", "shingle", "permutations", "recall") if getattr(self, n) is not None]
+            if given:
+                raise ValueError(f"`{given[0]}` has no effect on `kind: exact`; leave it out, or give `kind: near`")
+        elif float(self.banding.chance(self.similarity)) < PROMISED:
+            raise ValueError(
+                f"{self.permutations} permutations find {float(self.banding.chance(self.similarity)):.0%} of the pairs "
+                f"at the threshold {self.similarity}; give more of them, or a higher threshold"
+            )
+        return self
+
+    @property
+    def similarity(self) -> float:
+        """The Jaccard similarity from which on two documents are alike."""
+        return 1.0 if self.kind == "exact" else 0.8 if self.threshold is None else self.threshold
+
+    @property
+    def banding(self) -> Banding:
+        """How signatures are cut into bands."""
+        return banding_for(self.similarity, self.permutations or 128)
+
+    def signing(self, key: bytes | None, key_digest: str | None) -> SignatureSettings:
+        """What decides signatures.
+
+        Args:
+            key: The secret of keyed hashes, if any.
+            key_digest: What stands for it in keys.
+        """
+        return SignatureSettings(
+            kind=self.kind,
+            normalization=self.normalize,
+            shingle=self.shingle or 5,
+            banding=self.banding,
+            key=key,
+            key_digest=key_digest,
+        )
+
+    def check_column(self, columns: Mapping[str, ColumnType]) -> None:
+        """Raise ConfigError if the column of the priority is not there, or has no such order."""
+        if self.priority == "oldest":
+            return
+        name, listed = self.priority.column, not isinstance(self.priority.order, str)
+        if name not in columns:
+            raise ConfigError(
+                f"duplicates.priority.column: there is no column {name!r}. Columns: {', '.join(sorted(columns))}"
+            )
+        if listed != (columns[name] == "string"):
+            wanted = "a list of its values in `order`" if columns[name] == "string" else "`highest` or `lowest`"
+            raise ConfigError(f"duplicates.priority.order: {name} is a {columns[name]}: give {wanted}")
+
+
+class DeclaredSet(Declared):
+    """A benchmark whose items are not to be in the documents."""
+
+    path: Path = Field(description="A file of JSON lines or Parquet, an item a row; relative to this YAML.")
+    fields: tuple[str, ...] = Field(
+        (), description="Fields that are looked for, each by itself; default: all that hold a text, or a list of texts."
+    )
+
+
+class DecontaminateDeclaration(Declared):
+    """Benchmarks whose items are looked for in the documents."""
+
+    sets: dict[RuleName, Path | DeclaredSet] = Field(
+        min_length=1, description="Name of each benchmark → its file of items, or `{path: …, fields: […]}`."
+    )
+    ngram: int = Field(8, ge=2, le=64, description="Words of an n-gram.")
+    min_words: int = Field(
+        13, ge=2, description="Fewest words of a text that is looked for; shorter ones are in half of the world."
+    )
+    containment: float | None = Field(
+        None, gt=0, le=1, description="Share of an item's n-grams from which on a document contains it; default 0.5."
+    )
+    action: Literal["drop", "block", "tag"] = Field(
+        "drop",
+        description="What happens to a document that contains an item: `drop`, with the reason `benchmark`; `block` "
+        "the run, with the pairs; `tag` it alone, in the columns `benchmark` and `benchmark_overlap`.",
+    )
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        if self.min_words < self.ngram:
+            raise ValueError(
+                f"`min_words: {self.min_words}` has no effect: a text of fewer than `ngram: {self.ngram}` words is one "
+                "n-gram. Give at least as many"
+            )
+        if self.action == "tag" and self.containment is not None:
+            raise ValueError("`containment` has no effect with `action: tag`; leave it out, and use it in a rule")
+        return self
+
+    @property
+    def share(self) -> float:
+        """The share of an item's n-grams from which on a document contains it."""
+        return 0.5 if self.containment is None else self.containment
+
+    @property
+    def rule(self) -> str:
+        """The expression of a document that contains an item."""
+        return f"{OVERLAP} >= {self.share}"
+
+    def tagger(self, folder: Path) -> BenchmarkTagger:
+        """The tagger that looks for the items; paths are relative to a folder."""
+        sets = [
+            BenchmarkSet(name=name, path=folder / one)
+            if isinstance(one, Path)
+            else BenchmarkSet(name=name, path=folder / one.path, fields=one.fields)
+            for name, one in self.sets.items()
+        ]
+        return BenchmarkTagger(
+            name=BENCHMARK, columns=COLUMNS, sets=tuple(sets), ngram=self.ngram, least=self.min_words
+        )
 
 
 class BudgetDeclaration(Declared):
@@ -84,7 +279,18 @@ class BudgetDeclaration(Declared):
         None, ge=0, le=1, description="Largest share of the documents, and of the bytes, of a source that rules drop."
     )
     per_rule: dict[RuleName, float] = Field(
-        default_factory=dict, description="Rule → the largest share of all documents, and of all bytes, that it drops."
+        default_factory=dict,
+        description="Rule → the largest share of all documents, and of all bytes, that it drops; `duplicate` counts as "
+        "one.",
+    )
+
+
+class FloorDeclaration(Declared):
+    """The least that a tagger has to find of cases of which the truth is known: less is a blocking check."""
+
+    recall: float = Field(0.9, ge=0, le=1, description="Least share of the planted cases that it finds, of each kind.")
+    precision: float = Field(
+        0.9, ge=0, le=1, description="Least share of cases among what it finds in them and in the hard negatives."
     )
 
 

@@ -21,6 +21,8 @@ from dataprep_assets.sources.warc import NOT_TEXT
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 SHORT, NO_TOKENS = "below_min_doc_chars", "no_tokens"
+DUPLICATE = "duplicate"
+"""The reason of a document that is like one that is kept. It counts as a rule, whose name it is."""
 
 FILTERED = {
     RETRACTED: "is retracted",
@@ -121,6 +123,8 @@ def bad_in_words(reason: str) -> str:
 
 def in_words(reason: str) -> str:
     """A reason for which a good record is no document, in words."""
+    if reason == DUPLICATE:
+        return "is a duplicate"
     return FILTERED.get(reason, f"is dropped by the rule {reason!r}")
 
 

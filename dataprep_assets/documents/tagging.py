@@ -1,8 +1,8 @@
 """Taggers: what looks at the texts of documents and says columns of them. They decide nothing; rules do (`rules`).
 
-A tagger is one of three: built in, or of another package by its entry point in the group `dataprep_assets.taggers` (an
-`TextTagger`); a function of the user's project, called with a batch of documents;
-or a command, which is given a Parquet file of a whole shard and writes another one. What each gives is checked: its
+A tagger is one of four: built in, or of another package by its entry point in the group `dataprep_assets.taggers` (a
+`TextTagger`); a function of the user's project, called with a batch of documents; a command, which is given a Parquet
+file of a whole shard and writes another one; or a Dagster asset (`asset_tagger`). What each gives is checked: its
 columns and their types, a value a document, no NaN.
 
 Entry points: `Tagger` and its kinds, `tags_of`.
@@ -46,6 +46,10 @@ class Tagger(ABC):
     @abstractmethod
     def version(self) -> str:
         """What decides its output beside the documents: part of the key of what it gave."""
+
+    def located(self) -> "Tagger":
+        """The same with whatever has to be looked for where Dagster is known."""
+        return self
 
     @property
     def key_parts(self) -> list[Any]:
@@ -162,12 +166,12 @@ class CommandTagger(Tagger):
             raise TaggingError(f"tag: {self.name}: {shard}: the command {how}" + (f": {said}" if said else ""))
 
 
-def align(tagger: CommandTagger, made: Path, rows: Path, target: Path, shard: str) -> None:
-    """Write the file of a command's columns from what it wrote, in the order of the table's rows.
+def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str) -> None:
+    """Write the file of an external tagger's columns from what it wrote, in the order of the table's rows.
 
     Args:
-        tagger: The command.
-        made: What it wrote.
+        tagger: A command, or an asset.
+        made: What it wrote, a Parquet file.
         rows: The rows of the table.
         target: The file to write.
         shard: The shard, for messages.
@@ -177,11 +181,12 @@ def align(tagger: CommandTagger, made: Path, rows: Path, target: Path, shard: st
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    where = f"tag: {tagger.name}: {shard}: the Parquet file of the command"
+    by = "the command" if isinstance(tagger, CommandTagger) else "the asset"
+    where = f"tag: {tagger.name}: {shard}: the Parquet file of {by}"
     try:
         table = pq.ParquetFile(made).read()
     except (pa.ArrowException, OSError) as error:
-        raise TaggingError(f"{where} cannot be read: {error}. It has to be whole when the command ends") from error
+        raise TaggingError(f"{where} cannot be read: {error}. It has to be whole when {by} ends") from error
     if missing := [name for name in (*KEYS, *tagger.columns) if name not in table.column_names]:
         raise TaggingError(f"{where} has no column {missing[0]!r}, only {', '.join(table.column_names)}")
     keys = list(zip(table["file"].to_pylist(), table["row"].to_pylist(), strict=True))

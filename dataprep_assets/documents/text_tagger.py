@@ -1,9 +1,10 @@
 """What a tagger that is known by its name is: columns, a version, and a function from texts to them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dataprep_assets.documents.planted import Case
 from dataprep_assets.documents.table import Columns
 
 
@@ -16,8 +17,10 @@ class TextTagger:
         tag: Column → a value for each text; None where there is none.
         version: Returns what decides its output beside the texts: a number that is increased with every change of a
             value, with the version of the library that it asks, if any.
+        planted: Makes cases of which the truth is known; None where there is no truth.
     """
 
     columns: Columns
     tag: Callable[[Sequence[str]], Mapping[str, Sequence[Any]]]
     version: Callable[[], str]
+    planted: Callable[[], Iterable[Case]] | None = None

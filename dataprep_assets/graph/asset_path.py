@@ -14,7 +14,7 @@ from dataprep_assets.integrity.artifact import Artifact
 AssetPath = tuple[str, ...]
 """The parts of an asset's key."""
 
-OF_SPLITS = ("snapshot", "tags", "selection", "token_bins", "documents", "combined_bins")
+OF_SPLITS = ("snapshot", "tags", "signatures", "selection", "token_bins", "documents", "combined_bins")
 """Artifacts that exist once for each split. No other artifact's name begins with one of these names and `_`."""
 
 

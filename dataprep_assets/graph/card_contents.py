@@ -20,6 +20,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
+from dataprep_assets.tokenization.reference import SETTING
 
 Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
 """Artifact → the receipts of its partitions, in the order of the plan."""
@@ -61,13 +62,17 @@ class SplitCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class CardTokenizer:
-    """The tokenizer: its name, the SHA-256 of its files, `len(tokenizer)`, the token that ends a document."""
+    """The tokenizer: its name, the SHA-256 of its files, `len(tokenizer)`, the token that ends a document.
+
+    `reference` has the Unicode tables of the library that defines the ids, if its receipts name them.
+    """
 
     name: str
     sha256: str
     vocab_size: int
     separator: str | None = None
     separator_id: int | None = None
+    reference: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +213,7 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         sources=tuple(subject.sources(store, receipts)),
         splits=tuple(splits),
         ledger=_ledger(counted, splits),
-        tokenizer=subject.tokenizer(receipts),
+        tokenizer=_tokenizer(subject, receipts),
         artifacts=tuple(
             _artifact(spec, every, product=spec in subject.products) for spec, every in receipts.items() if spec.kept
         ),
@@ -231,6 +236,14 @@ def _again(declaration: DatasetDeclaration, receipts: Receipts) -> Again | None:
         return None
     documents, total = sum(one.documents for one in found), sum(one.of for one in found)
     return Again(level=declaration.prove.level, documents=documents, of=total)
+
+
+def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:
+    """The tokenizer, with the tables of its reference as the first receipt that names them has them."""
+    found = subject.tokenizer(receipts)
+    settings = (receipt.recipe.get("settings", {}) for every in receipts.values() for receipt in every)
+    tables = next((each[SETTING] for each in settings if SETTING in each), None)
+    return found if found is None or tables is None else replace(found, reference=tables)
 
 
 def _seconds(receipt: Receipt) -> float:

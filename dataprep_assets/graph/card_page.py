@@ -209,6 +209,9 @@ def _tokenizer(card: Card) -> str:
     if tokenizer.separator_id is not None:
         token = f" `{tokenizer.separator}`" if tokenizer.separator else ""
         facts.append(("token that ends a document", f"{tokenizer.separator_id}{token}"))
+    if tokenizer.reference:
+        tables = ", ".join(f"{name} by {table}" for name, table in tokenizer.reference.items())
+        facts.append(("ids as Hugging Face tokenizers gives them", tables))
     return "\n".join(f"* {name}: {value}" for name, value in facts)
 
 

@@ -160,7 +160,8 @@ def _file_line(one: ChangedSource) -> str:
 def _setting_line(one: ChangedSetting) -> str:
     where = one.artifacts[0] + (f" and {len(one.artifacts) - 1:,} more" if len(one.artifacts) > 1 else "")
     was, now = ("not set" if value is None else str(value) for value in (one.before, one.after))
-    return f"{one.name}: {was[:80]} → {now[:80]} ({where})"
+    follows = Changed(kind="settings", name=one.name, before=one.before, now=one.after).consequence
+    return f"{one.name}: {was[:80]} → {now[:80]} ({where}){follows}"
 
 
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.tokenization.reference import UNSAID, touched
 
 _SHOWN = 60
 """Most characters of a value in a sentence."""
@@ -34,6 +35,12 @@ class Changed:
     name: str
     before: Any
     now: Any
+
+    @property
+    def consequence(self) -> str:
+        """What follows from it, in brackets, where its values do not say it; else nothing."""
+        told = touched(self.name, self.before, self.now)
+        return f" ({told})" if told else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +100,8 @@ class Ingredients:
         source = f"its source changed: {source_change or _first(of['sources'])}" if of["sources"] else ""
         if settings := of["settings"]:
             first = settings[0]
-            told = f"{first.name} was {_shown(first.before)}, is {_shown(first.now)} now{_more(settings)}"
+            told = f"{first.name} was {_shown(first.before)}, is {_shown(first.now)} now{first.consequence}"
+            told += _more(settings)
             return Change(kind="settings changed", reason=f"{told}; {source}" if source else told)
         return Change(kind="input changed", reason=source) if source else None
 
@@ -159,11 +167,9 @@ def _changed(
     kind: Literal["upstream", "settings", "sources"], before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> list[Changed]:
     names = [*now, *(name for name in before if name not in now)]
-    return [
-        Changed(kind=kind, name=name, before=before.get(name), now=now.get(name))
-        for name in names
-        if before.get(name) != now.get(name)
-    ]
+    unsaid = UNSAID if kind == "settings" else {}
+    values = ((name, before.get(name, unsaid.get(name)), now.get(name, unsaid.get(name))) for name in names)
+    return [Changed(kind=kind, name=name, before=was, now=value) for name, was, value in values if was != value]
 
 
 def _more(changed: list[Changed]) -> str:

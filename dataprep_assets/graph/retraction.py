@@ -43,6 +43,7 @@ class Retracted:
         kept: Which of the lines that were not found are on the retraction list nevertheless.
         files: SHA-256 of the source files of what was found: other datasets may be made of them too.
         copies: The files in which a mirror of the source keeps a copy of these.
+        back: How many documents come back, for which retracted ones stand as duplicates.
     """
 
     list: Path
@@ -58,3 +59,4 @@ class Retracted:
     kept: str
     files: frozenset[str] = frozenset()
     copies: tuple[Path, ...] = ()
+    back: int = 0

@@ -125,8 +125,10 @@ class TokenizerDeclaration(Declared):
     repo: str | None = Field(None, description="Hub repository of the tokenizer, instead of `path`.")
     revision: str | None = Field(None, description="Commit of `repo`; required with it.")
     name: str | None = Field(None, description="Name written to meta.pkl; default: the folder's or repository's name.")
-    engine: Literal["auto", "fastokens", "tokenizers"] = Field(
-        "auto", description="`auto`: the fast engine where its certificate allows, else the reference (`tokenizers`)."
+    engine: Literal["auto", "fastokens", "gigatoken", "tokenizers"] = Field(
+        "auto",
+        description="`auto`: the fastest engine that is installed and certified for this tokenizer, else the reference "
+        "(`tokenizers`). `gigatoken` is an extra of its own.",
     )
     refuse: tuple[str, ...] = Field((), description="Document classes always sent to the reference engine.")
 

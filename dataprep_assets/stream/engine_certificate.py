@@ -36,15 +36,20 @@ from dataprep_assets.tokenization.adversarial_cache import adversarial_compariso
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
+    NEW_UNICODE,
     Certificate,
     certify,
     refused_outright,
 )
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
+from dataprep_assets.tokenization.engines import installed as installed_version
+from dataprep_assets.tokenization.reference import SETTING, TABLES_BEFORE
 
 ENGINE_CERTIFICATE = "engine_certificate"
 VERSION = 1
 CERTIFICATE = "certificate.json"
+_ALWAYS = "fastokens"
+"""The engine that the project requires; others are extras."""
 CHARACTERS_PER_DOCUMENT = 50_000
 """Documents of a sample are cut to this length, so that a certificate takes the reference a few seconds."""
 
@@ -146,14 +151,16 @@ def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSp
 
 def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
     installed = versions()
-    libraries = {name: installed[name] for name in ("fastokens", "tokenizers", "unicode")}
+    libraries = {name: installed[name] for name in (*_deciding(engine.tokenizer.engine), "tokenizers", "unicode")}
     asked = [engine.special_tokens, engine.tokenizer.engine, sorted(engine.tokenizer.refuse)]
-    digest = load_bundle(engine.tokenizer).digest
+    bundle = load_bundle(engine.tokenizer)
+    digest, tables = bundle.digest, bundle.reference_tables
     return Recipe(
         artifact=engine.dataset.artifact(ENGINE_CERTIFICATE),
         key=digest_value([sample.kind, VERSION, digest, asked, list(libraries.values()), *sample.parts]),
         version=VERSION,
         settings={
+            **({SETTING: tables} if tables else {}),
             "special_tokens": engine.special_tokens,
             "tokenizer.engine": engine.tokenizer.engine,
             "tokenizer.refuse": sorted(engine.tokenizer.refuse),
@@ -162,6 +169,12 @@ def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
         },
         sources={"tokenizer": digest, **sample.sources},
     )
+
+
+def _deciding(wanted: str) -> tuple[str, ...]:
+    """The fast engines whose versions decide a certificate: of the extra ones only what is declared or may be taken."""
+    extra = [name for name in FAST_ENGINES if name != _ALWAYS and (wanted == name or wanted == "auto")]
+    return _ALWAYS, *(name for name in extra if installed_version(name) or wanted == name)
 
 
 def _recipes(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
@@ -178,8 +191,9 @@ def _build(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
 def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
     """Certify if the documents are at hand; else assume that the next certificate will equal the present one.
 
-    Downstream artifacts depend only on the refused classes, which another sample or version rarely changes. If the
-    declaration itself changes them, nothing is assumed.
+    Downstream artifacts depend only on the refused classes, which another sample or version rarely changes, and on the
+    reference's Unicode tables. If the declaration itself changes the classes, or the tables are others, nothing is
+    assumed.
     """
     if engine.at_hand:
         yield from _build(engine, request)
@@ -188,12 +202,15 @@ def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome
     if receipt is None or not receipt.recipe:
         return
     before, now = receipt.recipe["settings"], _recipe(engine, engine.sample(request.store)).settings
+    tables = now.get(SETTING, {})
+    if any(before.get(SETTING, TABLES_BEFORE).get(name) != table for name, table in tables.items()):
+        return
     if all(before[name] == now[name] for name in ("special_tokens", "tokenizer.engine", "tokenizer.refuse")):
         yield Outcome.of(receipt, True)
 
 
 def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Certify the fastest engine that can load the tokenizer, unless the present certificate still holds.
+    """Certify the fastest engine for the tokenizer, unless the present certificate still holds.
 
     Returns the receipt, and whether the certificate was reused.
     """
@@ -236,22 +253,55 @@ def certified(
     wanted = declared.engine
     if wanted == ReferenceEngine.name:
         return refused_outright(bundle, mode, wanted, "the declaration asks for the reference engine")
-    name = FAST_ENGINES[0] if wanted == "auto" else wanted
-    try:
-        engine = fast_engine(name, bundle, mode)
-    except TokenizerError as error:
-        if wanted != "auto":
-            raise
-        return refused_outright(bundle, mode, name, str(error))
-    reference = ReferenceEngine(bundle, mode)
-    adversarial = adversarial_comparison(bundle, mode, engine, reference)
-    certificate = certify(bundle, mode, engine, sample(), reference=reference, adversarial=adversarial)
+    certificate = _fastest(bundle, mode, sample) if wanted == "auto" else _of_engine(wanted, bundle, mode, sample)
     refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
-    if refused == certificate.refused:
+    in_use = tuple(k for k in CLASSES if k in (*certificate.refused_in_use, *declared.refuse))
+    if (refused, in_use) == (certificate.refused, certificate.refused_in_use):
         return certificate
     extra = ", ".join(k for k in refused if k not in certificate.refused)
-    reason = "; ".join(filter(None, (certificate.reason, f"refused by declaration: {extra}")))
-    return replace(certificate, refused=refused, reason=reason)
+    declaration = f"refused by declaration: {extra}" if extra else None
+    reason = "; ".join(filter(None, (certificate.reason, declaration)))
+    return replace(certificate, refused=refused, refused_in_use=in_use, reason=reason or None)
+
+
+def _of_engine(
+    name: str, bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
+) -> Certificate:
+    """The certificate that an engine earns on the adversarial set and the sample."""
+    engine, reference = fast_engine(name, bundle, mode), ReferenceEngine(bundle, mode)
+    adversarial = adversarial_comparison(bundle, mode, engine, reference)
+    return certify(bundle, mode, engine, sample(), reference=reference, adversarial=adversarial)
+
+
+def _fastest(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]) -> Certificate:
+    """The certificate of the first engine, in order of preference, that may encode everything but new characters.
+
+    If there is none, of the one that is refused fewest classes; if none can load the tokenizer, that of the first,
+    refused outright. `chosen` says why it is this one. What an engine takes is not measured here: another machine
+    would choose another one, and its lock would differ.
+    """
+    earned: list[Certificate] = []
+    passed_over: list[str] = []
+    for name in FAST_ENGINES:
+        if installed_version(name) is None:
+            continue
+        try:
+            one = _of_engine(name, bundle, mode, sample)
+        except TokenizerError as error:
+            passed_over.append(str(error))
+            continue
+        earned.append(one)
+        if set(one.refused) <= {NEW_UNICODE}:
+            break
+        passed_over.append(str(one.reason))
+    if not earned:
+        return refused_outright(bundle, mode, FAST_ENGINES[0], "; ".join(passed_over))
+    best = min(earned, key=lambda one: len({*one.refused} - {NEW_UNICODE}))
+    others = [each for each in passed_over if each != best.reason]
+    why = f"of {', '.join(FAST_ENGINES)} the first in order of speed that is installed and gives the reference's ids"
+    if best.refused:
+        why = f"of {', '.join(FAST_ENGINES)} the one that gives the reference's ids in most classes"
+    return replace(best, chosen="; ".join((why, *others)))
 
 
 def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
@@ -272,12 +322,21 @@ def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapp
         shown["compared"] = Table(rows)
     if certificate.reason:
         shown["reason"] = certificate.reason
+    if certificate.chosen:
+        shown["chosen"] = certificate.chosen
+    if certificate.reference_tables:
+        shown["reference_tables"] = ", ".join(f"{name} {table}" for name, table in certificate.reference_tables.items())
     return shown
 
 
 _PROOFS = (
     Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones.", version=3),
-    Proof("fast_engine_accepted", "No class of documents has to go to the slow reference engine.", blocking=False),
+    Proof(
+        "fast_engine_accepted",
+        "No class of documents has to go to the slow reference engine, but for characters of newer Unicode.",
+        version=2,
+        blocking=False,
+    ),
     Proof("separator_ends_documents", "The separator is not a token that ends a chat turn.", blocking=False),
 )
 

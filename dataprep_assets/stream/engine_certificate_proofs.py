@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.tokenization.bundle import CHAT_TURN_TOKENS, SpecialToken, TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate, installed_version
+from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.engines import installed
+from dataprep_assets.tokenization.reference import version
 
 
 def certificate_holds(
@@ -15,11 +17,17 @@ def certificate_holds(
     pairs = {
         "tokenizer digest": (certificate.tokenizer_digest, bundle.digest),
         "special-token mode": (certificate.special_tokens, special_tokens),
-        f"{certificate.engine} version": (certificate.engine_version, installed_version(certificate.engine)),
-        "tokenizers version": (certificate.reference_version, installed_version("tokenizers")),
+        f"{certificate.engine} version": (certificate.engine_version, installed(certificate.engine) or "not installed"),
+        "tokenizers version": (certificate.reference_version, version()),
+        "Unicode tables of tokenizers": (
+            dict(certificate.reference_tables or bundle.reference_tables),
+            bundle.reference_tables,
+        ),
         "Unicode version": (certificate.unicode_version, unicodedata.unidata_version),
     }
-    rows = tuple({"what": k, "certified": old, "now": new, "same": str(old == new)} for k, (old, new) in pairs.items())
+    rows = tuple(
+        {"what": k, "certified": str(old), "now": str(new), "same": str(old == new)} for k, (old, new) in pairs.items()
+    )
     changed = [*(what for what, (old, new) in pairs.items() if old != new), *others]
     return Finding(
         passed=not changed,
@@ -32,7 +40,18 @@ def certificate_holds(
 
 
 def fast_engine_accepted(certificate: Certificate) -> Finding:
-    """Whether the fast engine may encode every class of documents; a warning if some classes go to the reference."""
+    """Whether the fast engine may encode every class of documents; a warning if some classes go to the reference.
+
+    Documents with characters of newer Unicode are few: that only they go there is no reason for one.
+    """
+    if certificate.routes_new_characters_alone:
+        return Finding(
+            passed=True,
+            facts={"refused_classes": 1, "documents_compared": sum(certificate.compared.values())},
+            summary=f"{certificate.engine} {certificate.engine_version} gave the reference's ids on every document but "
+            f"those with characters of newer Unicode, which are sent to the reference: {certificate.reason}.",
+            table=tuple({"class": k, "goes to": "tokenizers"} for k in certificate.refused),
+        )
     return Finding(
         passed=not certificate.refused,
         warning=True,

@@ -27,8 +27,8 @@ from dataprep_assets.stream.index_check import IndexCheck
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_encoder
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
-from dataprep_assets.tokenization.certificate import CLASSES, Certificate, installed_version
-from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
+from dataprep_assets.tokenization.certificate import CLASSES, Certificate
+from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens, installed
 
 _ALL = Selection(ids=None)
 _REBUILD = "Delete the shard's directory and materialize it again"
@@ -47,7 +47,7 @@ class _Installed:
 
 @cache
 def _installed(name: str) -> _Installed:
-    return _Installed(name, installed_version(name))
+    return _Installed(name, installed(name) or "not installed")
 
 
 @judged

@@ -32,6 +32,7 @@ from dataprep_assets.integrity.receipt import Receipt, now, record_files, versio
 from dataprep_assets.stores.files import boot_id
 from dataprep_assets.stream.part_encoder import encode_part
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
+from dataprep_assets.tokenization.certificate import named_tables
 from dataprep_assets.tokenization.engines import SpecialTokens
 
 VERSION = 2
@@ -160,6 +161,7 @@ class TokenShard:
             version=VERSION,
             settings={
                 **stream,
+                **named_tables(self.plan.certificate),
                 "stream_version": version,
                 "bad_records.policy": policy,
                 "bad_records.budget": self.budget,

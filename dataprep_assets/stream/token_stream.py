@@ -27,7 +27,7 @@ from dataprep_assets.sources.records import Block, RecordFields, RecordReader, r
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
+from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, decisive
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
@@ -99,9 +99,8 @@ class StreamPlan:
                 "dtype": self.dtype,
                 "text_field": self.text_field,
                 "bad_records": self.bad_records,
-                # the fast engine may have encoded a class wrongly that was refused since
-                "refused": sorted(self.certificate["refused"]),
             }
+            | decisive(self.certificate)
         )
 
 

@@ -1,7 +1,8 @@
 """Documents on which tokenizer engines are known to differ.
 
 Generated, not collected: white-space runs, normalization, combining marks, scripts, emoji sequences, digits,
-contractions, literal special tokens, long words without a space. Deterministic, so a certificate means the same
+contractions, literal special tokens, long words without a space, and what each version of Unicode since 14.0 added,
+which the tables of two engines may know or not. Deterministic, so a certificate means the same
 everywhere.
 """
 
@@ -9,7 +10,9 @@ import random
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-SET = 2
+from dataprep_assets.tokenization.unicode_versions import VERSIONS, UnicodeVersion
+
+SET = 3
 """Version of the set: increased with every change of what `adversarial_documents` yields."""
 _SPACES = (
     " \t\n\r\u000b\u000c\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"
@@ -68,7 +71,7 @@ _LONG = (
 
 
 def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
-    """Yield about 1,500 documents; `special_literals` are the tokenizer's own special tokens, put within text."""
+    """Yield about 2,500 documents; `special_literals` are the tokenizer's own special tokens, put within text."""
     yield from ("", " ", "\n", "a", "\u0301")
     for space in _SPACES:
         for count in (1, 2, 3, 7, 50, 129):
@@ -99,5 +102,19 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
         yield text if number < 60 - _WITH_SEAMS else "".join(text[at:] + text[:at] for at in range(0, 2000, 100))
     for _ in range(200):  # any code point except surrogates
         yield "".join(chr(c) for c in (generator.randrange(1, 0x110000) for _ in range(60)) if not 0xD800 <= c < 0xE000)
+    for version in VERSIONS:
+        yield from _of_unicode(version)
     for unit, count in _LONG:
         yield unit * count
+
+
+def _of_unicode(version: UnicodeVersion) -> Iterator[str]:
+    """Its characters in words, between spaces and digits, before and after marks of other combining classes."""
+    for character in version.sample:
+        yield f"a{character}b {character}{character}1 {character}'s\n-{character}-"
+        yield f" e{character}\u0316\u0301{character}"
+    for mark in version.marks:
+        # classes 1, 220 and 230: a table that knows the mark puts it behind, between or before them
+        yield from (f"a{mark}\u0334", f"e{mark}\u0316 o\u0301{mark}", f"{mark}u\u0323{mark}\u0308")
+    for composed, decomposed in version.compositions:
+        yield from (composed, f"x{decomposed}y", f"{decomposed}\u0301 {composed}\u0323")

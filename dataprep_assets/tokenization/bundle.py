@@ -16,6 +16,7 @@ import orjson
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.stores.files import version_of
+from dataprep_assets.tokenization.reference import Reference, load_reference, reference_tables
 
 _FILES = ("tokenizer.json", "tokenizer_config.json")
 CHAT_TURN_TOKENS = frozenset({"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|im_start|>"})
@@ -79,8 +80,13 @@ class TokenizerBundle:
         """
         return self._definition.text
 
+    @cached_property
+    def reference_tables(self) -> dict[str, str]:
+        """The Unicode tables of the installed reference that decide ids of this tokenizer (`reference_tables`)."""
+        return dict(self._definition.tables)
+
     @property
-    def _reference(self) -> Any:
+    def _reference(self) -> Reference:
         """The reference library's tokenizer, for what does not depend on how it reads literal special tokens."""
         kept = next((known for (digest, _), known in _kept_references.items() if digest == self.digest), None)
         return kept or reference_tokenizer(self, "text")
@@ -88,18 +94,25 @@ class TokenizerBundle:
     @cached_property
     def vocab_size(self) -> int:
         """`len(tokenizer)`: added tokens included; every id is below it."""
-        vocab: dict[str, int] | None = self._definition.ids
-        if vocab is None:
-            vocab = self._reference.get_vocab(with_added_tokens=True)
+        vocab = self._vocabulary
         return max(len(vocab), max(vocab.values()) + 1)
+
+    @cached_property
+    def _vocabulary(self) -> dict[str, int]:
+        """The id of every token: of the file where it says them, else of the library."""
+        vocab = self._definition.ids
+        if vocab is None:
+            vocab = self._reference.vocabulary()
+        if vocab is None:
+            raise TokenizerError(
+                f"{self.directory / _FILES[0]}: neither the file nor the installed tokenizers says the ids of all "
+                "tokens. Save it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
+            )
+        return vocab
 
     def _id(self, content: str) -> int | None:
         """The id of the token with exactly this content."""
-        known = self._definition.ids
-        if known is not None:
-            return known.get(content)
-        found: int | None = self._reference.token_to_id(content)
-        return found
+        return self._vocabulary.get(content)
 
     @cached_property
     def special_tokens(self) -> tuple[SpecialToken, ...]:
@@ -171,7 +184,7 @@ class TokenizerBundle:
         """The text of a sequence of ids, including special tokens."""
         # of an array all at once: one by one takes as long as the decoding
         plain = ids.tolist() if hasattr(ids, "tolist") else list(map(int, ids))
-        return str(self._reference.decode(plain, skip_special_tokens=False))
+        return self._reference.decode(plain)
 
 
 @lru_cache(maxsize=8)
@@ -183,11 +196,13 @@ def _digest(directory: Path, versions: tuple[str | None, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """What is kept of a `tokenizer.json`: its text, its added tokens, and the id of every token where it says them."""
+    """What is kept of a `tokenizer.json`: its text, its added tokens, the id of every token where it says them, and
+    the Unicode tables that decide ids."""
 
     text: str
     added: list[dict[str, Any]]
     ids: dict[str, int] | None
+    tables: dict[str, str]
 
 
 @lru_cache(maxsize=2)
@@ -204,7 +219,8 @@ def _defined(path: Path, _digest: str) -> _Definition:
     ids = _ids(model, added)
     if isinstance(model, dict) and (merges := _short_merges(model.get("merges"))) is not None:
         model["merges"] = merges
-    return _Definition(text=orjson.dumps(value).decode(), added=added, ids=ids)
+    tables = reference_tables(value.get("normalizer"), value.get("pre_tokenizer"))
+    return _Definition(text=orjson.dumps(value).decode(), added=added, ids=ids, tables=tables)
 
 
 def _short_merges(merges: Any) -> list[str] | None:
@@ -229,7 +245,8 @@ def _ids(model: Any, added: list[dict[str, Any]]) -> dict[str, int] | None:
     The library gives an added token the id of the model's token with that content, else the next free one, whatever
     the file says: so the file is believed only where it says the same.
     """
-    vocab = model.get("vocab") if isinstance(model, dict) and model.get("type") == "BPE" else None
+    named = isinstance(model, dict) and model.get("type") in ("BPE", "WordPiece", "WordLevel")
+    vocab = model.get("vocab") if named else None
     if not isinstance(vocab, dict) or not vocab or set(map(type, vocab.values())) != {int}:
         return None
     ids: dict[str, int] = dict(vocab)
@@ -243,11 +260,11 @@ def _ids(model: Any, added: list[dict[str, Any]]) -> dict[str, int] | None:
     return ids
 
 
-_kept_references: dict[tuple[str, str], Any] = {}
+_kept_references: dict[tuple[str, str], Reference] = {}
 
 
-def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Any:
-    """The `tokenizers.Tokenizer` of a bundle and a reading of literal special tokens, loaded once a process.
+def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Reference:
+    """The reference's tokenizer of a bundle and a reading of literal special tokens, loaded once a process.
 
     Args:
         bundle: The tokenizer; another one with the same files has the same.
@@ -257,13 +274,10 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Any:
     """
     key = (bundle.digest, special_tokens)
     if key not in _kept_references:
-        from tokenizers import Tokenizer
-
         try:
-            loaded = Tokenizer.from_str(bundle.tokenizer_json)
+            loaded = load_reference(bundle.tokenizer_json, special_as_text=special_tokens == "text")
         except Exception as error:  # the library raises bare Exception for a file it cannot parse
             raise TokenizerError(f"{bundle.directory}: tokenizers cannot load it: {error}") from error
-        loaded.encode_special_tokens = special_tokens == "text"
         while len(_kept_references) > 1:
             del _kept_references[next(iter(_kept_references))]
         _kept_references[key] = loaded

@@ -8,27 +8,40 @@ the certificate says so. An engine that disagrees on ordinary text (`ascii`) is 
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.tokenization import reference as library
 from dataprep_assets.tokenization.adversarial import adversarial_documents
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
-from dataprep_assets.tokenization.engines import Encoded, Engine, ReferenceEngine, SpecialTokens, fast_engine
+from dataprep_assets.tokenization.engines import (
+    Encoded,
+    Engine,
+    ReferenceEngine,
+    SpecialTokens,
+    fast_engine,
+    installed,
+)
+from dataprep_assets.tokenization.unicode_versions import has_new_characters, with_new_characters
 
 LONG_DOCUMENT = 1_000_000
 """Documents with at least this many characters are in the class `long`."""
-CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
-"""The classes, in the order in which they are tested: what matters in any script (length, special tokens) comes before
-the scripts, and ASCII, the cheapest test for most texts, before the rest."""
+NEW_UNICODE = "new_unicode"
+"""The class of documents with characters that engines' Unicode tables may or may not know (`unicode_versions`)."""
+CLASSES = (NEW_UNICODE, "long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
+"""The classes, in the order in which they are tested: what matters in any script (new characters, length, special
+tokens) comes before the scripts, and ASCII, the cheapest test for most texts, before the rest."""
 
 
 def document_class(text: str, literals: LiteralFinder) -> str:
     """The class of a document: the first of `CLASSES` that fits."""
+    if has_new_characters(text):
+        return NEW_UNICODE
     if len(text) >= LONG_DOCUMENT:
         return "long"
     if literals.found_in(text):
@@ -44,7 +57,12 @@ def document_class(text: str, literals: LiteralFinder) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What was compared, and the result. `refused` lists the classes that go to the reference; `reason` says why."""
+    """What was compared, and the result. `refused` lists the classes that go to the reference; `reason` says why.
+
+    `reference_tables` are the Unicode tables of the reference that decide ids of this tokenizer; a certificate from
+    before they were told has none. `refused_in_use` are the refused classes of which a document of the corpus differed,
+    or that the declaration names, `chosen` says why it is this engine.
+    """
 
     tokenizer_digest: str
     special_tokens: str
@@ -55,6 +73,9 @@ class Certificate:
     compared: dict[str, int]
     refused: tuple[str, ...] = ()
     reason: str | None = None
+    reference_tables: Mapping[str, str] = field(default_factory=dict)
+    refused_in_use: tuple[str, ...] = ()
+    chosen: str | None = None
 
     @property
     def id(self) -> str:
@@ -64,7 +85,12 @@ class Certificate:
     @property
     def engine_is_refused(self) -> bool:
         """Whether every document goes to the reference."""
-        return set(self.refused) >= set(CLASSES)
+        return set(self.refused) >= set(CLASSES) - {NEW_UNICODE}
+
+    @property
+    def routes_new_characters_alone(self) -> bool:
+        """Whether the engine encodes all documents but those with characters that its Unicode tables may not know."""
+        return self.refused == (NEW_UNICODE,)
 
     def void_because(
         self, bundle: TokenizerBundle, special_tokens: str, engine: Engine, reference: Engine
@@ -80,6 +106,7 @@ class Certificate:
             "engine": (self.engine, engine.name),
             f"version of {engine.name}": (self.engine_version, engine.version),
             "version of tokenizers": (self.reference_version, reference.version),
+            "Unicode tables of tokenizers": (self.reference_tables or bundle.reference_tables, bundle.reference_tables),
             "Unicode version": (self.unicode_version, unicodedata.unidata_version),
         }
         changed = [f"{what} changed from {old} to {new}" for what, (old, new) in pairs.items() if old != new]
@@ -92,7 +119,27 @@ class Certificate:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Certificate":
         """The inverse of `to_json`."""
-        return cls(**{**value, "refused": tuple(value["refused"])})
+        lists = {name: tuple(value[name]) for name in ("refused", "refused_in_use") if name in value}
+        return cls(**{**value, **lists})
+
+
+def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a certificate's JSON enters the key of ids that were made under it.
+
+    `refused`: an engine may have encoded a class wrongly that was refused since. Not so the class of new characters
+    where the adversarial set alone refuses it: then no engine under this certificate has encoded any, and what another
+    one encoded before had the ids of the reference's tables. Those are there if they are other ones than those of
+    every dataset from before they were named.
+    """
+    refused = {*certificate["refused"]} - ({NEW_UNICODE} - {*certificate.get("refused_in_use", ())})
+    tables = certificate.get("reference_tables") or {}
+    return {"refused": sorted(refused)} | ({} if library.as_before(tables) else {library.SETTING: dict(tables)})
+
+
+def named_tables(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """The setting of a recipe that names the reference's Unicode tables; certificates from before have none."""
+    tables = certificate.get("reference_tables")
+    return {library.SETTING: dict(tables)} if tables else {}
 
 
 def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
@@ -167,6 +214,7 @@ def certify(
     compared = {f"{origin}:{kind}": n for origin, each in found.items() for kind, n in each.compared.items()}
     differing = found["adversarial"].differing + found["corpus"].differing
     refused: tuple[str, ...] = tuple(kind for kind in CLASSES if differing[kind])
+    in_use = tuple(kind for kind in CLASSES if found["corpus"].differing[kind])
     reason = None
     if refused:
         seen = ", ".join(f"{differing[k]} of class {k}" for k in refused)
@@ -185,6 +233,8 @@ def certify(
         compared=dict(sorted(compared.items())),
         refused=refused,
         reason=reason,
+        reference_tables=bundle.reference_tables,
+        refused_in_use=in_use,
     )
 
 
@@ -192,22 +242,20 @@ def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, 
     """The certificate of an engine that was not compared: every document goes to the reference.
 
     `bundle` and `special_tokens` are those it would have encoded with, `engine` is its name, and `reason` says why it
-    is
-    refused: it cannot load the tokenizer, or the declaration excludes it.
+    is refused: it cannot load the tokenizer, or the declaration excludes it.
     """
-    from importlib import metadata
-
-    version = metadata.version("tokenizers")
+    version = library.version()
     return Certificate(
         tokenizer_digest=bundle.digest,
         special_tokens=special_tokens,
         engine=engine,
-        engine_version=version if engine == ReferenceEngine.name else metadata.version(engine),
+        engine_version=installed(engine) or "not installed",
         reference_version=version,
         unicode_version=unicodedata.unidata_version,
         compared={},
         refused=CLASSES,
         reason=reason,
+        reference_tables=bundle.reference_tables,
     )
 
 
@@ -269,6 +317,8 @@ class CertifiedEncoder:
             return self.reference.encode(texts)
         if not self.certificate.refused:
             return self._fast.encode(texts)
+        if self.certificate.routes_new_characters_alone:
+            return self._with_new_characters(self._fast.encode(texts), texts)
         literals = self.bundle.special_literals
         slow = [document_class(t, literals) in self.certificate.refused for t in texts]
         self.reference_documents += sum(slow)
@@ -283,9 +333,22 @@ class CertifiedEncoder:
         np.cumsum([len(r) for r in rows], out=offsets[1:])
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
 
+    def _with_new_characters(self, encoded: Encoded, texts: list[str]) -> Encoded:
+        """What the fast engine gave for a block, but for documents of this class, which the reference encodes."""
+        # looked for afterwards: the engine has left their UTF-8 with the texts, so that it costs next to nothing
+        if not (slow := with_new_characters(texts)):
+            return encoded
+        self.reference_documents += len(slow)
+        rows = _split(encoded)
+        for index, row in zip(slow, _split(self.reference.encode([texts[i] for i in slow])), strict=True):
+            rows[index] = row
+        offsets = np.zeros(len(rows) + 1, np.uint64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        return np.concatenate(rows), offsets
+
     def warm_up(self, texts: list[str]) -> None:
         """Show the fast engine texts like those to come, so that its cache knows their words; nothing is counted."""
-        if self._fast is not None and not self.certificate.refused:
+        if self._fast is not None and set(self.certificate.refused) <= {NEW_UNICODE}:
             self._fast.encode(texts)
 
     def recheck(self, text: str, ids: Any, where: str) -> None:
@@ -299,7 +362,9 @@ class CertifiedEncoder:
         limit = 100_000  # characters; of a longer text only a prefix is compared, to limit the reference's time
         if len(text) > limit:
             text = text[:limit]
-            ids = self._fast.encode([text])[0]
+            before = self.reference_documents
+            ids = self.encode([text])[0]
+            self.reference_documents = before
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(
@@ -309,21 +374,11 @@ class CertifiedEncoder:
             )
 
 
-def installed_version(package: str) -> str:
-    """The version of a package, or that it is not installed."""
-    from importlib import metadata
-
-    try:
-        return metadata.version(package)
-    except (metadata.PackageNotFoundError, ValueError):  # a certificate may name anything
-        return "not installed"
-
-
 class _ReferenceIdentity:
     name = ReferenceEngine.name
 
     def __init__(self) -> None:
-        self.version = installed_version("tokenizers")
+        self.version = library.version()
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         raise TokenizerError("this is the reference's identity, not the reference")

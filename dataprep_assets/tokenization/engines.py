@@ -1,19 +1,23 @@
 """Engines: many documents in, one flat array of ids out.
 
-`reference` is the Hugging Face `tokenizers` library, whose ids are right by definition; `fastokens` encodes the
-same BPE tokenizers 30-60 times faster and is used only under a certificate (`tokenization/certificate.py`).
-An engine never adds BOS or EOS: the code that lays out the stream adds separators.
+`reference` is the Hugging Face `tokenizers` library, whose ids are right by definition; `fastokens` and `gigatoken`
+encode the same BPE tokenizers many times faster and are used only under a certificate
+(`tokenization/certificate.py`). An engine never adds BOS or EOS: the code that lays out the stream adds separators.
 """
 
+import json
+import os
 from collections.abc import Sequence
 from importlib import metadata
-from itertools import chain
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import TokenizerError
+from dataprep_assets.tokenization import reference
 from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
 
 SpecialTokens = Literal["text", "match"]
@@ -37,18 +41,14 @@ class Engine(Protocol):
 class ReferenceEngine:
     """Hugging Face `tokenizers`. Its tokenizer is loaded once a process (`reference_tokenizer`)."""
 
-    name = "tokenizers"
+    name = reference.NAME
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
-        self.version = metadata.version("tokenizers")
+        self.version = reference.version()
         self._tokenizer = reference_tokenizer(bundle, special_tokens)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        offsets = np.zeros(len(encodings) + 1, np.uint64)
-        np.cumsum([len(e) for e in encodings], out=offsets[1:])
-        ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.uint32, int(offsets[-1]))
-        return ids, offsets
+        return reference.flat_ids(self._tokenizer.encode(texts))
 
 
 class FastokensEngine:
@@ -87,9 +87,75 @@ class FastokensEngine:
         return np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")
 
 
-_FAST: dict[str, type[FastokensEngine]] = {FastokensEngine.name: FastokensEngine}
+class GigatokenEngine:
+    """`gigatoken`, an extra: BPE only. Raises TokenizerError for a tokenizer that it cannot load, or if it is absent.
+
+    It matches every added token that it is told of: where literal special tokens are text, it is told of none of
+    those. Its cache of words has no bound of its own, so the tokenizer is loaded anew, which takes a second, when the
+    process has grown by `_MOST` since.
+    """
+
+    name = "gigatoken"
+    _MOST = 1 << 30
+    _kept: ClassVar[dict[tuple[str, str], tuple[Any, int]]] = {}
+
+    def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
+        if find_spec("gigatoken") is None:
+            raise TokenizerError("gigatoken is not installed. Run: pip install 'dataprep-assets[gigatoken]'")
+        self.version = metadata.version("gigatoken")
+        self._key, self._bundle = (bundle.digest, special_tokens), bundle
+        if self._key not in self._kept:
+            self._renew()
+
+    def _renew(self) -> None:
+        self._kept.clear()  # first: both together would take twice the memory
+        self._kept[self._key] = self._load(self._bundle, self._key[1]), _resident_bytes()
+
+    @staticmethod
+    def _load(bundle: TokenizerBundle, special_tokens: str) -> Any:
+        from gigatoken.gigatoken_rs import load_hf_json
+
+        value = json.loads(bundle.tokenizer_json)
+        if special_tokens == "text":
+            value["added_tokens"] = [token for token in value.get("added_tokens") or [] if not token.get("special")]
+        try:
+            return load_hf_json(json.dumps(value))
+        except Exception as error:  # the extension's error types are not public
+            raise TokenizerError(f"{bundle.directory}: gigatoken cannot load it: {error}") from error
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        if self._key not in self._kept or _resident_bytes() - self._kept[self._key][1] > self._MOST:
+            self._renew()
+        tokenizer, _ = self._kept[self._key]
+        # in this thread: its pool has as many threads as the machine has cores, and none after a fork
+        found = tokenizer.encode_batch(texts if isinstance(texts, list) else list(texts), parallel=False).layout
+        offsets = np.asarray(found.offsets.data).astype(np.uint64, copy=False)
+        ids = np.asarray(found.content.data).astype(np.uint32, copy=False)
+        return ids[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
+
+
+def _resident_bytes() -> int:
+    """What this process has in memory; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+_FAST: dict[str, type[FastokensEngine] | type[GigatokenEngine]] = {
+    engine.name: engine for engine in (FastokensEngine, GigatokenEngine)
+}
 FAST_ENGINES = tuple(_FAST)
-"""Names of the fast engines, in order of preference."""
+"""Names of the fast engines, in order of preference: on English and code one is as fast as the other, on new text in
+many languages `fastokens` is faster (docs/benchmarks.md), and its memory has a bound of its own."""
+
+
+def installed(name: str) -> str | None:
+    """The version of an engine's library; None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except (metadata.PackageNotFoundError, ValueError):  # a certificate may name anything
+        return None
 
 
 def fast_engine(name: str, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> Engine:

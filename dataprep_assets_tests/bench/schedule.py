@@ -1,7 +1,7 @@
 """Training schedules: a thousand random histories against the claims, and what a sample, a start and a look-up cost.
 
-python -m dataprep_assets_tests.bench.schedule                 # the costs, and 40 histories
-python -m dataprep_assets_tests.bench.schedule --histories 1000
+python -m dataprep_assets_tests.bench.schedule                  # the costs, and a thousand histories: ten minutes
+python -m dataprep_assets_tests.bench.schedule --histories 40
 """
 
 import argparse
@@ -16,7 +16,7 @@ from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revis
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.source_order import PackTable
 from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
-from dataprep_assets_tests.serving.histories import history, tell
+from dataprep_assets_tests.serving.histories import history, resumed, tell
 
 SAMPLES, LENGTH, SHARDS, SOURCES = 10**9, 4096, 1000, 10
 
@@ -31,10 +31,13 @@ def histories(count: int) -> list[str]:
         changes += run.changes
         total += Counter(samples=told.samples, epochs=told.epochs, twice=told.twice, lost=told.lost, empty=told.empty)
         off = max(off, told.off_share)
+        steps, wrong = resumed(run, seed)
+        total += Counter(resumed=steps, wrong=wrong)
     return [
         f"{count:,} histories: {total['samples']:,} samples, {total['epochs']:,} epochs that ended",
         f"tokens read twice in an epoch: {total['twice']}; lost: {total['lost']}",
         f"samples without a token: {total['empty']}",
+        f"steps after a kill, on another number of ranks: {total['resumed']:,}; read differently: {total['wrong']}",
         f"largest distance from a share: {off:.4f} samples",
         "changes: " + ", ".join(f"{name} {number}" for name, number in sorted(changes.items())),
     ]
@@ -105,7 +108,7 @@ def costs() -> list[str]:
 def main() -> None:
     """Print both."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--histories", type=int, default=40)
+    parser.add_argument("--histories", type=int, default=1000)
     print("\n".join(costs()), flush=True)
     print("\n".join(histories(parser.parse_args().histories)))
 

@@ -1,7 +1,7 @@
 """Write `docs/checks.md` from the proofs of the sample datasets: `make docs-reference`.
 
-The samples use every component, view and stage, so their checks are all that there are, but for those of tables of
-documents, of virtual mixtures and of sensitive datasets, which are added. What to do when one is red is written here,
+The samples use every component, view and stage, so their checks are all that there are, but for those of virtual
+mixtures and of sensitive datasets, which are added. What to do when one is red is written here,
 by name: a test fails for a check of which nothing is said.
 Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs.checks`, which writes it.
 """
@@ -14,9 +14,9 @@ from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import Proof
-from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS_PROOFS
-from dataprep_assets.pipelines.corpus.selection import SELECTION_PROOFS
-from dataprep_assets.pipelines.corpus.tags_proofs import TAGS_PROOFS
+from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
+from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
+from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
 from dataprep_assets.project import at
 
@@ -94,7 +94,8 @@ REMEDIES = (
     ),
     (
         "splits_disjoint patients_disjoint patients_in_their_split",
-        "Training data is in validation or test. Correct the source, or give each split sources of its own.",
+        "Training data is in validation or test. Correct the source, or give each split sources of its own; of "
+        "a corpus, `duplicates.across_splits: drop` takes it out of the split that is declared first.",
     ),
     (
         "nothing_rounds_to_zero realised_as_requested shares_achieved",
@@ -124,15 +125,29 @@ REMEDIES = (
         "The sources have changed since the last revision. To train on them: `dataprep schedule NAME --from-step N`.",
     ),
     (
-        "rows_complete rules_hold sums_equal_ledger",
-        "The table of documents is not what the tags, the rules or the token stream say: damage, or a bug. "
-        + _AGAIN
-        + "Red again at once: report a bug.",
+        "rows_complete rules_hold sums_equal_ledger signatures_repeat duplicates_verified",
+        "The table of documents, or what it is made of, is not what the texts, the tags, the rules or the token stream "
+        "say: damage, or a bug. " + _AGAIN + "Red again at once: report a bug.",
     ),
     (
         "tags_repeat",
         "A tagger gives another value each time it is asked, so nobody can make the dataset again. Give it a seed, or "
         "let it look at each document alone; then another `version`.",
+    ),
+    (
+        "planted_found",
+        "A tagger misses cases of which the truth is known, or takes for them what only looks like them. The table "
+        "says which: install the version of its library that found them, or lower `floors` if that is good enough.",
+    ),
+    (
+        "recall_as_promised",
+        "Planted near-duplicates are found less often than is asked: raise `duplicates.permutations`, or lower "
+        "`duplicates.recall`. Below what the bands promise: report a bug.",
+    ),
+    (
+        "no_benchmark",
+        "Documents contain items of a benchmark: drop them with `decontaminate.action: drop`, or look at the pairs in "
+        "the columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`.",
     ),
     (
         "within_budget",
@@ -191,8 +206,12 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
-    table = {"tags": TAGS_PROOFS, "selection": SELECTION_PROOFS, "documents": DOCUMENTS_PROOFS}
-    found["TokenizedCorpus"] |= {f"`{name}` where there is a table of documents": rows for name, rows in table.items()}
+    alike: dict[str, _Rows] = {
+        "signatures": SIGNATURES_PROOFS,
+        "duplicates": DUPLICATES_PROOFS,
+        "selection": (NO_BENCHMARK,),
+    }
+    found["TokenizedCorpus"] |= {f"`{name}` where duplicates are looked for": rows for name, rows in alike.items()}
     return found
 
 

@@ -41,7 +41,7 @@ RUN_BY = {
     "own-views.md": ["dataprep_assets_tests/pipelines/corpus/test_own_view.py"] * 3,
     "pipelines/notes.md": [HERE, CONSUMERS],
     "pipelines/release.md": [HERE] * 3,
-    "pipelines/schedule.md": ["dataprep_assets_tests/pipelines/schedule/test_training_run.py"],
+    "pipelines/schedule.md": ["dataprep_assets_tests/pipelines/schedule/test_training_run.py"] * 2,
 }
 """Page → the test of each of its Python blocks, in order."""
 

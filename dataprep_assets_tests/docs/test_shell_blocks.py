@@ -42,8 +42,7 @@ LINES = (
     Lines(r"cd my-data", file=f"{TESTS}/cli/test_installed.py", proof='folder / "my-data"'),
     Lines(r"dataprep run sample_corpus", file=f"{TESTS}/cli/test_installed.py", proof='"run", "sample_corpus"'),
     Lines(
-        r"dataprep (check|run|show|status) my_corpus|dataprep verify"
-        r"|python (make_texts|bigram|gpt|make_more|by_step)\.py.*",
+        r"dataprep (check|run|show|status) my_corpus|dataprep verify|python (make_\w+|bigram|gpt|by_step)\.py.*",
         file=f"{TESTS}/cli/test_installed.py",
         proof='"tutorial.md"',
     ),

@@ -23,12 +23,17 @@ def pinned(clone: Path, package: str) -> Path:
     """The folder with `package` as the `pyproject.toml` of `clone` asks for it, made if it is not there yet."""
     project = tomllib.loads((clone / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (requirement,) = {line for line in project["dependencies"] if line.startswith(package)}
-    folder = BUILD / requirement.replace(" ", "")
+    return installed(requirement)
+
+
+def installed(*requirements: str) -> Path:
+    """The folder with these requirements and what they need, made if it is not there yet."""
+    folder = BUILD / "+".join(requirements).replace(" ", "")
     if not folder.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
             made = Path(scratch) / "made"
-            subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", made, requirement], check=True)
+            subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", made, *requirements], check=True)
             made.rename(folder)
     return folder
 

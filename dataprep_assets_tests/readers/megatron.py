@@ -1,6 +1,8 @@
 """Megatron-Core on pairs of `.bin` and `.idx`: its builder, its indexed dataset and its datasets for training."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +166,56 @@ def drawn_from_blend(directory: Path, draws: int, cache: Path) -> dict[str, Any]
         torch.distributed.destroy_process_group()
 
 
+@contextmanager
+def opened_schedule(
+    weights: list[int], prefixes: list[str], samples: int, cache: Path, *, length: int, tokenizer: dict[str, str]
+) -> Iterator[Any]:
+    """The train split that Megatron-LM opens with `--train-data-path` and `--train-samples`, in a group of one process.
+
+    Args:
+        weights: Weight of each data set.
+        prefixes: Prefix of each pair.
+        samples: Samples of the run.
+        cache: Folder for Megatron's index files.
+        length: Tokens of a sample.
+        tokenizer: `unique_identifiers` of the tokenizer.
+    """
+    import torch
+    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+    from megatron.core.datasets.utils import get_blend_from_list
+
+    class Tokenizer:
+        """What `GPTDataset` asks of a tokenizer, which here has no padding of its own."""
+
+        eod, vocab_size = 0, 4096
+        unique_identifiers = tokenizer
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        given = [part for pair in zip(map(str, weights), prefixes, strict=True) for part in pair]
+        config = GPTDatasetConfig(
+            random_seed=1234,
+            sequence_length=length,
+            blend_per_split=[get_blend_from_list(given if len(prefixes) > 1 else prefixes), None, None],
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=False,
+            create_attention_mask=False,
+            path_to_cache=str(cache),
+            tokenizer=Tokenizer(),
+        )
+        yield BlendedMegatronDatasetBuilder(GPTDataset, [samples, 0, 0], lambda: True, config).build()[0]
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 @in_process_of(MEGATRON)
 def scheduled(
     weights: list[int], prefixes: list[str], samples: int, cache: Path, which: list[int], *, length: int,
     tokenizer: dict[str, str], may_build: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Samples of the train split that Megatron-LM reads with `--train-data-path` and `--train-samples`.
+    """Samples of the train split, opened as by `opened_schedule`.
 
     Args:
         weights: Weight of each data set.
@@ -184,16 +230,7 @@ def scheduled(
     Returns:
         `tokens`, `labels` and `loss_mask` of shape `(samples, length)`, `type` and `length` of the data set.
     """
-    import torch
     from megatron.core.datasets import gpt_dataset, helpers
-    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
-    from megatron.core.datasets.utils import get_blend_from_list
-
-    class Tokenizer:
-        """What `GPTDataset` asks of a tokenizer, which here has no padding of its own."""
-
-        eod, vocab_size = 0, 4096
-        unique_identifiers = tokenizer
 
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("an index is built")
@@ -206,30 +243,14 @@ def scheduled(
     if not may_build:
         for module, name in kept:
             setattr(module, name, refused)
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        given = [part for pair in zip(map(str, weights), prefixes, strict=True) for part in pair]
-        blend = get_blend_from_list(given if len(prefixes) > 1 else prefixes)
-        config = gpt_dataset.GPTDatasetConfig(
-            random_seed=1234,
-            sequence_length=length,
-            blend_per_split=[blend, None, None],
-            reset_position_ids=False,
-            reset_attention_mask=False,
-            eod_mask_loss=False,
-            create_attention_mask=False,
-            path_to_cache=str(cache),
-            tokenizer=Tokenizer(),
-        )
-        builder = BlendedMegatronDatasetBuilder(gpt_dataset.GPTDataset, [samples, 0, 0], lambda: True, config)
-        train = builder.build()[0]
-        drawn = [train[number] for number in which]
-        stacked = {
-            name: np.stack([one[name].numpy() for one in drawn]) if drawn else np.empty(0)
-            for name in ("tokens", "labels", "loss_mask")
-        }
-        return {**stacked, "type": type(train).__name__, "length": len(train)}
+        with opened_schedule(weights, prefixes, samples, cache, length=length, tokenizer=tokenizer) as train:
+            drawn = [train[number] for number in which]
+            stacked = {
+                name: np.stack([one[name].numpy() for one in drawn]) if drawn else np.empty(0)
+                for name in ("tokens", "labels", "loss_mask")
+            }
+            return {**stacked, "type": type(train).__name__, "length": len(train)}
     finally:
-        torch.distributed.destroy_process_group()
         for (module, name), original in zip(kept, originals, strict=True):
             setattr(module, name, original)

@@ -5,6 +5,7 @@ PyTorch built for CPUs only. Empty modules stand for these two subpackages.
 """
 
 import fcntl
+import json
 import os
 import sys
 import tempfile
@@ -34,15 +35,18 @@ def local_tokens(directory: Path) -> npt.NDArray[Any]:
     return np.concatenate([dataset[at]["tokens"] for at in range(len(dataset))])
 
 
-@in_process_of(MOSAICML)
-def streamed_tokens(directory: Path, split: str | None = None) -> npt.NDArray[Any]:
-    """The `tokens` of every sample of a `StreamingDataset`, in order, its shards checked by their hashes; joined."""
+def opened_stream(directory: Path, split: str | None = None, **options: Any) -> Any:
+    """A `StreamingDataset` of this process over local files; `options` are its own."""
     # it looks for a free name in /dev/shm and takes it later: not two at once on a machine
     with open(Path(tempfile.gettempdir(), f"dataprep-streaming-{os.getuid()}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        dataset = _library().StreamingDataset(
-            local=str(directory), split=split, batch_size=1, shuffle=False, validate_hash="sha256"
-        )
+        return _library().StreamingDataset(local=str(directory), split=split, **options)
+
+
+@in_process_of(MOSAICML)
+def streamed_tokens(directory: Path, split: str | None = None) -> npt.NDArray[Any]:
+    """The `tokens` of every sample of a `StreamingDataset`, in order, its shards checked by their hashes; joined."""
+    dataset = opened_stream(directory, split, batch_size=1, shuffle=False, validate_hash="sha256")
     return np.concatenate([sample["tokens"] for sample in dataset])
 
 
@@ -57,3 +61,36 @@ def write_windows(directory: Path, windows: npt.NDArray[np.int32], shard_bytes: 
     ) as out:
         for window in windows:
             out.write({"tokens": window})
+
+
+def work_of_steps(
+    streams: list[tuple[Path, float]], state: dict[str, int], samples: int, batch: int, ranks: int
+) -> tuple[list[int], dict[str, int], int]:
+    """The samples that a shuffled `StreamingDataset` over streams in proportions gives so many ranks, in their order.
+
+    Ranks are those of its own partition, which it makes for any number of them. Begins at a state, and returns the
+    samples by their numbers over all streams, the state after them, and its bytes as JSON.
+    """
+    library = _library()
+    from streaming.base.batching import generate_work
+    from streaming.base.world import World
+
+    dataset = library.StreamingDataset(
+        streams=[library.Stream(local=str(local), proportion=share) for local, share in streams],
+        batch_size=batch // ranks,
+        shuffle=True,
+        num_canonical_nodes=1,
+    )
+    world, found = World(1, ranks, 1, 0), list[int]()
+    epoch, at = state["epoch"], state["sample_in_epoch"]
+    while len(found) < samples:
+        work = generate_work("random", dataset, world, epoch, at)
+        order = work.transpose(3, 0, 1, 2, 4).reshape(-1)
+        order = order[order >= 0][: samples - len(found)]
+        found += order.tolist()
+        at += len(order)
+        if len(found) < samples:
+            epoch, at = epoch + 1, 0
+    kept = {"num_canonical_nodes": 1, "shuffle_seed": dataset.shuffle_seed, "initial_physical_nodes": 1}
+    after = {"epoch": epoch, "sample_in_epoch": at}
+    return found, after, len(json.dumps(after | kept))

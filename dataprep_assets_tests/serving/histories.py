@@ -217,6 +217,28 @@ def tell(run: History, extra: int = 80) -> Told:
     return told
 
 
+def resumed(run: History, seed: int, kills: int = 4) -> tuple[int, int]:
+    """How many steps were read after a kill, and how many of them differently than without.
+
+    After each kill all is made anew from the schedule's JSON, on another number of ranks, and a few steps are read.
+    """
+    random, whole = np.random.default_rng(seed), run.sampler()
+    end, steps, wrong = min(whole.end, whole.rules[-1].first + 40), 0, 0
+    for _ in range(kills):
+        sampler, first = run.sampler(), int(random.integers(end))
+        batch = sampler.rule(first).revision.batch
+        ranks = int(random.integers(1, batch + 2))
+        for step in range(first, min(first + 3, end)):
+            read: list[tuple[int, ...]] = []
+            for rank in range(ranks):
+                positions = sampler.positions(step, rank, ranks)
+                spans = sampler.spans(step, positions)
+                read += zip(positions[spans.row].tolist(), *(column.tolist() for column in spans[1:]), strict=True)
+            steps += 1
+            wrong += sorted(read) != sorted(zip(*(column.tolist() for column in whole.spans(step)), strict=True))
+    return steps, wrong
+
+
 def readings_of(run: History, steps: int) -> Iterator[tuple[int, int, int]]:
     """(step, position, token) of all that is read before a step, from the spans."""
     sampler = run.sampler()

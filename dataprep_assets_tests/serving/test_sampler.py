@@ -12,7 +12,7 @@ from dataprep_assets.serving import source_order
 from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.training_schedule import TrainingSchedule
-from dataprep_assets_tests.serving.histories import History, history, readings_of, tell
+from dataprep_assets_tests.serving.histories import History, history, readings_of, resumed, tell
 
 SEEDS = range(24)
 
@@ -30,6 +30,9 @@ def test_through_every_change_nothing_is_read_twice_and_nothing_is_lost(historie
         assert (told.twice, told.lost, told.empty, told.too_long) == (0, 0, 0, 0)
         assert told.off_share < 1
         assert told.epochs
+        steps, wrong = resumed(run, 0)
+        assert steps
+        assert not wrong
     assert set(changes) >= {"append", "retract", "add", "remove", "back", "weights", "batch", "length", "seed"}
 
 

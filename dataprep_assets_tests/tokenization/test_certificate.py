@@ -15,6 +15,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
     LONG_DOCUMENT,
+    NEW_UNICODE,
     Certificate,
     CertifiedEncoder,
     certify,
@@ -211,11 +212,14 @@ MIXED = [
     "한국어",
     " ",
     "naïve",
+    "newer \u0897 marks",
 ]
 
 
 @pytest.mark.parametrize(
-    "refused", [(), ("east_asian",), ("special_literal", "other_script"), CLASSES[:-1], CLASSES], ids=str
+    "refused",
+    [(), (NEW_UNICODE,), ("east_asian", NEW_UNICODE), ("special_literal", "other_script"), CLASSES[:-1], CLASSES],
+    ids=str,
 )
 def test_refused_classes_go_to_the_reference_and_the_ids_are_the_references(refused: tuple[str, ...]) -> None:
     literals = bundle().special_literals

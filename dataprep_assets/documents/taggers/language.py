@@ -9,6 +9,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from dataprep_assets.documents.planted.language import cases
 from dataprep_assets.documents.text_tagger import TextTagger
 from dataprep_assets.errors import ConfigError
 
@@ -48,4 +49,6 @@ def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
     }
 
 
-TAGGER = TextTagger(columns={"language": "string", "language_score": "number"}, tag=_tag, version=_version)
+TAGGER = TextTagger(
+    columns={"language": "string", "language_score": "number"}, tag=_tag, version=_version, planted=cases
+)

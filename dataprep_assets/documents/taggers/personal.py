@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
+from dataprep_assets.documents.planted.personal import cases
 from dataprep_assets.documents.text_tagger import TextTagger
 
 _LOCAL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._%+-]{0,62}[A-Za-z0-9_%+-])?\Z")
@@ -162,4 +163,4 @@ def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
     return {name: [sum(1 for _ in find(text)) for text in texts] for name, find in _KINDS.items()}
 
 
-TAGGER = TextTagger(columns=dict.fromkeys(_KINDS, "integer"), tag=_tag, version=lambda: "2")
+TAGGER = TextTagger(columns=dict.fromkeys(_KINDS, "integer"), tag=_tag, version=lambda: "2", planted=cases)

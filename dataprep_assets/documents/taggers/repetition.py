@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.documents.planted.repetition import cases
 from dataprep_assets.documents.text_tagger import TextTagger
 
 TOP, REPEATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)
@@ -106,4 +107,5 @@ TAGGER = TextTagger(
     },
     tag=_tag,
     version=lambda: "1",
+    planted=cases,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.documents.rules import Rule, matching, parse, ruled
-from dataprep_assets.documents.selection import RESERVED, bad_in_words, in_words
+from dataprep_assets.documents.selection import DUPLICATE, RESERVED, bad_in_words, in_words
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.graph.asked_documents import AskedDocuments, Drops, RuleDrops
@@ -57,8 +57,9 @@ class CorpusDocuments(AskedDocuments):
         columns = table_columns(self._corpus)
         asked = {} if where is None else {"where": parse(where, columns, "--where")}
         if reason is not None:
-            if reason not in (reasons := {*self._corpus.rules, *RESERVED, *self._reasons}):
-                known = ", ".join([*self._corpus.rules, *sorted(reasons - self._corpus.rules.keys())])
+            declared = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
+            if reason not in (reasons := {*declared, *RESERVED, *self._reasons}):
+                known = ", ".join([*declared, *sorted(reasons - set(declared))])
                 raise ConfigError(f"--reason: there is no reason {reason!r}. Reasons: {known}")
             asked["reason"] = parse(f"reason == {reason!r}", columns, "--reason")
         if kept is not None:
@@ -105,6 +106,8 @@ class CorpusDocuments(AskedDocuments):
         if row["bytes"] is None:
             return bad_in_words(reason)
         told, rule = in_words(reason), self._corpus.rules.get(reason)
+        if reason == DUPLICATE and row["representative"] is not None:
+            return f"{told} of {row['representative']}, {row['similarity']:.1%} alike"
         if rule is None:
             return told
         names = sorted(rule[1].columns)

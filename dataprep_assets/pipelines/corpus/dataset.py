@@ -23,10 +23,12 @@ from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.cost import corpus_cost
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.documents_table import documents_spec
+from dataprep_assets.pipelines.corpus.duplicates import duplicates_spec
 from dataprep_assets.pipelines.corpus.manifest import load_manifest, manifest_spec
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets.pipelines.corpus.retract import retract
 from dataprep_assets.pipelines.corpus.selection import selection_spec
+from dataprep_assets.pipelines.corpus.signatures import signatures_spec
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
 from dataprep_assets.pipelines.corpus.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
@@ -71,7 +73,7 @@ class Corpus(Dataset):
 
     @property
     def has_rules(self) -> bool:
-        return bool(self.declaration.keep or self.declaration.drop)
+        return bool(self.declaration.rules)
 
     def documents(self, store: ArtifactStore) -> AskedDocuments:
         return CorpusDocuments(self.declaration, store)
@@ -100,27 +102,53 @@ class Corpus(Dataset):
 def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
     """The graph of a corpus: manifest → snapshot and certificate → token bins → combined bins → views.
 
-    With a table of documents: snapshot → tags → selection → token bins → documents, too.
+    With a table of documents: snapshot → tags → selection → token bins → documents, too. With duplicates: tags and
+    signatures of all splits → duplicates → selection.
     """
     shards = {split: _shards(corpus, split) for split in corpus.splits}
     manifest = manifest_spec(corpus, plans=tuple(shards.values()), watch=corpus_watch(corpus))
     certificate = engine_certificate_spec(corpus_engine(corpus), inputs=(manifest,))
     specs = [manifest, certificate]
+    snapshots = {
+        split: snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)
+        for split, partitions in shards.items()
+    }
+    tags = {
+        split: tags_spec(corpus, split, partitions=shards[split], snapshot=snapshot)
+        for split, snapshot in snapshots.items()
+        if corpus.has_table
+    }
+    duplicates = None
+    if corpus.duplicates is not None:
+        signatures = [
+            signatures_spec(corpus, split, partitions=shards[split], snapshot=snapshot)
+            for split, snapshot in snapshots.items()
+        ]
+        duplicates = duplicates_spec(corpus, tags=tuple(tags.values()), signatures=signatures)
+        specs += [*snapshots.values(), *tags.values(), *signatures, duplicates]
     token_bins = []
     for split, partitions in shards.items():
-        snapshot = snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)
-        tags = tags_spec(corpus, split, partitions=partitions, snapshot=snapshot) if corpus.has_table else None
+        tagged = tags.get(split)
         selection = None
-        if tags is not None and (corpus.keep or corpus.drop):
-            selection = selection_spec(corpus, split, partitions=partitions, tags=tags)
+        if tagged is not None and corpus.selects:
+            selection = selection_spec(corpus, split, partitions=partitions, tags=tagged, duplicates=duplicates)
         bins = token_bins_spec(
-            corpus, split, partitions=partitions, snapshot=snapshot, certificate=certificate, selection=selection
+            corpus,
+            split,
+            partitions=partitions,
+            snapshot=snapshots[split],
+            certificate=certificate,
+            selection=selection,
         )
-        specs += [spec for spec in (snapshot, tags, selection, bins) if spec is not None]
+        specs += [
+            spec
+            for spec in (snapshots[split], tagged, selection, bins)
+            if spec is not None and not any(spec is one for one in specs)
+        ]
         token_bins.append(bins)
-        if tags is not None:
+        if tagged is not None:
             specs.append(
-                documents_spec(corpus, split, partitions=partitions, tags=tags, selection=selection, token_bins=bins)
+                documents_spec(corpus, split, partitions=partitions, tags=tagged, selection=selection, token_bins=bins)
             )
     if corpus.combines:
         combined = tuple(

@@ -17,10 +17,22 @@ from pydantic import (
     model_validator,
 )
 
-from dataprep_assets.documents.declaration import BudgetDeclaration, RuleName, Tag, rules_of, taggers_of
+from dataprep_assets.documents.benchmarks import BENCHMARK, BenchmarkTagger
+from dataprep_assets.documents.declaration import (
+    BudgetDeclaration,
+    DecontaminateDeclaration,
+    DuplicatesDeclaration,
+    FloorDeclaration,
+    RuleName,
+    Tag,
+    rules_of,
+    taggers_of,
+)
+from dataprep_assets.documents.duplicates.signatures import SignatureSettings
 from dataprep_assets.documents.rules import Rule
+from dataprep_assets.documents.selection import DUPLICATE
 from dataprep_assets.documents.table import DECIDED, CarriedFields, ColumnType, column_of
-from dataprep_assets.documents.tagging import BuiltInTagger, Tagger
+from dataprep_assets.documents.tagging import BuiltInTagger, Tagger, named_tagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import resolved
 from dataprep_assets.graph.declared import Declared
@@ -85,7 +97,9 @@ class CorpusDocumentPolicy(DocumentPolicy):
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what is new and not set, so that what was proven before stays proven."""
-        return _without(handler(self), ("keep_fields", "url_field", "source_field"))
+        unset = ("keep_fields", "url_field", "source_field")
+        # `keep_fields: {}` is set: it makes the table of documents
+        return {name: value for name, value in handler(self).items() if value is not None or name not in unset}
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
         """How documents are identified in the index; None for a sensitive dataset without a key.
@@ -103,8 +117,11 @@ class CorpusDocumentPolicy(DocumentPolicy):
 
 
 def _without(value: dict[str, Any], unset: Iterable[str]) -> dict[str, Any]:
-    """The dump of a part of a declaration without those of these keys that are not set."""
-    return {name: found for name, found in value.items() if found or name not in unset}
+    """The dump of a part of a declaration without those of these keys that are not set.
+
+    An empty mapping is set where nothing is the default: `keep_fields: {}` asks for the table.
+    """
+    return {name: found for name, found in value.items() if found is not None or name not in unset}
 
 
 class ShardPlanDeclaration(Declared):
@@ -184,7 +201,18 @@ class CorpusDeclaration(MadeByEngine):
     drop: dict[RuleName, str] = Field(
         default_factory=dict, description="The same: documents for which one is true are dropped."
     )
+    duplicates: DuplicatesDeclaration | None = Field(
+        None, description="Documents that are alike: of each set of them one is kept. `{}` takes the defaults."
+    )
+    decontaminate: DecontaminateDeclaration | None = Field(
+        None, description="Benchmarks whose items are not to be in the documents."
+    )
     budget: BudgetDeclaration = Field(BudgetDeclaration(), description="How much rules may drop.")
+    floors: dict[RuleName, FloorDeclaration] = Field(
+        default_factory=dict,
+        description="Tagger → the least that it has to find of cases that are planted into documents of the dataset; "
+        "default: 0.9 of both. Of `language`, `personal` and `repetition`, and of packages' taggers that have cases.",
+    )
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     mds_sequence_length: int = Field(2048, ge=1, description="Tokens of a sample in the mds view.")
@@ -197,7 +225,11 @@ class CorpusDeclaration(MadeByEngine):
         value = handler(self)
         if self.budget == BudgetDeclaration():
             value.pop("budget", None)
-        return _without(value, ("tag", "keep", "drop"))
+        if self.duplicates is None:
+            value.pop("duplicates", None)
+        if self.decontaminate is None:
+            value.pop("decontaminate", None)
+        return _without(value, ("tag", "keep", "drop", "floors"))
 
     @field_validator("splits")
     @classmethod
@@ -242,12 +274,22 @@ class CorpusDeclaration(MadeByEngine):
         try:
             columns = set(self.columns)
             rules = self.rules
+            if self.duplicates is not None:
+                self.duplicates.check_column(self.columns)
         except ConfigError as error:
             raise ValueError(str(error)) from error
-        if unknown := [name for name in self.budget.per_rule if name not in rules]:
+        reasons = [*rules, *([] if self.duplicates is None else [DUPLICATE])]
+        if self.duplicates is not None and DUPLICATE in rules:
+            raise ValueError(f"a rule has the name {DUPLICATE!r}, which is the reason of `duplicates`; rename it")
+        if unknown := [name for name in self.budget.per_rule if name not in reasons]:
             raise ValueError(f"budget.per_rule: there is no rule {unknown[0]!r} in `keep` or `drop`")
-        if self.budget != BudgetDeclaration() and not rules:
+        if self.budget != BudgetDeclaration() and not reasons:
             raise ValueError("budget: there are no rules, in `keep` or `drop`, whose drops it could limit")
+        if other := [name for name in self.floors if name not in self.with_cases]:
+            known = ", ".join(self.with_cases) or "none"
+            raise ValueError(
+                f"floors.{other[0]}: `tag` has no tagger of this name with planted cases; those are: {known}"
+            )
         named = [column_of(path) for path in self.document.keep_fields or ()]
         if twice := [name for name in columns if named.count(name) > 1]:
             raise ValueError(f"document.keep_fields: two fields become the column {twice[0]!r}; leave one out")
@@ -257,10 +299,17 @@ class CorpusDeclaration(MadeByEngine):
     def _no_text_of_sensitive_data(self) -> Self:
         if not self.sensitive:
             return self
+        if self.duplicates is not None and self.document.id_key is None:
+            raise ValueError(
+                "`sensitive: true` and `duplicates`: add `document.id_key: {env: DOCUMENT_KEY}`, the variable that "
+                "holds a key of at least 32 characters. Anybody could guess at the words behind hashes without a key"
+            )
         kept = self.document
         texts = [path for path, kind in (kept.keep_fields or {}).items() if kind == "string"]
         texts += [
-            one.name for one in self.taggers if not isinstance(one, BuiltInTagger) and "string" in one.columns.values()
+            one.name
+            for one in self.taggers
+            if not isinstance(one, BuiltInTagger | BenchmarkTagger) and "string" in one.columns.values()
         ]
         texts += [one for one in (kept.url_field, kept.source_field) if one is not None]
         if texts:
@@ -273,7 +322,33 @@ class CorpusDeclaration(MadeByEngine):
     @property
     def has_table(self) -> bool:
         """Whether there is a table of documents: where anything is declared that is in it or needs it."""
-        return bool(self.tag or self.keep or self.drop) or self.document.keep_fields is not None
+        return bool(self.tag or self.decontaminate) or self.selects or self.document.keep_fields is not None
+
+    @property
+    def selects(self) -> bool:
+        """Whether documents may be left out for what they say: by rules, as duplicates, or as benchmarks."""
+        benchmarks = self.decontaminate is not None and self.decontaminate.action != "tag"
+        return bool(self.keep or self.drop) or self.duplicates is not None or benchmarks
+
+    @property
+    def signing(self) -> SignatureSettings:
+        """What decides the signatures by which duplicates are found.
+
+        Raises ConfigError when the key of a sensitive dataset is not in the environment.
+        """
+        assert self.duplicates is not None
+        ids = self.document.ids(sensitive=self.sensitive)
+        return self.duplicates.signing(None if ids is None else ids.key, None if ids is None else ids.key_digest)
+
+    @property
+    def texts_alone(self) -> CarriedFields:
+        """What tells which rows hold a text, without anything that is carried along."""
+        return CarriedFields(
+            text=self.text_field,
+            ids=self.document.ids(sensitive=self.sensitive),
+            max_record_bytes=self.bad_records.max_record_bytes,
+            sensitive=self.sensitive,
+        )
 
     @property
     def carried(self) -> CarriedFields:
@@ -294,7 +369,20 @@ class CorpusDeclaration(MadeByEngine):
     @property
     def taggers(self) -> list[Tagger]:
         """Its taggers, in their order."""
-        return taggers_of(self.tag, self._folder)
+        found = taggers_of(self.tag, self._folder)
+        if self.decontaminate is None:
+            return found
+        if any(one.name == BENCHMARK for one in found):
+            raise ConfigError(
+                f"tag: {BENCHMARK!r} is the name of the tagger of `decontaminate`; give it another `name`"
+            )
+        return [*found, self.decontaminate.tagger(self._folder)]
+
+    @property
+    def with_cases(self) -> list[str]:
+        """The names of its taggers that have cases of which the truth is known."""
+        named = [one.name for one in self.taggers if isinstance(one, BuiltInTagger)]
+        return [name for name in named if named_tagger(name).planted is not None]
 
     @property
     def columns(self) -> dict[str, ColumnType]:
@@ -310,7 +398,14 @@ class CorpusDeclaration(MadeByEngine):
     @property
     def rules(self) -> dict[str, tuple[bool, Rule]]:
         """Its rules by name, in the order in which they are asked; true for those that name what is kept."""
-        return rules_of(self.keep, self.drop, self.columns)
+        drop, asked = self.drop, self.decontaminate
+        if asked is not None and asked.action == "drop":
+            if BENCHMARK in {**self.keep, **drop}:
+                raise ConfigError(
+                    f"a rule has the name {BENCHMARK!r}, which is the reason of `decontaminate`; rename it"
+                )
+            drop = {**drop, BENCHMARK: asked.rule}
+        return rules_of(self.keep, drop, self.columns)
 
     def source_digests(self) -> SourceDigests:
         """The digests of source files: keyed if the dataset is sensitive and its files are local.

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.ruled_out import RuledOutRows
-from dataprep_assets.documents.selection import NO_TOKENS
+from dataprep_assets.documents.selection import DUPLICATE, NO_TOKENS
 from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, side_by_side
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
@@ -34,6 +34,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates import removed_rows
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.selection import SELECTION, ruled_out_of
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
@@ -63,7 +64,12 @@ def table_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
     """The columns of the table, in their order."""
     carried = {name: kind for name, kind in corpus.carried.columns.items() if name != "bad"}
     tagged = {name: kind for tagger in corpus.taggers for name, kind in tagger.columns.items()}
-    return {**carried, **tagged, **DECIDED}
+    return {**carried, **tagged, **decided_columns(corpus)}
+
+
+def decided_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
+    """The columns of what became of each row."""
+    return dict(DECIDED) if corpus.duplicates is None else {**DECIDED, "similarity": "number"}
 
 
 def documents_spec(
@@ -99,13 +105,13 @@ def documents_spec(
         build=partial(_build, corpus),
         metadata=_metadata,
         rows=lambda receipt: DocumentsFacts.of(receipt).rows,
-        columns={**corpus.columns, **DECIDED},
+        columns={**corpus.columns, **decided_columns(corpus)},
         proofs=Proofs(proofs=DOCUMENTS_PROOFS, examine=partial(_examine, corpus, split)),
     )
 
 
 def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
-    names = [TAGS, *([SELECTION] if corpus.keep or corpus.drop else []), TOKEN_BINS]
+    names = [TAGS, *([SELECTION] if corpus.selects else []), TOKEN_BINS]
     upstream = {f"{name}/{partition}": store.require(corpus.artifact(name, partition)).content for name in names}
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
@@ -167,7 +173,7 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
 
     directory = store.local(corpus.artifact(TAGS, partition))
     shard = _Tokenized(corpus, store, partition)
-    ruled_out = ruled_out_of(corpus, store, partition)
+    ruled_out, removed, start = ruled_out_of(corpus, store, partition), removed_rows(corpus, store, partition), 0
     files = [directory / name for name in (ROWS, *map(file_of, corpus.taggers))]
     for piece in side_by_side(files):
         reasons: list[str | None] = []
@@ -177,11 +183,20 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
             by_rule = None if ruled_out is None else ruled_out.of(file)
             reasons += _reasons(run, there, by_rule, shard.retracted)
             tokens += [n if kept else None for n, kept in zip(lengths.tolist(), there.tolist(), strict=True)]
+        by_duplicate = removed.among(start, start + len(reasons))
+        # what was retracted since is told as that
+        stands = [
+            by_duplicate.get(at, (None, None)) if reason == DUPLICATE else (None, None)
+            for at, reason in enumerate(reasons)
+        ]
+        start += len(reasons)
+        similar = () if corpus.duplicates is None else (("similarity", pa.array([n for _, n in stands], pa.float64())),)
         for name, values in (
             ("kept", pa.array([reason is None for reason in reasons], pa.bool_())),
             ("reason", pa.array(reasons, pa.string())),
-            ("representative", pa.nulls(len(reasons), pa.string())),
+            ("representative", pa.array([one for one, _ in stands], pa.string())),
             ("tokens", pa.array(tokens, pa.int64())),
+            *similar,
         ):
             piece = piece.append_column(name, values)
         yield piece

@@ -21,6 +21,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates import DUPLICATES, stood_for
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.stream.source import open_source
@@ -259,7 +260,9 @@ def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, stri
         held=tuple(
             Held(partition=s.partition, counts=(s.documents, s.tokens), planned=s.planned) for s in found.shards
         ),
-        artifact=TOKEN_BINS,
+        # what stood for others brings these back, in other shards
+        artifact=TOKEN_BINS if corpus.duplicates is None else DUPLICATES,
+        back=stood_for(corpus, store, (one.hash for one in found.found)),
         partitions="shard",
         kept="ids and hashes among them are dropped if they come later",
         files=frozenset(digest for shard in found.shards for digest in shard.files.values()),

@@ -1,5 +1,7 @@
 """The artifact `<dataset>/selection_<split>`, one partition per shard: the rows that the rules drop, and by which rule.
 
+A document that is like one that is kept has the reason `duplicate`, with that one and how alike they are.
+
 It is made of the tags, without the texts, so a changed threshold costs little; and token bins depend on the dropped
 rows, not on the rules, so it reaches only the shards in which it drops other rows. What is dropped of each source is
 counted here, before anything is tokenized: more than the declared budget is a blocking check.
@@ -15,7 +17,8 @@ import numpy as np
 
 from dataprep_assets.documents.ruled_out import COLUMNS, DROPPED, RuledOut, RuledOutRows, digest_of, read_dropped
 from dataprep_assets.documents.rules import ruled
-from dataprep_assets.documents.table import ParquetRows, side_by_side
+from dataprep_assets.documents.selection import DUPLICATE
+from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
@@ -28,7 +31,9 @@ from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK, no_benchmark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates import DUPLICATES, duplicates_of, removed_rows
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 
@@ -50,19 +55,29 @@ class SelectionFacts(Facts):
 
 
 def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
-    """The rows of a shard that the rules drop; None if there are no rules.
+    """The rows of a shard that the rules drop, or that are duplicates; None if neither is declared.
 
     Raises MissingArtifactError if its selection is not there.
     """
-    if not corpus.keep and not corpus.drop:
+    if not corpus.selects:
         return None
     artifact = corpus.artifact(SELECTION, partition)
     receipt = store.require(artifact)
     return RuledOut(store, artifact, SelectionFacts.of(receipt).dropped, _folded(_totals([receipt])[1].values())[0])
 
 
+def columns_of(corpus: CorpusDeclaration) -> Columns:
+    """The columns of `dropped.parquet`."""
+    return COLUMNS if corpus.duplicates is None else {**COLUMNS, "representative": "string", "similarity": "number"}
+
+
 def selection_spec(
-    corpus: CorpusDeclaration, split: str, *, partitions: Partitions, tags: ArtifactSpec
+    corpus: CorpusDeclaration,
+    split: str,
+    *,
+    partitions: Partitions,
+    tags: ArtifactSpec,
+    duplicates: ArtifactSpec | None = None,
 ) -> ArtifactSpec:
     """The selection of a split.
 
@@ -71,6 +86,7 @@ def selection_spec(
         split: One of its splits.
         partitions: The split's shards.
         tags: The tags of the shards.
+        duplicates: The duplicates of the dataset; None if they are not looked for.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -79,28 +95,33 @@ def selection_spec(
         version=VERSION,
         description="The rows of each shard that the rules drop, and by which rule.",
         kinds={"parquet"},
-        inputs=(tags,),
+        inputs=(tags, *(() if duplicates is None else (duplicates,))),
         partitions=partitions,
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
         foresee=partial(_build, corpus),
         metadata=partial(_metadata, corpus),
         rows=lambda receipt: _folded(_totals([receipt])[1].values())[0],
-        columns=COLUMNS,
-        proofs=Proofs(proofs=SELECTION_PROOFS, examine=partial(_examine, corpus, split)),
+        columns=columns_of(corpus),
+        proofs=Proofs(proofs=proofs_of(corpus), examine=partial(_examine, corpus, split)),
     )
 
 
 def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
     tags = store.require(corpus.artifact(TAGS, partition))
     rules = {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()}
+    # of the duplicates only those of the shard: others change without it
+    removed = duplicates_of(corpus, store, partition)
+    of_shard = {} if removed is None else {f"{DUPLICATES}/{partition}": removed}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
         # a list, because the first rule is the reason
-        key=digest_value([SELECTION, VERSION, tags.content, [list(pair) for pair in rules.items()]]),
+        key=digest_value(
+            [SELECTION, VERSION, tags.content, [list(pair) for pair in rules.items()], *of_shard.values()]
+        ),
         version=VERSION,
         settings={"rules": rules, "order": list(rules)},
-        upstream={f"{TAGS}/{partition}": tags.content},
+        upstream={f"{TAGS}/{partition}": tags.content, **of_shard},
     )
 
 
@@ -123,19 +144,29 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> Written:
     tags = corpus.artifact(TAGS, partition)
     counted = _Counted()
-    dropped: dict[str, tuple[list[int], list[str]]] = {}
-    with ParquetRows(staged / DROPPED, COLUMNS) as writer:
-        for rows in ruled_rows_of(corpus, store.local(tags), counted):
-            writer.add(rows)
-            for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
-                numbers, rules = dropped.setdefault(file, ([], []))
-                numbers.append(row)
-                rules.append(reason)
-    found = {file: RuledOutRows(np.array(rows, np.uint64), rules) for file, (rows, rules) in dropped.items()}
+    with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
+
+        def written() -> Iterator[dict[str, list[Any]]]:
+            for rows in ruled_rows_of(corpus, store, partition, counted):
+                writer.add(rows)
+                yield rows
+
+        found = _by_file(written())
     return Written(
         inputs={str(tags): store.require(tags).content},
         facts=SelectionFacts(dropped=digest_of(found), sources=counted.sources, by_rule=counted.by_rule),
     )
+
+
+def _by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
+    """Dropped rows, in the order of their files, by file."""
+    dropped: dict[str, tuple[list[int], list[str]]] = {}
+    for rows in pieces:
+        for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
+            numbers, rules = dropped.setdefault(file, ([], []))
+            numbers.append(row)
+            rules.append(reason)
+    return {file: RuledOutRows(np.array(rows, np.uint64), rules) for file, (rows, rules) in dropped.items()}
 
 
 class _Counted:
@@ -162,26 +193,41 @@ def _sum(one: Counts, other: Counts) -> Counts:
 
 
 def ruled_rows_of(
-    corpus: CorpusDeclaration, directory: Path, counted: _Counted | None = None
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: _Counted | None = None
 ) -> Iterator[dict[str, list[Any]]]:
-    """The rows that the declared rules drop, by the tags in a directory: column of `dropped.parquet` → values."""
+    """The rows of a shard that the declared rules drop, by its tags, or that are duplicates of others.
+
+    Yields column of `dropped.parquet` → values. A rule is the reason before a duplicate: only what rules keep is
+    compared with others.
+    """
+    directory = store.local(corpus.artifact(TAGS, partition))
+    removed, start = removed_rows(corpus, store, partition), 0
     rules = corpus.rules
     names, wanted = list(rules), {column for _, rule in rules.values() for column in rule.columns}
     files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
     always = ("file", "row", "source", "bytes", "bad")
     for piece in side_by_side([directory / file for file in files], [*always, *wanted]):
         good = piece["bad"].is_null().to_numpy()
-        by = ruled(piece, rules)
-        at = np.flatnonzero(good & (by >= 0))
+        by = ruled(piece, rules) if rules else np.full(len(good), -1)
+        here = removed.among(start, start + len(good))
+        reasons = [names[rule] if rule >= 0 else None for rule in by.tolist()]
+        for place in here:
+            reasons[place] = reasons[place] or DUPLICATE
+        start += len(good)
         if counted is not None:
             kept = piece.select(["source", "bytes"]).filter(piece["bad"].is_null())
-            reasons = [names[rule] if rule >= 0 else None for rule in by[good].tolist()]
-            counted.add(kept["source"].to_pylist(), kept["bytes"].to_pylist(), reasons)
+            of_good = [reason for reason, is_good in zip(reasons, good.tolist(), strict=True) if is_good]
+            counted.add(kept["source"].to_pylist(), kept["bytes"].to_pylist(), of_good)
+        rows = zip(reasons, good.tolist(), strict=True)
+        at = np.array([place for place, (reason, ok) in enumerate(rows) if ok and reason], np.int64)
         chosen = piece.select(["file", "row"]).take(at)
+        by_duplicate = [here.get(one, (None, None)) for one in at.tolist()]
         yield {
             "file": chosen["file"].to_pylist(),
             "row": chosen["row"].to_pylist(),
-            "reason": [names[rule] for rule in by[at].tolist()],
+            "reason": [reasons[one] for one in at.tolist()],
+            "representative": [one for one, _ in by_duplicate],
+            "similarity": [similar for _, similar in by_duplicate],
         }
 
 
@@ -275,9 +321,18 @@ def _percent(part: int, whole: int) -> float:
 
 SELECTION_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("rules_hold", "The dropped rows are those of which the rules are true by the tags, no more and no less."),
+    Proof(
+        "rules_hold",
+        "The dropped rows are those of which the rules are true by the tags, and the duplicates, no more and no less.",
+    ),
     Proof("within_budget", "Rules drop no more of a source, and each no more in all, than `budget` allows."),
 )
+
+
+def proofs_of(corpus: CorpusDeclaration) -> tuple[Proof, ...]:
+    """The proofs of a dataset's selections."""
+    asked = corpus.decontaminate
+    return SELECTION_PROOFS if asked is None or asked.action == "tag" else (*SELECTION_PROOFS, NO_BENCHMARK)
 
 
 def _examine(
@@ -297,6 +352,8 @@ def _examine(
         prove=prove,
     )
     yield "within_budget", _within_budget(corpus, split, store, manifest.partitions(split))
+    if NO_BENCHMARK in proofs_of(corpus):
+        yield NO_BENCHMARK.name, no_benchmark(corpus, store, manifest.partitions(split))
 
 
 def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, Finding]:
@@ -309,35 +366,40 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     return proven(corpus.artifact(SELECTION, partition), store, SELECTION_PROOFS[:2], prove)
 
 
+def _other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOutRows]) -> Iterator[str]:
+    """A sentence for each of the first rows of a file that are dropped otherwise than they have to be."""
+    if digest_of(wanted) == digest_of(stored):
+        return
+    for file in sorted({*wanted, *stored}):
+        by_tags, held = (
+            dict(zip(one.rows.tolist(), one.rules, strict=True)) if one is not None else {}
+            for one in (wanted.get(file), stored.get(file))
+        )
+        other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))
+        for row in other[:SHOWN]:
+            yield (
+                f"{file}, row {row}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, {DROPPED} says "
+                f"{held.get(row) or 'by none'}"
+            )
+
+
 @judged
 def _rules_hold(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
 ) -> Finding:
     facts, counted = SelectionFacts.of(receipt), _Counted()
     stored = read_dropped(directory)
-    held = {
-        (file, row): rule
-        for file, one in stored.items()
-        for row, rule in zip(one.rows.tolist(), one.rules, strict=True)
-    }
-    wanted: dict[tuple[str, int], str] = {}
-    for rows in ruled_rows_of(corpus, store.local(corpus.artifact(TAGS, partition)), counted):
-        wanted |= dict(zip(zip(rows["file"], rows["row"], strict=True), rows["reason"], strict=True))
-    other = [key for key in {**wanted, **held} if wanted.get(key) != held.get(key)]
-    defects = [
-        f"{name_of(receipt)}: {file}, row {row}: by its tags it is dropped by {wanted.get((file, row)) or 'no rule'}, "
-        f"{DROPPED} says {held.get((file, row)) or 'by none'}"
-        for file, row in other[:SHOWN]
-    ]
+    wanted = _by_file(ruled_rows_of(corpus, store, partition, counted))
+    defects = [f"{name_of(receipt)}: {other}" for other in _other_rows(wanted, stored)]
     if digest_of(stored) != facts.dropped:
         defects.append(f"{name_of(receipt)}: {DROPPED} has another digest of its rows than the receipt")
     if (facts.sources, facts.by_rule) != (counted.sources, counted.by_rule):
         defects.append(f"{name_of(receipt)}: its receipt counts other documents of a source than the tags")
     return verdict(
         defects,
-        f"{len(held):,} rows are dropped, as {len(corpus.rules)} rules say.",
+        f"{sum(len(one.rows) for one in stored.values()):,} rows are dropped, as {len(corpus.rules)} rules say.",
         "Delete the shard's directory and materialize it again",
-        facts={"dropped": len(held)},
+        facts={"dropped": sum(len(one.rows) for one in stored.values())},
     )
 
 

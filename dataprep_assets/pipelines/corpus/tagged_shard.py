@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.documents.asset_tagger import AssetTagger
 from dataprep_assets.documents.table import CarriedFields, DocumentBatch, ParquetRows, read_batches
 from dataprep_assets.documents.tagging import BatchTagger, CommandTagger, Tagger, align, tags_of
 from dataprep_assets.errors import DataprepError
@@ -143,6 +144,7 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
     running = [one for one in shard.taggers if file_of(one) not in taken]
     batchwise = [one for one in running if isinstance(one, BatchTagger)]
     commands = [one for one in running if isinstance(one, CommandTagger)]
+    assets = [one for one in running if isinstance(one, AssetTagger)]
     rows = bad = 0
     with ExitStack() as stack:
         given = staged / "given.parquet"
@@ -152,7 +154,7 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
         carried = None if ROWS in taken else stack.enter_context(ParquetRows(staged / ROWS, shard.fields.columns))
         files = [(one, stack.enter_context(ParquetRows(staged / file_of(one), one.columns))) for one in batchwise]
         for part in shard.files:
-            for batch in _batches(part, shard.fields):
+            for batch in batches_of(part, shard.fields):
                 if carried is not None:
                     carried.add(batch.rows)
                 if texts is not None:
@@ -166,6 +168,11 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
         command.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
         align(command, made, staged / ROWS, staged / file_of(command), shard.shard)
         made.unlink()
+    for asset in assets:
+        made = staged / f"{asset.name}.made"
+        asset.write([part.label for part in shard.files], made, shard.shard)
+        align(asset, made, staged / ROWS, staged / file_of(asset), shard.shard)
+        made.unlink()
     if commands:
         given.unlink()
     return TagsFacts(rows=rows, bad=bad, made_of={})
@@ -175,7 +182,7 @@ def _for_commands(fields: CarriedFields) -> dict[str, Any]:
     return {name: kind for name, kind in fields.columns.items() if name != "bad"}
 
 
-def _batches(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
+def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
     """The rows of a source file, read to its end: then its digest is compared."""
     reader, before = part.read_rows(fields.read), 0
     for batch in read_batches(reader, part.label, fields):

@@ -7,12 +7,13 @@ same rows. Thresholds are no part of it.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from dataprep_assets.documents.asset_tagger import AssetTagger
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherAsset, Partitions, Proofs
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -21,7 +22,7 @@ from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
 from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS, VERSION, TaggedShard, TagsFacts, ensure_tags
-from dataprep_assets.pipelines.corpus.tags_proofs import TAGS_PROOFS, prove_tags
+from dataprep_assets.pipelines.corpus.tags_proofs import SHARD_PROOFS, TAGS_PROOFS, planted_found, prove_tags
 
 
 def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec) -> ArtifactSpec:
@@ -40,7 +41,7 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         version=VERSION,
         description="What is known of each row of a shard before rules decide: carried fields and taggers' columns.",
         kinds={"parquet"},
-        inputs=(snapshot,),
+        inputs=(snapshot, *(OtherAsset(key=one.key) for one in corpus.taggers if isinstance(one, AssetTagger))),
         partitions=partitions,
         pool="cpu",
         recipes=partial(_recipes, corpus),
@@ -57,7 +58,7 @@ def tagged_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
 ) -> list[TaggedShard]:
     """The tags of the given shards; raises MissingArtifactError where one has no snapshot."""
-    fields, taggers = corpus.carried, tuple(corpus.taggers)
+    fields, taggers = corpus.carried, tuple(one.located() for one in corpus.taggers)
     return [
         TaggedShard(
             artifact=corpus.artifact(TAGS, partition),
@@ -101,9 +102,9 @@ def _examine(
 ) -> Iterator[tuple[str, Finding]]:
     manifest = load_manifest(corpus, store)
     shards = {one.artifact.partition: one for one in tagged_shards(corpus, store, manifest, examined)}
-    return of_all_partitions(
+    yield from of_all_partitions(
         store,
-        TAGS_PROOFS,
+        SHARD_PROOFS,
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, TAGS),
@@ -111,3 +112,5 @@ def _examine(
             [shards[one] for one in wanted], prove_tags, worker_count(corpus.workers), engine=corpus.engine
         ),
     )
+    first = next(iter(shards.values()), None)
+    yield "planted_found", planted_found(first, corpus.floors, corpus.with_cases)

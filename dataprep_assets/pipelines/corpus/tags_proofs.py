@@ -1,11 +1,13 @@
 """Proofs of the tags of a shard: all files have the same rows, and a sample comes out the same when made again."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.documents.declaration import FloorDeclaration
+from dataprep_assets.documents.planted import Counts, by_kind, found_of
 from dataprep_assets.documents.table import DocumentBatch, read_batches, schema_of, side_by_side
-from dataprep_assets.documents.tagging import BatchTagger, tags_of
+from dataprep_assets.documents.tagging import BatchTagger, named_tagger, tags_of
 from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.spec import Proof
@@ -13,13 +15,20 @@ from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TaggedShard, TagsFacts, file_of
 
-TAGS_PROOFS = (
+SHARD_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("rows_complete", "Every file has the declared columns and the same rows, in the order of the source."),
     Proof(
         "tags_repeat",
         "A sample of documents, read from the source and tagged again, alone, has the stored values.",
         blocking=False,
+    ),
+)
+TAGS_PROOFS = (
+    *SHARD_PROOFS,
+    Proof(
+        "planted_found",
+        "Of cases planted into documents, and of what only looks like them, taggers tell right what `floors` wants.",
     ),
 )
 _REBUILD = "Delete the shard's directory and materialize it again"
@@ -37,7 +46,7 @@ def prove_tags(shard: TaggedShard) -> dict[str, Finding]:
             "tags_repeat": _tags_repeat(shard, directory, receipt),
         }
 
-    return proven(shard.artifact, shard.store, TAGS_PROOFS, prove)
+    return proven(shard.artifact, shard.store, SHARD_PROOFS, prove)
 
 
 @judged
@@ -129,3 +138,69 @@ def _stored(directory: Path, tagger: BatchTagger, label: str, sample: DocumentBa
     if missing := [row for row, at in wanted.items() if at not in found]:
         raise FormatError(f"{directory / ROWS}: {label}, row {missing[0]} is not in it. {_REBUILD}")
     return [found[at] for at in range(len(wanted))]
+
+
+@judged
+def planted_found(shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]) -> Finding:
+    """What taggers find of their planted cases.
+
+    Args:
+        shard: The shard into whose first documents they are put; None if there is none.
+        floors: Tagger → the least that it has to find; a default for the others.
+        names: The taggers that have cases.
+    """
+    if not names:
+        return Finding(passed=True, summary="No tagger of the dataset has cases of which the truth is known.")
+    around = _documents(shard)
+    rows: list[dict[str, str | int | float]] = []
+    defects: list[str] = []
+    facts: dict[str, int | float | str] = {"documents": len(around)}
+    for name in names:
+        tagger = named_tagger(name)
+        assert tagger.planted is not None
+        found = found_of(list(tagger.planted()), tagger.tag, around)
+        floor = floors.get(name, FloorDeclaration())
+        rows += [{"tagger": name, "kind": kind, **_row(counts)} for kind, counts in found.items()]
+        for kind, counts in by_kind(found).items():
+            facts |= {f"recall_{kind}": round(counts.recall, 4), f"precision_{kind}": round(counts.precision, 4)}
+            if counts.recall < floor.recall:
+                told = f"{counts.found} of {counts.planted} {kind} ({counts.recall:.2%})"
+                defects.append(f"{name} finds {told}, less than {floor.recall:.2%}")
+            if counts.precision < floor.precision:
+                told = f"{counts.mistaken} of {counts.negatives} texts that only look like {kind}"
+                defects.append(
+                    f"{name} takes {told} for them: a precision of {counts.precision:.2%}, less than "
+                    f"{floor.precision:.2%}"
+                )
+    return verdict(
+        defects,
+        f"Taggers find of their planted cases what they have to: {', '.join(names)}.",
+        "Another version of the tagger or of its library may be the cause. Lower `floors` if that is good enough",
+        facts=facts,
+        table=rows,
+    )
+
+
+def _row(counts: Counts) -> dict[str, int | float]:
+    return {
+        "planted": counts.planted,
+        "found": counts.found,
+        "recall_%": round(100 * counts.recall, 2),
+        "only_alike": counts.negatives,
+        "taken_for_it": counts.mistaken,
+        "precision_%": round(100 * counts.precision, 2),
+    }
+
+
+def _documents(shard: TaggedShard | None) -> list[str]:
+    """The first texts of a shard; none if its source cannot be read."""
+    if shard is None:
+        return []
+    for part in shard.files:
+        try:
+            batch = next(iter(read_batches(part.read_rows(shard.fields.read), part.label, shard.fields)), None)
+        except (DataprepError, OSError):
+            continue
+        if batch is not None and batch.texts:
+            return batch.texts[:_SAMPLE]
+    return []

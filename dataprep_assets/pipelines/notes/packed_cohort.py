@@ -43,6 +43,7 @@ from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying
 from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
 from dataprep_assets.pipelines.notes.row_origins import origins_of
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
+from dataprep_assets.tokenization.certificate import named_tables
 
 VERSION = 2
 _SPOOL = "spool.tokens"
@@ -95,6 +96,7 @@ class PackedCohort:
                 "stored_row": {"columns": columns, "length": row_length, "pad_id": pad_id},
                 "document": {name: stream[name] for name in ("separator", "bos", "special_tokens")},
                 "engine_refuses": stream["refused"],
+                **named_tables(self.plan.stream.certificate),
                 "stream_version": stream["stream"],
                 **added,
             },

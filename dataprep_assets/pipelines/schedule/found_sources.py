@@ -36,6 +36,11 @@ def shards_of(store: ArtifactStore, name: str, dataset: str, split: str) -> list
     """
     manifest = Artifact(dataset=dataset, name="manifest")
     if store.receipt(manifest) is None:
+        if store.receipt(Artifact(dataset=dataset, name="blend_plan")) is not None:
+            raise ConfigError(
+                f"{name}: source {dataset} is a blend, which is a mixture itself. Declare its texts as corpora, and "
+                "name each of them with its weight"
+            )
         raise MissingArtifactError(
             f"{name}: source {dataset}: not there: {manifest}. Run it first: dataprep run {dataset}"
         )

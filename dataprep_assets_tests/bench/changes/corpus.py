@@ -187,10 +187,11 @@ class Corpus:
         return list(self.attributes()["splits"])
 
     def plan(self) -> dict[str, list[str]]:
-        """Shard → its files, as the manifest has them; empty without a manifest."""
+        """Shard → its files, as the manifest has them; empty without a manifest, or with one that cannot be read."""
         folder = self.root / self.name / "manifest"
-        if not (folder / "shard_plan.json").exists():
+        try:
+            listed = [json.loads(line)["relpath"] for line in (folder / "manifest.jsonl").read_text().splitlines()]
+            cut = json.loads((folder / "shard_plan.json").read_text())
+            return {key: listed[first:last] for key, (first, last) in cut.items()}
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return {}
-        listed = [json.loads(line)["relpath"] for line in (folder / "manifest.jsonl").read_text().splitlines()]
-        cut = json.loads((folder / "shard_plan.json").read_text())
-        return {key: listed[first:last] for key, (first, last) in cut.items()}

@@ -24,6 +24,8 @@ class Key:
         touches: Prefixes of the artifacts that it may touch by itself; what is made of these follows.
         told: A part of the reason that has to be told of these; default: the last part of the key's name.
         back: Whether it is always turned back at once; else it mostly stays for later rounds.
+        prunes: Whether it brings artifacts that are pruned when it is turned back: left where they are they would be
+            current again, unannounced, when it is turned once more.
         unlists: Whether a list of retractions is only valid without it, so that the list goes first.
     """
 
@@ -31,6 +33,7 @@ class Key:
     touches: tuple[str, ...] = ()
     told: tuple[str, str] = ("settings changed", "")
     back: bool = False
+    prunes: bool = False
     unlists: bool = False
 
 
@@ -51,12 +54,14 @@ _CARD = {
     "source.citation": "@misc{harvest, title = {Harvest}}",
     "source.homepage": "https://example.org/source",
 }
-_TABLE = ("tags/", "selection/", "documents/")
+_TABLE = ("tags/", "selection/", "documents/", "data_card")
 _LONG = {"long": "characters > 480"}
 """A rule that drops a few documents of every split, never all of one."""
 _RULED = {
     "keep": {"keep": {"short": "characters <= 480"}},
     "drop": {"drop": _LONG},
+    "tag": {"tag": ["gopher", "personal"]},
+    "floors": {"tag": ["personal"], "floors": {"personal": {"recall": 0.8}}},
     "budget.per_source": {"budget.per_source": 0.95, "drop": _LONG},
     "budget.per_rule": {"budget.per_rule": {"long": 0.9}, "drop": _LONG},
 }
@@ -78,6 +83,18 @@ _NOTHING = {
     "document.url_field": "remark",
     "document.source_field": "remark",
     **{f"slurm.{name}": value for name, value in _SLURM.items()},
+}
+_PRIORITY = {"duplicates.priority": {"column": "bytes", "order": "lowest"}, "duplicates.across_splits": "ignore"}
+_ALIKE: dict[str, dict[str, Any]] = {
+    "duplicates.kind": {"duplicates.kind": "exact", "duplicates.across_splits": "ignore"},
+    "duplicates.normalize": {"duplicates.normalize": "space", "duplicates.across_splits": "ignore"},
+    "duplicates.threshold": {"duplicates.threshold": 0.9, "duplicates.across_splits": "ignore"},
+    "duplicates.shingle": {"duplicates.shingle": 3, "duplicates.across_splits": "ignore"},
+    "duplicates.permutations": {"duplicates.permutations": 64, "duplicates.across_splits": "ignore"},
+    "duplicates.priority.column": _PRIORITY,
+    "duplicates.priority.order": _PRIORITY,
+    "duplicates.across_splits": {"duplicates.across_splits": "drop"},
+    "duplicates.recall": {"duplicates.recall": 0.5, "duplicates.across_splits": "ignore"},
 }
 
 
@@ -141,13 +158,17 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "prove.level": Key(turned={"prove.level": "every_document"}, touches=("data_card",), told=("", "")),
         **{name: Key(turned={name: value}) for name, value in _NOTHING.items()},
         "document.keep_fields": Key(
-            turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True
+            turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
         ),
-        "tag": Key(turned={"tag": ["gopher", "personal"]}, touches=_TABLE, told=("", "")),
         # turned back at once: with a rule that another key declares a budget would be left without one
         **{
-            name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True)
+            name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True, prunes=True)
             for name, turned in _RULED.items()
+        },
+        # turned back at once, too: the texts of rounds are alike in any number of ways
+        **{
+            name: Key(turned=turned, touches=(*_TABLE, *_TOKENS, "signatures/", "duplicates"), told=("", ""), back=True)
+            for name, turned in _ALIKE.items()
         },
         "shards.on_change": Key(turned={"shards.on_change": "replan"}, touches=_PLAN, told=("", ""), back=True),
     }
@@ -174,6 +195,10 @@ LEFT_ALONE = {
     "source.url": "of a bucket",
     "source.endpoint_url": "of a bucket",
     "source.region": "of a bucket",
+    **{
+        f"decontaminate.{name}": "needs a file of items beside the corpus; test_decontaminate.py turns it"
+        for name in ("sets", "ngram", "min_words", "containment", "action")
+    },
     "tokenizer.repo": "needs a second repository on the hub",
     "tokenizer.revision": "goes with tokenizer.repo",
 }

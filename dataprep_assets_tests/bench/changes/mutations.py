@@ -245,7 +245,8 @@ def _turned_back(corpus: Corpus, name: str, key: Key) -> Step:
     for one in key.turned:
         del corpus.state.settings[one]
     corpus.declare()
-    return Step(f"{name} is what it was", _of_key(name, key))
+    commands = [["prune", "--yes"]] if key.prunes else []
+    return Step(f"{name} is what it was", _of_key(name, key), commands=commands)
 
 
 def _of_key(name: str, key: Key) -> dict[str, tuple[str, tuple[str, ...]]]:

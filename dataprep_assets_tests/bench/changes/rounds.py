@@ -1,7 +1,7 @@
 """One change a round: what `status` announces, what `run` makes again, whether that was needed, and all bytes."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -82,6 +82,7 @@ def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
         if (done := project.command(name, corpus, *options)).returncode:
             found.append(f"{name}: rc {done.returncode}: {_last(done.stderr or done.stdout)}")
     before = made(corpus.root / corpus.name)
+    left = _unplanned(corpus, before)
     try:
         announced = project.announced(corpus)
     except CalledProcessError as error:
@@ -112,8 +113,7 @@ def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
     found += [f"made again, not announced: {name}" for name in sorted(built - announced.keys())]
     found += [f"announced ({announced[name]['reason']}), not made again: {name}" for name in sorted(certain - built)]
     found += [f"damaged, not made again: {name}" for name in sorted(step.damaged - built)]
-    gone = [name for name in before if name.partition("/")[2] not in ("", *corpus.splits(), *corpus.plan())]
-    found += _untrue(announced, gone, step)
+    found += _untrue(announced, _unplanned(corpus, before), left, step)
     found += _needless(built, before, after, step)
 
 
@@ -126,7 +126,14 @@ def _direct(step: Step, name: str) -> tuple[str, tuple[str, ...]] | None:
     return step.because[prefixes[0]] if prefixes else None
 
 
-def _untrue(announced: Mapping[str, dict[str, Any]], gone: Sequence[str], step: Step) -> Iterator[str]:
+def _unplanned(corpus: Corpus, names: Iterable[str]) -> list[str]:
+    """Those of shards that the plan, as the manifest has it now, does not have."""
+    return [name for name in names if name.partition("/")[2] not in ("", *corpus.splits(), *corpus.plan())]
+
+
+def _untrue(
+    announced: Mapping[str, dict[str, Any]], gone: Sequence[str], left: Sequence[str], step: Step
+) -> Iterator[str]:
     """Reasons that are not the true one: the change itself, or an input that is announced as well, or has gone."""
     for name, one in announced.items():
         kind, reason = one["kind"], one["reason"]
@@ -136,6 +143,8 @@ def _untrue(announced: Mapping[str, dict[str, Any]], gone: Sequence[str], step: 
             continue
         if (direct := _direct(step, name)) is None:
             yield f"{step.what}: nothing of {name} changed, told is {kind}: {reason}"
+        elif direct[0] == "absent" and name in left:
+            continue  # a new shard has the name of one of an earlier plan, which is there and of other files
         elif direct[1] and any(part in reason for part in direct[1]):
             continue  # with another reason before it, which is true as well: a key that was turned in an earlier round
         elif direct[1] or (direct[0] and kind != direct[0]):

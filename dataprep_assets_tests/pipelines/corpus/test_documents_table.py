@@ -1,127 +1,17 @@
 """The table of documents in a project of `dataprep init`: rules by name, a tagger of one's own, and what they reach."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import yaml
 
-from dataprep_assets.integrity.receipt import Receipt, read_receipt
-from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.pipelines.corpus.coast import DECLARED, Coast, record, records, write_lines
 
 pytestmark = pytest.mark.slow
-
-TAGGER = """
-from pathlib import Path
-
-def quality(documents):
-    Path({log!r}).open("a").write(f"{{documents.num_rows}}\\n")
-    return {{"quality": [len(set(text)) / len(text) for text in documents["text"].to_pylist()]}}
-"""
-SENTENCE = "The lighthouse keeper wrote that the sea was calm and that nobody had to be afraid of it. "
-
-
-def record(number: int, source: str, *, words: int = 60, host: str = "harbour.example") -> dict[str, Any]:
-    """A record whose text has about so many words, all of them told apart by its number."""
-    text = " ".join((SENTENCE * (words // 10 + 1)).split()[:words]) + f" Page {number}."
-    return {"text": text, "url": f"https://{host}/{number}", "meta": {"set": source, "score": number / 10}}
-
-
-def records(first: int, source: str, count: int = 20) -> list[dict[str, Any]]:
-    """Records of one file: every fifth is short, every seventh is of another host."""
-    return [
-        record(n, source, words=8 if n % 5 == 0 else 60, host="spam.example" if n % 7 == 0 else "harbour.example")
-        for n in range(first, first + count)
-    ]
-
-
-def write_lines(path: Path, lines: list[Any]) -> None:
-    """A file of JSON lines; texts are lines as they are."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in lines))
-
-
-DECLARED: dict[str, Any] = {
-    "dataset": "pages",
-    "source": {"kind": "local", "path": "./data"},
-    "include": ["**/*.jsonl"],
-    "splits": {"train": ["train/**"]},
-    "tokenizer": {"path": "../sample_corpus/tokenizer", "name": "sample"},
-    "document": {
-        "separator": "<|endoftext|>",
-        "url_field": "url",
-        "source_field": "meta.set",
-        "keep_fields": {"meta.score": "number"},
-    },
-    "bad_records": {"policy": "drop", "budget": 0.5},
-    "tag": ["gopher", {"function": "coast.taggers:quality", "columns": {"quality": "number"}}],
-    "keep": {"ours": "host == 'harbour.example'"},
-    "drop": {"short": "words < 20"},
-    "shards": {"target_bytes": 1},
-    "views": ["nanogpt"],
-    "workers": 2,
-}
-
-
-class Coast:
-    """A project of `dataprep init` with a corpus of three files, one a shard, and a tagger of its own."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.folder = root, root / "coast" / "defs" / "pages"
-        self.log = root / "called.txt"
-        self.say(self.root.parent, "init", str(root), project=root.parent)
-        write_lines(self.folder / "data/train/a.jsonl", records(1, "books"))
-        write_lines(self.folder / "data/train/b.jsonl", [*records(101, "news"), "{not json", "", {"url": "x"}])
-        write_lines(self.folder / "data/train/c.jsonl", records(201, "news"))
-        self.tagger(TAGGER.format(log=str(self.log)))
-        self.declare()
-
-    def say(self, folder: Path, *line: str, project: Path | None = None, code: int = 0) -> str:
-        """A command, which ends with this code; what it printed."""
-        done = dataprep(folder, *line, project=project or self.root)
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "Traceback" not in done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    def __call__(self, *line: str, code: int = 0) -> str:
-        return self.say(self.root.parent, *line, code=code)
-
-    def declare(self, **changes: Any) -> None:
-        """Write the declaration; `changes` replace top-level keys, None removes one."""
-        value = {name: one for name, one in {**DECLARED, **changes}.items() if one is not None}
-        text = yaml.safe_dump(
-            {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": value}, sort_keys=False
-        )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "defs.yaml").write_text(text)
-
-    def tagger(self, source: str) -> None:
-        """Write the module of the project's own tagger."""
-        (self.root / "coast" / "taggers.py").write_text(source)
-
-    def receipt(self, artifact: str, partition: str) -> Receipt:
-        """The receipt of an artifact."""
-        found = read_receipt(self.root.parent / "artifacts" / "pages" / artifact / partition)
-        assert found is not None
-        return found
-
-    def made(self, artifact: str) -> dict[str, str]:
-        """When each partition of an artifact was made."""
-        folder = self.root.parent / "artifacts" / "pages" / artifact
-        return {
-            one.name: self.receipt(artifact, one.name).measured["created"]
-            for one in sorted(folder.iterdir())
-            if one.name[0] != "."
-        }
-
-    def table(self) -> pa.Table:
-        """The tables of all shards."""
-        folder = self.root.parent / "artifacts" / "pages" / "documents"
-        return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("train-*/documents.parquet"))])
+PAGE = Path(__file__).parents[3] / "docs" / "documents.md"
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +63,30 @@ def test_documents_says_what_each_rule_drops_and_which_rows_are_as_asked(coast: 
     assert len(coast("documents", "pages", "--reason", "short", "--csv").splitlines()) == 11
     assert "there is no column 'wrds'" in coast("documents", "pages", "--where", "wrds < 3", code=2)
     assert "there is no reason 'shrt'" in coast("documents", "pages", "--reason", "shrt", code=2)
+
+
+def test_the_questions_of_the_page_are_answered_by_the_table(coast: Coast, monkeypatch: pytest.MonkeyPatch) -> None:
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    page = PAGE.read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sql\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(coast.root.parent / "artifacts")
+    asked = [line for line in block.splitlines() if not line.startswith("--")]
+    dropped, shares, hosts, other, twice = (duckdb.sql(line).fetchall() for line in asked)
+    rows = coast.table().to_pylist()
+    kept = [row for row in rows if row["kept"]]
+    counted = Counter(row["reason"] for row in rows)
+    assert {reason: count for reason, count, _ in dropped} == counted
+    assert sum(size or 0 for *_, size in dropped) == sum(row["bytes"] or 0 for row in rows)
+    tokens = sum(row["tokens"] for row in kept)
+    of_books = sum(row["tokens"] for row in kept if row["source"] == "books")
+    assert dict(shares)["books"] == pytest.approx(of_books / tokens)
+    assert sum(share for _, share in shares) == pytest.approx(1)
+    assert hosts == [("harbour.example", len(kept), tokens)]
+    assert other == [(sum(50 <= row["words"] < 100 for row in rows if row["words"] is not None),)]
+    assert twice == []
+    (expression,) = re.findall(r"in Polars: `(.*?)`", page)
+    found = eval(expression, {"pl": polars})  # of our own page
+    assert dict(zip(found["reason"], found["len"], strict=True)) == counted
 
 
 def test_trace_says_which_rule_dropped_a_row_and_what_it_looked_at(coast: Coast) -> None:

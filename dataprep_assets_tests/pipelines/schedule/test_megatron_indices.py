@@ -97,7 +97,7 @@ def test_after_changes_the_steps_that_follow_are_the_schedules(made: TrainingPro
     (project.folder / "ids").write_text("train_0.jsonl:7\ntrain_1.jsonl:30\n")
     project("retract", CORPUS, "--ids", str(project.folder / "ids"))
     project("run", CORPUS)
-    assert "is made of other shards than the schedule reads" in project("run", RUN, code=2).stdout
+    assert "is made of other shards than the schedule reads" in project("run", RUN, code=2).stderr
     project.declare(megatron=MEGATRON, batch=9)
     project("schedule", RUN, "--from-step", "30")
     project("run", RUN)
@@ -119,4 +119,4 @@ def test_what_has_no_indices_is_refused_with_the_reason(made: TrainingProject, t
     assert "not `samples: documents`; leave one out" in project("run", RUN, code=2).stderr
     project.declare(megatron=MEGATRON, sequence_length=48)
     project("schedule", RUN, "--from-step", "30")
-    assert "put together from several places, which Megatron's indices cannot say" in project("run", RUN, code=2).stdout
+    assert "put together from several places, which Megatron's indices cannot say" in project("run", RUN, code=2).stderr

@@ -13,12 +13,16 @@ import numpy as np
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.errors import ConfigError, NotFoundError
-from dataprep_assets.serving.seen import Ledger, documents_of_step
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
+from dataprep_assets.serving.seen import Ledger, documents_of_step, find_documents, steps_of_document
 from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
 from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.fakes.buckets import new_bucket
+from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.pipelines.schedule.training_project import (
     CORPUS,
+    HOSTS,
     RUN,
     TrainingProject,
     copy,
@@ -116,10 +120,44 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     lines = project("seen", RUN, "--step", "35", "--rank", "1", "--world", "3", "--json").stdout.splitlines()
     assert [json.loads(line)["position"] for line in lines] == sorted(json.loads(line)["position"] for line in lines)
     assert {json.loads(line)["position"] for line in lines} == {1, 4, 7}
+    several = project("seen", RUN, "--step", "35", "--until", "38", "--rank", "1", "--world", "3", "--json").stdout
+    assert several.splitlines()[: len(lines)] == lines
+    assert {json.loads(line)["step"] for line in several.splitlines()} == {35, 36, 37}
     value = json.loads(project("seen", RUN, "--document", f"{file}:{row}", "--json").stdout.splitlines()[0])
     assert {one["step"] for one in value["read"] if one["tokens"] >= 30} <= steps_of_gone
     assert steps_of_gone <= {one["step"] for one in value["read"]}
     assert "taken back: steps 80 to 99 of revision 2" in project("schedule", RUN).stdout
+
+
+def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp_path: Path) -> None:
+    ledger = Ledger(made.data())
+    by_host, steps = Counter[str](), set[int]()
+    for step in range(250):  # more than an epoch of the short source
+        for one in documents_of_step(ledger, step):
+            host = HOSTS[row_number(made, one.file, one.row) % 3]
+            by_host[host] += one.tokens
+            steps |= {step} if host == HOSTS[1] and step < 40 else set()
+    assert json.loads(made("seen", RUN, "--until", "250", "--by", "host", "--json").stdout) == by_host
+    lines = made("seen", RUN, "--until", "250", "--by", "host").stdout.splitlines()
+    assert lines[1].split()[:2] == [(most := by_host.most_common(1)[0])[0], f"{most[1]:,}"]
+    where = f"host == '{HOSTS[1]}'"
+    told = made("seen", RUN, "--where", where, "--until", "40", "--json").stdout.splitlines()
+    values = [json.loads(line) for line in told]
+    assert {row_number(made, one["file"], one["row"]) % 3 for one in values} == {1}
+    assert len(values) == sum(number % 3 == 1 for number in (*range(200), *range(900, 940)))
+    assert {reading["step"] for one in values for reading in one["read"]} == steps
+    first = made("seen", RUN, "--where", where, "--until", "40").stdout.splitlines()[0]
+    assert first.startswith(f"{len(values)} documents, read at steps {min(steps)}, ")
+
+    # trace tells it of one document, retract of all that an expression is true of
+    one = next(one for one in values if one["read"])
+    traced = json.loads(made("trace", CORPUS, "--file", one["file"], "--row", str(one["row"]), "--json").stdout)
+    kept = find_documents(ledger, rows={one["file"]: [one["row"]]})
+    assert traced["trained"] == {RUN: sorted({r.step for found in kept for r in steps_of_document(ledger, found)})}
+    project = copy(made, tmp_path / "retracted")
+    retracted = project("retract", CORPUS, "--where", where).stdout
+    assert f"{RUN} read it at, or has scheduled it for, steps " in retracted
+    assert f"{len(values)} of {len(values)} lines" in retracted
 
 
 def test_a_batch_is_the_tokens_of_its_spans_and_the_labels_those_after(made: TrainingProject) -> None:
@@ -189,6 +227,14 @@ def test_the_loop_of_the_page_reads_every_step(made: TrainingProject, monkeypatc
     scope = {"state": data.state(390), "rank": 1, "ranks": 2, "train": train}
     exec(compile(block, "schedule.md", "exec"), scope)
     assert steps == list(range(390, 400))
+    ledger: dict[str, Any] = {}
+    exec(
+        compile(
+            blocks(PAGE)[1].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN), "b", "exec"
+        ),
+        ledger,
+    )
+    assert 3 in ledger["steps"]
     assert scope["state"] == data.state(400)
 
 
@@ -213,16 +259,52 @@ def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
         (("schedule", CORPUS), 2, "tales is a TokenizedCorpus, which has no steps"),
         (("schedule", RUN, "--dry-run"), 2, "--trained and --dry-run belong to --from-step N"),
         (("schedule", RUN, "--from-step", "5"), 2, "nothing has changed"),
-        (("seen", RUN), 2, "give one of --step, --document and --id"),
+        (("seen", RUN), 2, "give one of --step, --document, --id and --where"),
         (("seen", RUN, "--step", "400"), 1, "step 400 is beyond the end: steps are 0 to 399"),
         (("seen", RUN, "--document", "nowhere:1"), 1, "no shard that first_model names has a document of nowhere:1"),
         (("seen", RUN, "--document", "nowhere"), 2, "give FILE:ROW"),
         (("seen", RUN, "--until", "10", "--rank", "1", "--world", "2"), 2, "--rank and --world belong to --step"),
+        (("seen", RUN, "--by", "host"), 2, "seen: give one of --step"),
+        (("seen", RUN, "--step", "3", "--by", "host"), 2, "--by belongs to --until N alone"),
+        (
+            ("seen", RUN, "--until", "3", "--by", "colour"),
+            2,
+            "--by colour: tales has no such column. It has: file, row",
+        ),
+        (("seen", RUN, "--where", "host == 'nobody'"), 1, "it is true of no document that first_model names"),
         (("seen", CORPUS, "--step", "1"), 2, "which has no steps; name a TrainingSchedule"),
     ):
         done = made(*arguments, code=code)
         assert said in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_bucket_is_read_by_ranges_retried_and_a_failure_names_the_step(
+    made: TrainingProject, moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = f"s3://{new_bucket(moto)}/artifacts"
+    with FaultProxy(moto) as proxy:
+        for name, value in (
+            ("DATAPREP_ENDPOINT_URL", proxy.url),
+            ("AWS_ACCESS_KEY_ID", KEY_ID),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+            ("AWS_REGION", "us-east-1"),
+        ):
+            monkeypatch.setenv(name, value)
+        made("sync", str(made.artifacts), there)
+        data, here = TrainingData(there, RUN, cache_dir=tmp_path / "cache"), made.data()
+        proxy.seen.clear()
+        for step in range(3):
+            assert np.array_equal(data.batch(step).tokens, here.batch(step).tokens)
+            assert np.array_equal(data.batch(step).labels, here.batch(step).labels)
+        proxy.faults.append(Fault("503", "get", times=2))
+        assert np.array_equal(data.batch(4).tokens, here.batch(4).tokens)
+        assert not proxy.faults or not proxy.faults[0].times
+        proxy.faults.append(Fault("403", "get", times=100))
+        with pytest.raises(DataprepError, match=f"{RUN}: step 5 cannot be read: "):
+            data.batch(5)
+        proxy.faults.clear()
+        assert np.array_equal(data.batch(5).tokens, here.batch(5).tokens)
 
 
 def test_a_shard_that_is_gone_is_named_with_what_to_do(made: TrainingProject, tmp_path: Path) -> None:

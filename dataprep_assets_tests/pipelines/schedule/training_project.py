@@ -19,6 +19,7 @@ from dataprep_assets.serving.training_data import Batch, TrainingData
 from dataprep_assets_tests.cli.commands import dataprep
 
 NAME, RUN, CORPUS = "tales_of_all", "first_model", "tales"
+HOSTS = ("fables.example", "sagas.example", "myths.example")
 SCHEDULE: dict[str, Any] = {
     "dataset": RUN,
     "sources": [
@@ -61,7 +62,12 @@ class TrainingProject:
     def write_texts(self, name: str, numbers: Sequence[int]) -> None:
         """A source file of these documents, of 10 to 90 lines."""
         lines = [
-            json.dumps({"text": "\n".join([f"tale {number:06d} goes on"] * (10 + number * 37 % 80))})
+            json.dumps(
+                {
+                    "text": "\n".join([f"tale {number:06d} goes on"] * (10 + number * 37 % 80)),
+                    "url": f"https://{HOSTS[number % 3]}/{number}",
+                }
+            )
             for number in numbers
         ]
         path = self.defs / CORPUS / "texts" / name
@@ -109,7 +115,7 @@ def make(folder: Path) -> TrainingProject:
         "include": ["*.jsonl"],
         "splits": {"train": ["train*"], "val": ["val*"]},
         "tokenizer": {"path": "../sample_corpus/tokenizer"},
-        "document": {"separator": "<|endoftext|>"},
+        "document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {}},
         "shards": {"count": 2},
         "views": ["megatron"],
     }

@@ -15,7 +15,7 @@ from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.certificate import Certificate, decisive
 from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, prove_answers
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.mask import check_cutting
@@ -89,7 +89,7 @@ class ChatPlan:
         return {
             "spool": VERSION,
             "tokenizer": self.tokenizer_digest,
-            "refused": sorted(self.certificate["refused"]),
+            **decisive(self.certificate),
             "template": self.template.digest,
             "template_date": self.template_date.isoformat() if self.template_date else None,
             "stop": self.stop.id,

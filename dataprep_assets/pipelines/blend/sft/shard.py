@@ -17,6 +17,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+from dataprep_assets.tokenization.certificate import named_tables
 
 VERSION = 1
 PACKED = "packed.parquet"
@@ -90,6 +91,7 @@ class SftShard:
                 json.dumps(
                     {
                         **settings,
+                        **named_tables(self.plan.certificate),
                         "spool_version": spool_version,
                         "algorithm": packing.algorithm,
                         "seed": packing.seed,

@@ -1,0 +1,233 @@
+"""Items of benchmarks in documents: how much of an item's text a document contains, by the n-grams of its words.
+
+Each part of an item (a question, an answer, its choices) is looked for by itself. What counts is the share of its
+n-grams that are in the document, wherever they stand: so an item is found in any case, with any punctuation and line
+breaks, and inside of a long page. A part of few words is not looked for, because it is in half of the world; n-grams
+that several items share (instructions, headings) do not count for any of them.
+
+Entry points: `BenchmarkSet`, `BenchmarkTagger`, `Benchmarks`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.documents.duplicates.words import UNICODE, ShingleHashes, words_of
+from dataprep_assets.documents.table import Columns, DocumentBatch
+from dataprep_assets.documents.tagging import BatchTagger
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.digest import digest_value, sha256_file
+
+BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
+COLUMNS: Columns = {BENCHMARK: "string", OVERLAP: "number"}
+"""The part of an item that a document contains most of, `set:row:field`, and the share of its n-grams that it has."""
+VERSION = 1
+_SHARED = 3
+"""An n-gram that so many items have counts for none of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSet:
+    """A file of items: JSON lines or Parquet, an item a row.
+
+    Attributes:
+        name: The set's name.
+        path: The file.
+        fields: The fields that are looked for; none: all that hold a text, or texts.
+    """
+
+    name: str
+    path: Path
+    fields: tuple[str, ...] = ()
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """The name, `set:row:field`, and the text of each part of each item.
+
+        Raises ConfigError for a file that cannot be read, and for a field that no item has.
+        """
+        missing = set(self.fields)
+        for number, item in enumerate(self._items(), 1):
+            if not isinstance(item, Mapping):
+                raise ConfigError(f"decontaminate.sets.{self.name}: {self.path}: row {number} is no object")
+            for field in self.fields or item:
+                texts = item.get(field)
+                if texts is not None:
+                    missing.discard(field)
+                for text in _texts(texts):
+                    yield f"{self.name}:{number}:{field}", text
+        if missing:
+            raise ConfigError(f"decontaminate.sets.{self.name}: no item of {self.path} has a field {min(missing)!r}")
+
+    def _items(self) -> Iterator[Any]:
+        try:
+            if self.path.suffix == ".parquet":
+                import pyarrow.parquet as pq
+
+                yield from pq.read_table(self.path).to_pylist()
+                return
+            for line in self.path.read_bytes().splitlines():
+                if line.strip():
+                    yield json.loads(line)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"decontaminate.sets.{self.name}: {self.path}: cannot be read as JSON lines or Parquet: {error}"
+            ) from error
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts of a field: one, or those of a list or an object (choices)."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list | tuple):
+        yield " ".join(text for one in value for text in _texts(one))
+
+
+class Benchmarks:
+    """Sets of items, ready to be looked for in texts."""
+
+    def __init__(self, sets: Sequence[BenchmarkSet], ngram: int, least: int) -> None:
+        """Read sets.
+
+        Args:
+            sets: The sets.
+            ngram: Words of an n-gram.
+            least: Fewest words of a part that is looked for.
+
+        Raises ConfigError if of a set nothing would be looked for.
+        """
+        self.names: list[str] = []
+        self.texts: list[str] = []
+        self.short = 0
+        words: list[list[str]] = []
+        for one in sets:
+            before = len(words)
+            parts = dict.fromkeys(one.parts())
+            for name, text in parts:
+                found = words_of(text)
+                if len(found) < least:
+                    self.short += 1
+                    continue
+                self.names.append(name)
+                self.texts.append(text)
+                words.append(found)
+            if len(words) == before:
+                raise ConfigError(
+                    f"decontaminate.sets.{one.name}: none of the {len(parts):,} texts of {one.path} has {least} words, "
+                    "so nothing would be found. Lower `min_words`, and `ngram` with it"
+                )
+        self._ngrams = ShingleHashes(ngram)
+        hashes, ends = self._ngrams.of(words)
+        owners = np.repeat(np.arange(len(words)), np.diff(ends, prepend=0))
+        items = np.array([_item(name) for name in self.names], object)
+        order = np.argsort(hashes, kind="stable")
+        hashes, owners = hashes[order], owners[order]
+        starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])) if len(hashes) else np.empty(0, np.int64)
+        stops = np.append(starts[1:], len(hashes))
+        own = np.ones(len(hashes), np.bool_)
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            if stop - start >= _SHARED and len(set(items[owners[start:stop]])) >= _SHARED:
+                own[start:stop] = False
+        self.common = int(np.count_nonzero(~own))
+        self._hashes, self._owners = hashes[own], owners[own]
+        self._sizes = np.bincount(self._owners, minlength=len(words))
+
+    @property
+    def items(self) -> list[tuple[str, str]]:
+        """The name and the text of each part that is looked for."""
+        every = zip(self.names, self.texts, self._sizes.tolist(), strict=True)
+        return [(name, text) for name, text, size in every if size]
+
+    @property
+    def looked_for(self) -> int:
+        """How many parts are looked for."""
+        return int(np.count_nonzero(self._sizes))
+
+    def of(self, texts: Sequence[str]) -> tuple[list[str | None], list[float]]:
+        """For each text the part that it contains most of, and which share of it; None and 0 if it has nothing of any.
+
+        Of parts that are contained alike the longest is told.
+        """
+        hashes, ends = self._ngrams.of([words_of(text) for text in texts])
+        first = np.searchsorted(self._hashes, hashes, side="left")
+        last = np.searchsorted(self._hashes, hashes, side="right")
+        hit = np.flatnonzero(last > first)
+        text_of = np.searchsorted(ends, hit, side="right")
+        names: list[str | None] = [None] * len(texts)
+        shares = [0.0] * len(texts)
+        for text in np.unique(text_of).tolist():
+            here = hit[text_of == text]
+            owners = np.concatenate([self._owners[a:b] for a, b in zip(first[here], last[here], strict=True)])
+            parts, counts = np.unique(owners, return_counts=True)
+            share = counts / self._sizes[parts]
+            best = int(np.lexsort((parts, -self._sizes[parts], -share))[0])
+            names[text], shares[text] = self.names[int(parts[best])], round(float(share[best]), 4)
+        return names, shares
+
+
+def _item(name: str) -> str:
+    """The item of a part."""
+    return name.rpartition(":")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkTagger(BatchTagger):
+    """Tells of each document which item of a benchmark it contains most of.
+
+    Attributes:
+        sets: The sets of items.
+        ngram: Words of an n-gram.
+        least: Fewest words of a part that is looked for.
+    """
+
+    sets: tuple[BenchmarkSet, ...]
+    ngram: int
+    least: int
+
+    @property
+    def version(self) -> str:
+        files = [[one.name, _digest(one), list(one.fields)] for one in self.sets]
+        return digest_value([VERSION, UNICODE, self.ngram, self.least, files])
+
+    @property
+    def benchmarks(self) -> Benchmarks:
+        """The items; read once a process."""
+        return _opened(self.sets, self.ngram, self.least, self.version)
+
+    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+        names, shares = self.benchmarks.of(batch.texts)
+        return {BENCHMARK: names, OVERLAP: shares}
+
+
+def _digest(one: BenchmarkSet) -> str:
+    try:
+        return sha256_file(one.path)
+    except OSError as error:
+        raise ConfigError(f"decontaminate.sets.{one.name}: {one.path}: {error.strerror or error}") from error
+
+
+@lru_cache(maxsize=2)
+def _opened(sets: tuple[BenchmarkSet, ...], ngram: int, least: int, version: str) -> Benchmarks:
+    return Benchmarks(sets, ngram, least)
+
+
+def rewrites(text: str) -> Mapping[str, str]:
+    """A text in six ways in which it leaks: by name of the way."""
+    words = text.split()
+    return {
+        "case": text.upper(),
+        "punctuation": " ".join(
+            word.strip(".,;:!?'\"()") + ("," if at % 5 == 4 else "") for at, word in enumerate(words)
+        ),
+        "white space": "  \t ".join(words),
+        "line breaks": "\n".join(" ".join(words[at : at + 7]) for at in range(0, len(words), 7)),
+        "embedded": f"An old forum post begins here and goes on for a while. {text} It ends here with other words.",
+        "Unicode": text.replace(" ", "\u00a0").replace("'", "\u2019").replace("e", "e\u00ad"),
+    }

@@ -1,0 +1,136 @@
+"""Near-duplicates that are made on purpose, to see which of them are found: recall beside what the bands promise.
+
+A sample of a dataset's own texts is edited at known rates: words replaced, dropped or swapped, paragraphs in another
+order, boilerplate around them, another case, another Unicode form. Of each pair the Jaccard similarity is computed from
+their shingles, so what the S-curve promises is known pair by pair. Hard negatives are what only looks alike: different
+texts under one licence, forms with other values. They are told apart by the same verification as everything else.
+
+Entry points: `plant`, `Planted`.
+"""
+
+import random
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.documents.duplicates.kept_set import overlap, similarity
+from dataprep_assets.documents.duplicates.signatures import SignatureSettings, Signer
+
+RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
+"""Shares of words that are edited."""
+_BOILERPLATE = (
+    "Home About Contact Privacy Terms of use. All rights reserved. Subscribe to our newsletter and follow us. "
+    "This site uses cookies to improve your experience. Share this page with your friends. Back to top."
+)
+_LICENCE = (
+    "Permission is hereby granted free of charge to any person obtaining a copy of this text to deal in it without "
+    "restriction including without limitation the rights to use copy modify merge publish distribute sublicense and "
+    "sell copies of it and to permit persons to whom it is furnished to do so subject to the following conditions. "
+    "The text is provided as is without warranty of any kind express or implied including but not limited to the "
+    "warranties of merchantability fitness for a particular purpose and noninfringement. "
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """Planted pairs of one kind: ``(pairs,)`` each.
+
+    Attributes:
+        edit: What was done.
+        rate: To which share of the words.
+        similarities: How alike the two texts of each pair are.
+        shared: Whether they share a band.
+    """
+
+    edit: str
+    rate: float
+    similarities: NDArray[np.float64]
+    shared: NDArray[np.bool_]
+
+
+def plant(texts: Sequence[str], settings: SignatureSettings, seed: int) -> list[Planted]:
+    """Edit texts in every way, and look which of the edited ones share a band with the text that they were.
+
+    Args:
+        texts: A sample of texts.
+        settings: What decides signatures.
+        seed: Of the edits.
+    """
+    draw, signer, vocabulary = random.Random(seed), Signer(settings), _vocabulary(texts)
+    found = []
+    for name, rate, edit in _edits(vocabulary):
+        pairs = [(one, other) for text in texts for one, other in [edit(text, draw)] if other != one]
+        if pairs:
+            similarities, shared = _looked_at(signer, pairs)
+            found.append(Planted(edit=name, rate=rate, similarities=similarities, shared=shared))
+    return found
+
+
+def _vocabulary(texts: Sequence[str]) -> list[str]:
+    return sorted({word for text in texts for word in text.split()}) or ["word"]
+
+
+Edit = Callable[[str, random.Random], tuple[str, str]]
+"""The two texts of a pair."""
+
+
+def _edits(vocabulary: Sequence[str]) -> Iterator[tuple[str, float, Edit]]:
+    for rate in RATES:
+        yield "replaced", rate, partial(_with, partial(_replaced, rate=rate, vocabulary=vocabulary))
+        yield "dropped", rate, partial(_with, partial(_dropped, rate=rate))
+        yield "swapped", rate, partial(_with, partial(_swapped, rate=rate))
+    yield "paragraphs", 0.0, lambda text, draw: (text, _paragraphs(text, draw))
+    yield "boilerplate", 0.0, lambda text, _: (text, f"{_BOILERPLATE}\n\n{text}\n\n{_BOILERPLATE}")
+    yield "case", 0.0, lambda text, _: (text, text.upper())
+    yield "encoding", 0.0, lambda text, _: (text, "\ufeff" + unicodedata.normalize("NFD", text).replace(" ", "\u00a0"))
+    yield "licence", 1.0, lambda text, draw: (_LICENCE + text, _LICENCE + _shuffled(text, draw, vocabulary))
+    yield "form", 0.5, lambda text, draw: (text, _form(text, draw, vocabulary))
+
+
+def _with(edit: Callable[[str, random.Random], str], text: str, draw: random.Random) -> tuple[str, str]:
+    return text, edit(text, draw)
+
+
+def _replaced(text: str, draw: random.Random, rate: float, vocabulary: Sequence[str]) -> str:
+    return " ".join(draw.choice(vocabulary) if draw.random() < rate else word for word in text.split())
+
+
+def _dropped(text: str, draw: random.Random, rate: float) -> str:
+    return " ".join(word for word in text.split() if draw.random() >= rate)
+
+
+def _swapped(text: str, draw: random.Random, rate: float) -> str:
+    words = text.split()
+    for at in range(len(words) - 1):
+        if draw.random() < rate:
+            words[at], words[at + 1] = words[at + 1], words[at]
+    return " ".join(words)
+
+
+def _paragraphs(text: str, draw: random.Random) -> str:
+    lines = text.split("\n")
+    if len(lines) < 3:
+        words = text.split()
+        lines = [" ".join(words[at : at + 40]) for at in range(0, len(words), 40)]
+    return "\n".join(draw.sample(lines, len(lines)))
+
+
+def _shuffled(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
+    return " ".join(draw.choice(vocabulary) for _ in text.split())
+
+
+def _form(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
+    """The text with every fourth word another one: the form stays, its values do not."""
+    return " ".join(draw.choice(vocabulary) if at % 4 == 0 else word for at, word in enumerate(text.split()))
+
+
+def _looked_at(signer: Signer, pairs: Sequence[tuple[str, str]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    hashes, ends = signer.shingles([text for pair in pairs for text in pair])
+    bands = signer.bands(hashes, ends)
+    sets = np.split(hashes, ends[:-1])
+    similarities = [similarity(*overlap(one, other)) for one, other in zip(sets[::2], sets[1::2], strict=True)]
+    return np.array(similarities), (bands[::2] == bands[1::2]).any(axis=1)

@@ -1,0 +1,537 @@
+"""The artifact `<dataset>/duplicates`: which documents of the dataset are alike, and which of them is kept.
+
+It joins the stored signatures of all shards of all splits, without any text: an appended file is compared with what was
+there by the tables of its shard and theirs, and pairs that were compared before are not compared again. For each shard
+it has a file of the rows that go, `<shard>.parquet`, on which the shard's selection depends: so only shards in which
+other rows go are made again.
+
+- `<shard>.parquet`: `position` (the row of the shard's table, from 0), the kept `representative` (`file:row`), their
+  `similarity`
+- `pairs.bin`, uint64 `(pairs, 4)`: what was compared (`documents.duplicates.kept_set.Compared`)
+- `clusters.parquet`: the largest clusters; `across.parquet`: pairs of kept documents of different splits
+- `ages.json`: source file → which of the builds that found new files brought it; empty if a column decides
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.documents.duplicates.candidates import Documents, Nodes
+from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, Priority, ShardOrder, kept_set
+from dataprep_assets.documents.retractions import retracted_ids
+from dataprep_assets.documents.rules import ruled
+from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
+from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import SHOWN
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table, number_of
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
+from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.planning import shard_plan
+from dataprep_assets.planning.manifest import natural_key
+
+DUPLICATES = "duplicates"
+VERSION = 1
+PAIRS, CLUSTERS, ACROSS, AGES = "pairs.bin", "clusters.parquet", "across.parquet", "ages.json"
+REMOVED: Columns = {"position": "integer", "representative": "string", "similarity": "number"}
+_CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
+_ACROSS: Columns = {
+    "split": "string",
+    "row": "string",
+    "other": "string",
+    "other_row": "string",
+    "similarity": "number",
+}
+_LARGEST = 1000
+"""Clusters that are listed."""
+
+
+class DuplicatesFacts(Facts):
+    """Facts of duplicates.
+
+    Attributes:
+        documents: Documents that were compared: those that no rule drops.
+        removed: Those of them that go, by split.
+        equal: How many of these are equal to the one that is kept.
+        candidates: Pairs that share a band.
+        compared: Pairs whose shingles were compared.
+        across: Pairs of kept documents of different splits that are alike.
+    """
+
+    documents: int
+    removed: dict[str, int]
+    equal: int
+    candidates: int
+    compared: int
+    across: int
+
+
+def removed_file(partition: str) -> str:
+    """The file with the rows of a shard that go."""
+    return f"{partition}.parquet"
+
+
+def duplicates_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> str | None:
+    """What a shard's selection depends on: the digest of the rows that go; None if duplicates are not looked for.
+
+    Raises MissingArtifactError if they were not looked for yet, IntegrityError if the shard was not there then.
+    """
+    if corpus.duplicates is None:
+        return None
+    receipt = store.require(corpus.artifact(DUPLICATES))
+    for file in receipt.files:
+        if file.path == removed_file(partition):
+            return file.sha256
+    raise IntegrityError(f"{corpus.artifact(DUPLICATES)}: was made without {partition}. Materialize it again")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovedRows:
+    """The rows of a shard that go, by position, with the kept document that stands for each, and how alike they are."""
+
+    positions: Nodes
+    representatives: Sequence[str]
+    similarities: Sequence[float]
+
+    def among(self, start: int, stop: int) -> dict[int, tuple[str, float]]:
+        """Of the rows from `start` on: position after it → representative and similarity."""
+        first, last = np.searchsorted(self.positions, [start, stop]).tolist()
+        return {
+            int(self.positions[at]) - start: (self.representatives[at], self.similarities[at])
+            for at in range(first, last)
+        }
+
+
+NONE_REMOVED = RemovedRows(positions=np.empty(0, np.int64), representatives=(), similarities=())
+
+
+def removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RemovedRows:
+    """The rows of a shard that go as duplicates; none if these are not looked for."""
+    if corpus.duplicates is None:
+        return NONE_REMOVED
+    name = removed_file(partition)
+    return read_removed(store.local(corpus.artifact(DUPLICATES), [name]) / name)
+
+
+def read_removed(path: Path) -> RemovedRows:
+    """The rows of a file of them."""
+    columns: dict[str, list[Any]] = {name: [] for name in REMOVED}
+    for piece in side_by_side([path]):
+        for name, values in columns.items():
+            values += piece[name].to_pylist()
+    return RemovedRows(
+        positions=np.array(columns["position"], np.int64),
+        representatives=columns["representative"],
+        similarities=columns["similarity"],
+    )
+
+
+def duplicates_spec(
+    corpus: CorpusDeclaration, *, tags: Sequence[ArtifactSpec], signatures: Sequence[ArtifactSpec]
+) -> ArtifactSpec:
+    """The duplicates of a dataset.
+
+    Args:
+        corpus: The dataset.
+        tags: The tags of each split.
+        signatures: The signatures of each split.
+    """
+    from dataprep_assets.pipelines.corpus.duplicates_proofs import duplicates_proofs
+
+    return ArtifactSpec(
+        declaration=corpus,
+        name=DUPLICATES,
+        version=VERSION,
+        description="Documents that are alike, of all shards and splits: which of them go, and which stands for each.",
+        kinds={"parquet", "numpy"},
+        inputs=(*signatures, *tags),
+        pool="cpu",
+        recipes=lambda store, _: [_recipe(corpus, store)],
+        build=partial(_build, corpus),
+        foresee=partial(_build, corpus),
+        metadata=partial(_metadata, corpus),
+        rows=lambda receipt: sum(DuplicatesFacts.of(receipt).removed.values()),
+        columns=REMOVED,
+        proofs=duplicates_proofs(corpus),
+    )
+
+
+def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> dict[str, int]:
+    """Source file → which of the builds that found new files brought it, from 0; empty if that does not count.
+
+    It is told by the present duplicates: what they do not know is new.
+    """
+    assert corpus.duplicates is not None
+    if corpus.duplicates.priority != "oldest":
+        return {}
+    files = {entry.relpath for entry in manifest.entries}
+    try:
+        receipt = store.receipt(corpus.artifact(DUPLICATES))
+        if receipt is None:
+            return dict.fromkeys(sorted(files), 0)
+        known = json.loads((store.local(corpus.artifact(DUPLICATES), [AGES]) / AGES).read_bytes())
+    except (DataprepError, OSError, ValueError):  # lost, so all files are of one age again
+        return dict.fromkeys(sorted(files), 0)
+    before = {str(name): int(age) for name, age in known.items()}
+    new = max(before.values(), default=0) + 1
+    ages = {name: before.get(name, new) for name in files}
+    # a dataset of which all first files are gone begins again
+    least = min(ages.values(), default=0)
+    return {name: age - least for name, age in sorted(ages.items())}
+
+
+def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
+    declared, manifest = corpus.duplicates, load_manifest(corpus, store)
+    assert declared is not None
+    upstream = {}
+    for name in (SIGNATURES, TAGS):
+        for partition in manifest.plan:
+            upstream[f"{name}/{partition}"] = store.require(corpus.artifact(name, partition)).content
+    priority = declared.priority
+    settings = {
+        **corpus.signing.key_parts,
+        "threshold": declared.similarity,
+        "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
+        "across_splits": declared.across_splits,
+        "splits": list(corpus.splits),
+        "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
+    }
+    ages = ages_of(corpus, store, manifest)
+    retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    sources = {"files": digest_value(_files_by_age(manifest, ages))}
+    if len(retracted):
+        sources["retractions"] = digest_value([f"{one:016x}" for one in retracted.tolist()])
+    return Recipe(
+        artifact=corpus.artifact(DUPLICATES),
+        key=digest_value([DUPLICATES, VERSION, settings, sources, upstream]),
+        version=VERSION,
+        settings=settings,
+        sources=sources,
+        upstream=upstream,
+    )
+
+
+def _files_by_age(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
+    return [[key, [[one.relpath, ages.get(one.relpath, 0)] for one in manifest.shard(key)]] for key in manifest.plan]
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    store, artifact = request.store, corpus.artifact(DUPLICATES)
+    recipe = _recipe(corpus, store)
+    before = _present(corpus, store)
+    receipt, reused = ensure(recipe, store, partial(_write, corpus, store, recipe), corpus.verify)
+    back = 0 if reused else _come_back(corpus, store, before)
+    if back:
+        told = "comes back, because what stood for it" if back == 1 else "come back, because what stood for them"
+        request.warn(f"{artifact}: {number_of(back, 'document')} {told} is gone")
+    outcome = Outcome.of(receipt, reused)
+    yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
+
+
+def _present(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, tuple[str, Nodes]]:
+    """Shard → digest of its tags and the rows that go, of the present duplicates; empty if there are none."""
+    try:
+        if (receipt := store.receipt(corpus.artifact(DUPLICATES))) is None:
+            return {}
+        made_of = receipt.recipe["upstream"]
+        shards = [name.partition("/")[2] for name in made_of if name.startswith(f"{SIGNATURES}/")]
+        return {one: (made_of[f"{SIGNATURES}/{one}"], removed_rows(corpus, store, one).positions) for one in shards}
+    except (DataprepError, OSError, KeyError):
+        return {}
+
+
+def _come_back(corpus: CorpusDeclaration, store: ArtifactStore, before: Mapping[str, tuple[str, Nodes]]) -> int:
+    """How many rows that went before, of shards with the same texts, are taken in again."""
+    now = _present(corpus, store)
+    return sum(
+        len(np.setdiff1d(rows, now[shard][1], assume_unique=True))
+        for shard, (content, rows) in before.items()
+        if shard in now and now[shard][0] == content
+    )
+
+
+def stood_for(corpus: CorpusDeclaration, store: ArtifactStore, hashes: Iterable[str]) -> int:
+    """How many documents go as duplicates of documents with these ids, 16 hex digits, and are none of these themselves.
+
+    They come back when these are retracted, unless others stand for them. Zero if duplicates were not looked for yet.
+    """
+    wanted, names = set(hashes), set[str]()
+    if corpus.duplicates is None or not wanted or store.receipt(corpus.artifact(DUPLICATES)) is None:
+        return 0
+    rows: list[tuple[str, str]] = []
+    for partition in load_manifest(corpus, store).plan:
+        removed, start = removed_rows(corpus, store, partition), 0
+        directory = store.local(corpus.artifact(TAGS, partition), [ROWS])
+        for piece in side_by_side([directory / ROWS], ["file", "row", "id"]):
+            ids = piece["id"].to_pylist()
+            here = removed.among(start, start + len(ids))
+            rows += [(name, ids[at]) for at, (name, _) in here.items()]
+            listed = [at for at, one in enumerate(ids) if one in wanted]
+            if listed:
+                chosen = piece.take(listed)
+                names |= {
+                    f"{f}:{r}" for f, r in zip(chosen["file"].to_pylist(), chosen["row"].to_pylist(), strict=True)
+                }
+            start += len(ids)
+    return sum(name in names and one not in wanted for name, one in rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """The documents of all shards, ready to be compared.
+
+    Attributes:
+        partitions: The shards, in the order of the plan.
+        documents: Their documents.
+        priority: Which of two is kept.
+    """
+
+    partitions: Sequence[str]
+    documents: Documents
+    priority: Priority
+
+
+def joined(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, ages: Mapping[str, int] | None = None
+) -> Joined:
+    """The documents of all shards: which of their rows are compared, and what decides their priority.
+
+    Args:
+        corpus: The dataset.
+        store: Where its signatures and tags are.
+        manifest: Its shards.
+        ages: Source file → its generation; None: those of the present duplicates.
+    """
+    declared = corpus.duplicates
+    assert declared is not None
+    retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    ages = ages_of(corpus, store, manifest) if ages is None else ages
+    ranks = {name: at for at, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
+    splits = {name: at for at, name in enumerate(corpus.splits)}
+    shards, taken, orders = [], [], []
+    for partition in manifest.plan:
+        signed = opened(store, corpus.artifact(SIGNATURES, partition))
+        rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)), retracted)
+        if len(rows.taken) != signed.rows:
+            raise IntegrityError(
+                f"{corpus.artifact(SIGNATURES, partition)}: has {signed.rows:,} rows, its tags {len(rows.taken):,}. "
+                "Materialize both again"
+            )
+        shards.append(signed)
+        taken.append(rows.taken & signed.digests[:, :2].any(axis=1))
+        orders.append(
+            ShardOrder(
+                split=splits[shard_plan.split_of(partition)],
+                starts=np.array(rows.starts, np.int64),
+                files=np.array([ranks[name] for name in rows.files], np.int64),
+                ages=np.array([ages.get(name, 0) for name in rows.files], np.int64),
+                values=rows.values,
+            )
+        )
+    documents = Documents(shards, taken)
+    priority = Priority(documents=documents, shards=orders, by_split=declared.across_splits == "drop")
+    return Joined(partitions=list(manifest.plan), documents=documents, priority=priority)
+
+
+class _Rows:
+    """The rows of a shard: which are compared, where files begin, and the values of the column that decides."""
+
+    def __init__(self, corpus: CorpusDeclaration, directory: Path, retracted: NDArray[np.uint64]) -> None:
+        assert corpus.duplicates is not None
+        self.starts: list[int] = []
+        self.files: list[str] = []
+        self.values: NDArray[np.float64] | None = None
+        rules, priority = corpus.rules, corpus.duplicates.priority
+        asked = None if isinstance(priority, str) else priority.column
+        wanted = {column for _, rule in rules.values() for column in rule.columns}
+        wanted |= set() if asked is None else {asked}
+        files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
+        taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
+        with_ids = ["id"] if len(retracted) else []
+        for piece in side_by_side([directory / name for name in files], ["file", "bad", *with_ids, *wanted]):
+            good = piece["bad"].is_null().to_numpy()
+            if rules:
+                good = good & (ruled(piece, rules) < 0)
+            if with_ids:
+                ids = np.array([int(one or "0", 16) for one in piece["id"].to_pylist()], np.uint64)
+                good = good & ~np.isin(ids, retracted)
+            taken.append(good)
+            if asked is not None:
+                values.append(_sortable(piece[asked].to_pylist(), priority.order))  # type: ignore[union-attr]
+            for at, name in _changes(piece["file"].to_pylist(), self.files[-1] if self.files else None):
+                self.starts.append(rows + at)
+                self.files.append(name)
+            rows += len(good)
+        self.taken = np.concatenate(taken)
+        if asked is not None:
+            self.values = np.concatenate(values)
+
+
+def _changes(names: Sequence[str], last: str | None) -> Iterator[tuple[int, str]]:
+    for at, name in enumerate(names):
+        if name != last:
+            yield at, name
+        last = name
+
+
+def _sortable(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np.float64]:
+    """Numbers that are lower for what is kept first; NaN for what comes last."""
+    if isinstance(order, str):
+        sign = -1.0 if order == "highest" else 1.0
+        return np.array([np.nan if one is None else sign * float(one) for one in values], np.float64)
+    place = {name: at for at, name in enumerate(order)}
+    return np.array([place.get(one, np.nan) for one in values], np.float64)
+
+
+def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, staged: Path) -> Written:
+    declared, manifest = corpus.duplicates, load_manifest(corpus, store)
+    assert declared is not None
+    ages = ages_of(corpus, store, manifest)
+    found = joined(corpus, store, manifest, ages)
+    documents = found.documents
+    kept = kept_set(
+        documents,
+        found.priority,
+        threshold=declared.similarity,
+        across=declared.across_splits,
+        known=_known(corpus, store),
+    )
+    nodes = np.unique(np.concatenate([kept.removed, kept.representatives, kept.across.ravel()]))
+    names = _Names(corpus, store, found, nodes)
+    removed: dict[str, int] = dict.fromkeys(corpus.splits, 0)
+    for number, partition in enumerate(found.partitions):
+        first, last = documents.first[number : number + 2].tolist()
+        here = slice(*np.searchsorted(kept.removed, [first, last]).tolist())
+        removed[shard_plan.split_of(partition)] += here.stop - here.start
+        with ParquetRows(staged / removed_file(partition), REMOVED) as rows:
+            rows.add(
+                {
+                    "position": (kept.removed[here] - first).tolist(),
+                    "representative": names.of(kept.representatives[here]),
+                    "similarity": kept.similarities[here].tolist(),
+                }
+            )
+    _write_clusters(staged / CLUSTERS, kept, names)
+    _write_across(staged / ACROSS, kept, names, found)
+    (staged / PAIRS).write_bytes(kept.compared.pairs.astype("<u8").tobytes())
+    (staged / AGES).write_bytes(canonical_json(ages) + b"\n")
+    return Written(
+        inputs=dict(recipe.upstream),
+        facts=DuplicatesFacts(
+            documents=int(np.count_nonzero(documents.taken)),
+            removed=removed,
+            equal=int(np.count_nonzero(kept.similarities == 1)),
+            candidates=kept.candidates,
+            compared=len(kept.compared.pairs),
+            across=len(kept.across),
+        ),
+    )
+
+
+def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
+    """What the present duplicates compared: of the same shingles, whatever the threshold was."""
+    artifact = corpus.artifact(DUPLICATES)
+    try:
+        if store.is_distrusted(artifact) or (receipt := store.receipt(artifact)) is None:
+            return Compared()
+        now, before = corpus.signing.key_parts, receipt.recipe["settings"]
+        if any(now.get(name) != before.get(name) for name in ("kind", "normalization", "unicode", "shingle", "key")):
+            return Compared()
+        if store.damage(artifact, receipt, "full"):
+            return Compared()
+        data = (store.local(artifact, [PAIRS]) / PAIRS).read_bytes()
+    except (DataprepError, OSError, KeyError):  # what cannot be read is compared again
+        return Compared()
+    return Compared(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4))
+
+
+class _Names:
+    """How rows are named: `file:row`."""
+
+    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, found: Joined, nodes: Nodes) -> None:
+        """Read the names of some documents, which increase."""
+        self._nodes, self._names = nodes, list[str]()
+        for number, partition in enumerate(found.partitions):
+            first, last = found.documents.first[number : number + 2].tolist()
+            start, stop = np.searchsorted(nodes, [first, last]).tolist()
+            if start == stop:
+                continue
+            rows = nodes[start:stop] - first
+            done = 0
+            for piece in side_by_side([store.local(corpus.artifact(TAGS, partition)) / ROWS], ["file", "row"]):
+                here = rows[(rows >= done) & (rows < done + piece.num_rows)] - done
+                columns = (piece[name].take(here).to_pylist() for name in ("file", "row"))
+                self._names += [f"{file}:{row}" for file, row in zip(*columns, strict=True)]
+                done += piece.num_rows
+
+    def of(self, nodes: Nodes) -> list[str]:
+        """The names of some of them."""
+        return [self._names[at] for at in np.searchsorted(self._nodes, nodes).tolist()]
+
+
+def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
+    """The largest clusters: the document that is kept, how many go, and the one of them that is least like it."""
+    order = np.lexsort((kept.removed, kept.similarities, kept.representatives))
+    stands = kept.representatives[order]
+    first = np.flatnonzero(np.append(True, stands[1:] != stands[:-1])) if len(stands) else np.empty(0, np.int64)
+    sizes = np.diff(np.append(first, len(stands)))
+    largest = np.lexsort((first, -sizes))[:_LARGEST]
+    at = order[first[largest]]
+    with ParquetRows(path, _CLUSTERS) as rows:
+        rows.add(
+            {
+                "representative": names.of(kept.representatives[at]),
+                "removed": sizes[largest].tolist(),
+                "least_similar": kept.similarities[at].tolist(),
+                "example": names.of(kept.removed[at]),
+            }
+        )
+
+
+def _write_across(path: Path, kept: KeptSet, names: _Names, found: Joined) -> None:
+    homes = found.documents.shard_of(kept.across.ravel()).reshape(-1, 2)
+    splits = [[shard_plan.split_of(found.partitions[one]) for one in pair] for pair in homes.tolist()]
+    one, other = names.of(kept.across[:, 0]), names.of(kept.across[:, 1])
+    with ParquetRows(path, _ACROSS) as rows:
+        rows.add(
+            {
+                "split": [pair[0] for pair in splits],
+                "row": one,
+                "other": [pair[1] for pair in splits],
+                "other_row": other,
+                "similarity": kept.across_similarities.tolist(),
+            }
+        )
+
+
+def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = DuplicatesFacts.of(receipt)
+    shown: dict[str, Shown] = {
+        "documents": facts.documents,
+        "removed": sum(facts.removed.values()),
+        **{f"removed_{split}": count for split, count in facts.removed.items()},
+        "equal": facts.equal,
+        "candidate_pairs": facts.candidates,
+        "compared_pairs": facts.compared,
+        "across_splits": facts.across,
+    }
+    if not corpus.sensitive:
+        found = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
+        if found is not None and found.num_rows:
+            shown["largest_clusters"] = Table(found.slice(0, SHOWN).to_pylist())
+    return shown

@@ -1,0 +1,196 @@
+"""Proofs of the duplicates of a dataset: every removal is verified, no two kept documents are alike, splits apart."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from dataprep_assets.documents.duplicates.candidates import Nodes, Order, pairs_of, sharing
+from dataprep_assets.documents.duplicates.kept_set import overlap, similarity
+from dataprep_assets.documents.table import side_by_side
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, verdict
+from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.spec import Proof, Proofs
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates import (
+    ACROSS,
+    DUPLICATES,
+    DuplicatesFacts,
+    Joined,
+    joined,
+    removed_rows,
+)
+from dataprep_assets.pipelines.corpus.duplicates_recall import RECALL, recall_as_promised
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
+
+_REBUILD = "Delete the artifact's directory and materialize it again"
+_INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
+_VERIFIED = Proof(
+    "duplicates_verified",
+    "Each document that goes is as like the one that stands for it as is said, which is kept; and no two kept "
+    "documents that were candidates are alike. All are compared again.",
+)
+_DISJOINT = Proof("splits_disjoint", "No kept document of a split is like a kept document of another one.")
+DUPLICATES_PROOFS = (_INTACT, _VERIFIED, RECALL, _DISJOINT)
+"""All of them; where only equal texts go nothing is planted, and one split is like no other."""
+
+
+def duplicates_proofs(corpus: CorpusDeclaration) -> Proofs:
+    """The proofs of a dataset's duplicates."""
+    assert corpus.duplicates is not None
+    apart = (_DISJOINT,) if corpus.duplicates.across_splits != "ignore" and len(corpus.splits) > 1 else ()
+    near = (RECALL,) if corpus.duplicates.kind == "near" else ()
+    return Proofs(proofs=(_INTACT, _VERIFIED, *near, *apart), examine=partial(_examine, corpus, bool(apart)))
+
+
+def _examine(
+    corpus: CorpusDeclaration, apart: bool, store: ArtifactStore, _: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    artifact = corpus.artifact(DUPLICATES)
+    receipt, directory = store.require(artifact), store.local(artifact)
+    yield _INTACT.name, files_intact(directory, receipt, _REBUILD)
+    yield _VERIFIED.name, _verified(corpus, store, receipt)
+    assert corpus.duplicates is not None
+    if corpus.duplicates.kind == "near":
+        yield RECALL.name, recall_as_promised(corpus, store, receipt)
+    if apart:
+        yield _DISJOINT.name, _disjoint(corpus, store)
+
+
+@judged
+def _verified(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Finding:
+    facts = DuplicatesFacts.of(receipt)
+    found = _Removed(corpus, store)
+    defects = [*found.wrong_removals(), *found.alike()]
+    total = sum(facts.removed.values())
+    if total != len(found.nodes) or facts.documents != int(np.count_nonzero(found.joined.documents.taken)):
+        defects.append("its receipt counts other documents than its files")
+    return verdict(
+        (f"{corpus.artifact(DUPLICATES)}: {one}" for one in defects),
+        f"{number_of(total, 'document')} of {facts.documents:,} go, each verified against the one that stands for it.",
+        _REBUILD,
+        facts={"documents": facts.documents, "removed": total, "equal": facts.equal},
+    )
+
+
+class _Removed:
+    """The documents that go by the files of the artifact, as numbers."""
+
+    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
+        self._corpus, self._store = corpus, store
+        assert corpus.duplicates is not None
+        self._declared = corpus.duplicates
+        self.joined: Joined = joined(corpus, store, load_manifest(corpus, store))
+        nodes, self._names, self._similar = [np.empty(0, np.int64)], list[str](), list[float]()
+        for first, partition in zip(self.joined.documents.first.tolist(), self.joined.partitions, strict=False):
+            rows = removed_rows(corpus, store, partition)
+            nodes.append(rows.positions + first)
+            self._names += rows.representatives
+            self._similar += rows.similarities
+        self.nodes = np.concatenate(nodes)
+        self._kept = self.joined.documents.taken.copy()
+        self._kept[self.nodes] = False
+
+    def wrong_removals(self) -> Iterator[str]:
+        """A sentence for each document that should not go, or not for this one."""
+        documents = self.joined.documents
+        stands = self._numbers()
+        if len(stray := self.nodes[~documents.taken[self.nodes]]):
+            yield f"{number_of(len(stray), 'row')} go that a rule drops, or that hold no text"
+        digests = documents.digests(self.nodes)[:, :2], documents.digests(stands)[:, :2]
+        equal = (digests[0] == digests[1]).all(axis=1).tolist()
+        told = zip(self.nodes.tolist(), stands.tolist(), self._names, self._similar, equal, strict=True)
+        for node, other, name, similar, same in told:
+            where = "a document" if self._corpus.sensitive else name
+            if not self._kept[other]:
+                yield f"{where} stands for others and is not kept itself"
+                continue
+            if same:
+                found = 1.0
+            elif self._declared.kind == "exact":
+                found = 0.0
+            else:
+                found = similarity(*overlap(documents.shingles(node), documents.shingles(other)))
+            if found != similar or found < self._declared.similarity:
+                yield f"a document that {where} stands for is {found:.4f} alike, and not {similar:.4f}"
+
+    def _numbers(self) -> Nodes:
+        """The documents that stand for others."""
+        manifest = load_manifest(self._corpus, self._store)
+        home = {entry.relpath: key for key in manifest.plan for entry in manifest.shard(key)}
+        place = {key: at for at, key in enumerate(self.joined.partitions)}
+        wanted: dict[str, dict[tuple[str, int], int]] = {}
+        for name in self._names:
+            file, _, row = name.rpartition(":")
+            if file not in home:
+                raise IntegrityError(f"{self._corpus.artifact(DUPLICATES)}: names a file that no shard has. {_REBUILD}")
+            wanted.setdefault(home[file], {})[file, int(row)] = -1
+        for key, rows in wanted.items():
+            start = int(self.joined.documents.first[place[key]])
+            for piece in side_by_side([self._store.local(self._corpus.artifact(TAGS, key)) / ROWS], ["file", "row"]):
+                for one in zip(piece["file"].to_pylist(), piece["row"].to_pylist(), strict=True):
+                    if one in rows:
+                        rows[one] = start
+                    start += 1
+        found = []
+        for name in self._names:
+            file, _, row = name.rpartition(":")
+            number = wanted[home[file]][file, int(row)]
+            if number < 0:
+                raise IntegrityError(f"{self._corpus.artifact(DUPLICATES)}: names a row that is not there. {_REBUILD}")
+            found.append(number)
+        return np.array(found, np.int64)
+
+    def alike(self) -> Iterator[str]:
+        """A sentence for each pair of kept documents that should not both be kept."""
+        documents, priority = self.joined.documents, self.joined.priority
+        split = np.array([one.split for one in priority.shards], np.int64)
+        together = self._declared.across_splits == "drop"
+        leaders = documents.taken.copy()
+        for _, nodes in sharing(documents, 0, documents.taken):
+            digests = documents.digests(nodes)
+            kept, seen = self._kept[nodes].tolist(), dict[tuple[int, ...], int]()
+            group = np.zeros(len(nodes), np.int64) if together else split[documents.shard_of(nodes)]
+            order = np.argsort(priority.ranks(nodes), kind="stable").tolist()
+            for at in order:
+                key = (int(digests[at, 0]), int(digests[at, 1]), int(group[at]))
+                if key in seen:
+                    leaders[nodes[at]] = False
+                    if kept[at]:
+                        yield "two equal documents are kept"
+                seen.setdefault(key, at)
+        order_ = Order(split=split, across=self._declared.across_splits != "ignore", ranks=priority.ranks)
+        pairs = pairs_of(documents, leaders, order_)
+        pairs = pairs[self._kept[pairs].all(axis=1)]
+        if not together:
+            homes = split[documents.shard_of(pairs.ravel())].reshape(-1, 2)
+            pairs = pairs[homes[:, 0] == homes[:, 1]]
+        sizes = documents.sizes(pairs.ravel()).reshape(-1, 2)
+        near = sizes.min(axis=1) >= self._declared.similarity * sizes.max(axis=1)
+        for one, other in pairs[near].tolist():
+            if similarity(*overlap(documents.shingles(one), documents.shingles(other))) >= self._declared.similarity:
+                yield "two documents that are alike are kept"
+
+
+@judged
+def _disjoint(corpus: CorpusDeclaration, store: ArtifactStore) -> Finding:
+    directory = store.local(corpus.artifact(DUPLICATES), [ACROSS])
+    pairs = [one for piece in side_by_side([directory / ACROSS]) for one in piece.to_pylist()]
+    defects = [
+        f"a document of {one['split']} is like one of {one['other']}"
+        if corpus.sensitive
+        else f"{one['row']} of {one['split']} is {one['similarity']:.1%} like {one['other_row']} of {one['other']}"
+        for one in pairs
+    ]
+    return verdict(
+        defects,
+        f"No kept document of one of {number_of(len(corpus.splits), 'split')} is like one of another.",
+        "Take them out of a split, or declare `duplicates.across_splits: drop`, which drops them from the split that "
+        "is declared first",
+        facts={"pairs": len(pairs)},
+        table=[] if corpus.sensitive else pairs[:SHOWN],
+    )

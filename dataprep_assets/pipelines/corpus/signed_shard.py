@@ -1,0 +1,84 @@
+"""Makes the signatures of one shard: reads its source once, and keeps what is compared of each text."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from dataprep_assets.documents.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
+from dataprep_assets.documents.table import CarriedFields
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
+from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
+
+SIGNATURES = "signatures"
+VERSION = 1
+
+
+class SignaturesFacts(Facts):
+    """Facts of a shard's signatures: its rows, those among them that are compared, and the bands of a signature."""
+
+    rows: int
+    documents: int
+    bands: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignatureShard:
+    """The signatures of one shard, to be made or proven.
+
+    Attributes:
+        artifact: Their artifact.
+        store: Where it is.
+        files: The shard's source files, in order.
+        fields: Which rows hold a text.
+        settings: What decides the signatures.
+        source_bytes: Bytes of the files as stored.
+    """
+
+    artifact: Artifact
+    store: ArtifactStore
+    files: tuple[SourcePart, ...]
+    fields: CarriedFields
+    settings: SignatureSettings
+    source_bytes: int
+
+    def recipe(self) -> Recipe:
+        """What the key is a digest of, with names."""
+        settings = {"text_field": self.fields.text, **self.settings.key_parts}
+        files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
+        return Recipe(
+            artifact=self.artifact,
+            key=digest_value([SIGNATURES, VERSION, settings, self.fields.key_parts, files]),
+            version=VERSION,
+            settings=settings,
+            sources={file.label: file.sha256 for file in self.files},
+        )
+
+
+def ensure_signatures(shard: SignatureShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
+    """A worker's task: the signatures of a shard, unless they are current; the receipt and whether it was reused."""
+    return ensure(shard.recipe(), shard.store, partial(_write, shard, fetch), verification)
+
+
+def _write(shard: SignatureShard, fetch: Fetch | None, staged: Path) -> Written:
+    fetch_missing(shard.files, fetch)
+    with SignatureWriter(staged, shard.settings) as writer:
+        for part in shard.files:
+            for batch in batches_of(part, shard.fields):
+                writer.add(len(batch), batch.good, batch.texts)
+    return Written(
+        inputs={file.label: file.sha256 for file in shard.files},
+        facts=SignaturesFacts(rows=writer.rows, documents=writer.documents, bands=shard.settings.bands),
+    )
+
+
+def opened(store: ArtifactStore, artifact: Artifact) -> SignedShard:
+    """The signatures of a shard; raises MissingArtifactError if they are not there."""
+    facts = SignaturesFacts.of(store.require(artifact))
+    return SignedShard(store.local(artifact), facts.rows, facts.documents, facts.bands)

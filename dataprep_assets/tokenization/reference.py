@@ -1,0 +1,217 @@
+"""The reference: Hugging Face `tokenizers`, whose ids are right by definition, and the Unicode tables within it.
+
+Its interface is another one from 1.0 on, which has no `from_str`, `get_vocab` or `encode_batch_fast`; here alone is
+told which one is installed. `TABLES_BEFORE` are the tables of every version below 1.0 that is allowed, and so of every
+dataset whose receipts name none.
+
+Entry points: `load_reference`, `reference_tables`, `touched`.
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import metadata
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.tokenization.unicode_versions import OLDEST, VERSIONS
+
+NAME = "tokenizers"
+NORMALIZATION, LETTERS = "normalization", "letters"
+SETTING = "reference"
+"""The setting of recipes that names the tables."""
+TABLES_BEFORE = {NORMALIZATION: "Unicode 13.0", LETTERS: "Unicode 16.0"}
+
+_NORMALIZERS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "BertNormalizer", "Nmt"})
+_SPLITTERS = frozenset({"Whitespace", "BertPreTokenizer", "Punctuation", "Digits", "UnicodeScripts"})
+
+
+def version() -> str:
+    """The installed version of the library."""
+    return metadata.version(NAME)
+
+
+class Reference(Protocol):
+    """A loaded tokenizer of the library, with one reading of literal special tokens."""
+
+    def encode(self, texts: Sequence[str]) -> list[Any]:
+        """The ids of each text, a list or an array, without BOS or EOS."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+        ...
+
+    def vocabulary(self) -> dict[str, int] | None:
+        """The id of every token, added ones included; None where the library does not tell."""
+        ...
+
+
+def load_reference(tokenizer_json: str, *, special_as_text: bool) -> Reference:
+    """Load a `tokenizer.json`; `special_as_text`: literal special tokens are text. Raises what the library raises."""
+    kind = _Before1 if version().startswith("0.") else _From1
+    return kind(tokenizer_json, special_as_text)
+
+
+class _Before1:
+    def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
+        from tokenizers import Tokenizer
+
+        self._tokenizer: Any = Tokenizer.from_str(tokenizer_json)
+        self._tokenizer.encode_special_tokens = special_as_text
+
+    def encode(self, texts: Sequence[str]) -> list[Any]:
+        return [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+
+    def vocabulary(self) -> dict[str, int] | None:
+        found: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return found
+
+
+class _From1:
+    def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
+        from tokenizers import Tokenizer
+
+        with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+            file.write(tokenizer_json)
+            file.flush()
+            self._tokenizer: Any = Tokenizer.from_file(file.name)
+        self._special_as_text = special_as_text
+
+    def encode(self, texts: Sequence[str]) -> list[Any]:
+        encoded = self._tokenizer.encode_batch(
+            list(texts), add_special_tokens=False, encode_special_tokens=self._special_as_text
+        )
+        return [one.ids_array for one in encoded]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+
+    def vocabulary(self) -> dict[str, int] | None:
+        return None
+
+
+def flat_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+    """Lists or arrays of ids as flat uint32 ids and n + 1 uint64 offsets, the first 0."""
+    offsets = np.zeros(len(rows) + 1, np.uint64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    if rows and isinstance(rows[0], np.ndarray):
+        return np.concatenate(rows).astype(np.uint32, copy=False), offsets
+    return np.fromiter(chain.from_iterable(rows), np.uint32, int(offsets[-1])), offsets
+
+
+def reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:
+    """Name → Unicode version of the tables of the installed library that decide ids of a tokenizer.
+
+    `normalizer` and `pre_tokenizer` are those of its `tokenizer.json`. `normalization` is there if it normalizes by
+    Unicode, `letters` if it splits texts by kinds of characters.
+    """
+    used = {
+        NORMALIZATION: any(part.get("type") in _NORMALIZERS for part in _parts(normalizer)),
+        LETTERS: any(_splits_by_kind(part) for part in _parts(pre_tokenizer)),
+    }
+    return {name: table for name, table in installed_tables().items() if used[name]} if any(used.values()) else {}
+
+
+def _parts(value: Any) -> list[dict[str, Any]]:
+    """A normalizer or pre-tokenizer, and the members if it is a sequence of them."""
+    if not isinstance(value, dict):
+        return []
+    members = value.get("normalizers") or value.get("pretokenizers") or []
+    return [value, *(part for member in members for part in _parts(member))]
+
+
+def _splits_by_kind(part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    if kind == "ByteLevel":
+        return part.get("use_regex", True) is not False
+    return kind in _SPLITTERS or (kind == "Split" and "Regex" in (part.get("pattern") or {}))
+
+
+@lru_cache(maxsize=1)
+def installed_tables() -> dict[str, str]:
+    """The newest Unicode that the library's tables know, found by trying: `normalization` and `letters`."""
+    normalizer = load_reference(_probe(normalizer={"type": "NFC"}), special_as_text=True)
+    splitter = load_reference(_probe(splits=True), special_as_text=True)
+    found = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
+    for one in VERSIONS:
+        # a mark that is known is put behind one that belongs nearer to the letter
+        behind = [text for mark in one.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
+        ids = [list(row) for row in normalizer.encode(behind)]
+        if behind and ids[::2] == ids[1::2]:
+            found[NORMALIZATION] = one.name
+        # a letter that is known is in one word with the letter before, with which its first byte makes a token
+        words = splitter.encode([f"a{character}" for character in one.sample])
+        if any(len(word) == len(letter.encode()) for word, letter in zip(words, one.sample, strict=True)):
+            found[LETTERS] = one.name
+    return {name: f"Unicode {newest}" for name, newest in found.items()}
+
+
+def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
+    """A tokenizer of bytes, which joins an `a` with the first byte of a character that follows in the same word."""
+    kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (byte for byte in range(0x100) if byte not in kept)
+    letters = [*map(chr, kept), *(chr(0x100 + at) for at, _ in enumerate(others))]
+    merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
+    vocabulary = [*letters, *(a + b for a, b in merges)]
+    # with the pattern of GPT-2, which every version of the library has
+    bytes_alone = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splits}
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": {token: at for at, token in enumerate(vocabulary)},
+        "merges": merges,
+    }
+    return json.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [],
+            "normalizer": normalizer,
+            "pre_tokenizer": bytes_alone,
+            "post_processor": None,
+            "decoder": {**bytes_alone, "use_regex": False},
+            "model": model,
+        }
+    )
+
+
+def as_before(tables: Mapping[str, str]) -> bool:
+    """Whether tables are those of `TABLES_BEFORE`, which a receipt or key need not name."""
+    return all(TABLES_BEFORE[name] == table for name, table in tables.items())
+
+
+UNSAID = {f"{SETTING}.{name}": table for name, table in TABLES_BEFORE.items()}
+"""What a recipe that does not name these settings is made with."""
+_TEXTS = {
+    f"{SETTING}.{NORMALIZATION}": "combining marks and composed letters",
+    f"{SETTING}.{LETTERS}": "letters, marks and digits",
+}
+
+
+def touched(setting: str, before: Any, now: Any) -> str:
+    """Which texts get other ids by a change of the tables; nothing for any other setting.
+
+    Args:
+        setting: Its name in a recipe, such as `reference.letters`.
+        before: The Unicode version before, such as `Unicode 13.0`.
+        now: The version now.
+    """
+    if setting not in _TEXTS:
+        return ""
+    older, newer = sorted((str(before).removeprefix("Unicode "), str(now).removeprefix("Unicode ")))
+    return f"other ids for texts with {_TEXTS[setting]} that Unicode {newer} has and {older} has not, for no others"

@@ -1,0 +1,76 @@
+"""What datatrove's own filters say of documents, in a process of its own: `python -m …parity.datatrove_filters ANSWER`.
+
+It reads a JSON list of texts from its standard input. Each filter looks at each text twice: as it is installed, with
+the words and sentences of spaCy; and with words between white space, symbols and sentences as our taggers have them.
+The answer has for each filter both lists: the reason for which a text is dropped, or null.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from datatrove.data import Document
+from datatrove.pipeline.filters import (
+    C4QualityFilter,
+    FineWebQualityFilter,
+    GopherQualityFilter,
+    GopherRepetitionFilter,
+    c4_filters,
+    fineweb_quality_filter,
+    gopher_quality_filter,
+    gopher_repetition_filter,
+)
+
+from dataprep_assets.documents.taggers.c4 import sentences
+
+FILTERS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "gopher": (GopherQualityFilter, gopher_quality_filter),
+    "repetition": (GopherRepetitionFilter, gopher_repetition_filter),
+    "c4": (C4QualityFilter, c4_filters),
+    "fineweb": (FineWebQualityFilter, fineweb_quality_filter),
+}
+"""Name → the filter with its own defaults, and its module."""
+
+
+class _Symbols:
+    """In place of datatrove's list of punctuation: every character that is neither a letter nor a digit."""
+
+    def __contains__(self, character: str) -> bool:
+        return not character.isalnum()
+
+
+def _as_ours(module: Any) -> None:
+    """Let a filter's module see our words, symbols and sentences."""
+    if hasattr(module, "split_into_words"):
+        module.split_into_words = lambda text, _: text.split()
+    if hasattr(module, "split_into_sentences"):
+        module.split_into_sentences = lambda line, _: [line] * sentences(line)
+    if hasattr(module, "PUNCTUATION_SET"):
+        module.PUNCTUATION_SET = _Symbols()
+
+
+def _said(made: Any, text: str) -> str | None:
+    try:
+        found = made.filter(Document(text=text, id="0"))
+    except ZeroDivisionError:  # of a text without any word
+        return "no_words"
+    kept, reason = found if isinstance(found, tuple) else (found, "dropped")
+    return None if kept else str(reason)
+
+
+def main(answer: Path) -> None:
+    """Answer."""
+    texts = json.load(sys.stdin)
+    found: dict[str, list[list[str | None]]] = {}
+    for name, (make, module) in FILTERS.items():
+        made = make()
+        as_installed = [_said(made, text) for text in texts]
+        _as_ours(module)
+        found[name] = [as_installed, [_said(made, text) for text in texts]]
+    answer.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

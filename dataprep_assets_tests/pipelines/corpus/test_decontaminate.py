@@ -1,0 +1,146 @@
+"""Items of benchmarks in a corpus: dropped, blocked or tagged, told by name, and no threshold without effect."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.documents.benchmarks import Benchmarks, BenchmarkSet, rewrites
+from dataprep_assets.errors import ConfigError
+from dataprep_assets_tests.documents.signed import page
+from dataprep_assets_tests.pipelines.corpus.selected import Selected
+
+
+def words(draw: random.Random, count: int) -> str:
+    """A text of so many words."""
+    return " ".join(page(draw, count))
+
+
+class Leaky(Selected):
+    """A corpus of twenty pages, one of which has a question in it, and one is an answer."""
+
+    def __init__(self, folder: Path, *, duplicates: Any = None, **asked: Any) -> None:
+        found = {"sets": {"quiz": "quiz.jsonl"}, **asked}
+        super().__init__(folder, decontaminate=found, duplicates=duplicates)
+        draw = random.Random(1)
+        self.items = [
+            {"question": words(draw, 30), "answer": words(draw, 20), "choices": [words(draw, 6) for _ in range(4)]}
+            for _ in range(20)
+        ]
+        (folder / "quiz.jsonl").write_text("".join(json.dumps(one) + "\n" for one in self.items))
+        self.pages = [words(draw, 80) for _ in range(20)]
+        self.pages[3] += " " + self.items[4]["question"].upper()
+        self.pages[5] = self.items[7]["answer"].replace(" ", ",\n")
+        self.pages[6] += " " + " ".join(self.items[2]["question"].split()[:9])  # a phrase of it alone
+        self.write({"train/a.jsonl": self.pages})
+
+    def build(self) -> list[str]:
+        """As `Selected.build`, of a corpus without duplicates."""
+        self.built, specs, corpus = [], self.specs(), self.corpus
+        for name in ("manifest", "snapshot", "tags", "selection"):
+            for split in [None] if name == "manifest" else corpus.splits:
+                if (name, split) in specs:
+                    self._run(specs[name, split])
+        return self.built
+
+
+def test_documents_with_items_are_dropped_under_that_reason(tmp_path: Path) -> None:
+    leaky = Leaky(tmp_path)
+    leaky.build()
+    assert [(one["row"], one["reason"]) for one in leaky.dropped()] == [(4, "benchmark"), (6, "benchmark")]
+    found = leaky.findings("selection", "train")
+    assert all(one.passed for one in found.values())
+    facts = found["no_benchmark"].facts
+    assert (facts["dropped"], facts["left"], facts["common_phrases_only"]) == (2, 0, 1)
+    assert {name: value for name, value in facts.items() if name.startswith("found_")} == {
+        f"found_{way}_%": 0.0 if way == "shuffled" else 100.0
+        for way in ("case", "punctuation", "white_space", "line_breaks", "embedded", "Unicode", "shuffled")
+    }
+    # another share runs no tagger
+    stricter = Leaky(tmp_path, containment=0.02)
+    assert stricter.build() == ["selection/train-00000"]
+    assert [one["row"] for one in stricter.dropped()] == [4, 6, 7]
+
+
+def test_they_block_with_the_pairs_or_are_only_tagged(tmp_path: Path) -> None:
+    blocked = Leaky(tmp_path, action="block")
+    blocked.build()
+    assert blocked.dropped() == []
+    found = blocked.findings("selection", "train")["no_benchmark"]
+    assert not found.passed
+    assert not found.warning
+    assert [row["defect"] for row in found.table] == [
+        "train/a.jsonl: row 4 contains 100% of quiz:5:question",
+        "train/a.jsonl: row 6 contains 100% of quiz:8:answer",
+    ]
+    tagged = Leaky(tmp_path, action="tag")
+    tagged.build()
+    assert ("selection", "train") not in tagged.specs()
+    rows = pq.read_table(tmp_path / "artifacts/pages/tags/train-00000/benchmark.parquet").to_pylist()
+    assert rows[3] == {"benchmark": "quiz:5:question", "benchmark_overlap": 1.0}
+    assert 0 < rows[6]["benchmark_overlap"] < 0.2
+    assert rows[0] == {"benchmark": None, "benchmark_overlap": 0.0}
+
+
+def test_an_item_that_would_not_be_found_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaky = Leaky(tmp_path)
+    leaky.build()
+    monkeypatch.setattr(
+        "dataprep_assets.pipelines.corpus.benchmark_proofs.rewrites", lambda text: {"case": text[: len(text) // 3]}
+    )
+    found = leaky.findings("selection", "train")["no_benchmark"]
+    assert "of planted items are found when rewritten by case" in found.summary
+
+
+def test_a_changed_set_runs_its_tagger_again(tmp_path: Path) -> None:
+    leaky = Leaky(tmp_path)
+    leaky.build()
+    assert leaky.build() == []
+    (tmp_path / "quiz.jsonl").write_text(json.dumps({"text": leaky.pages[0]}) + "\n")
+    assert leaky.build() == ["tags/train-00000", "selection/train-00000"]
+    assert [one["row"] for one in leaky.dropped()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"min_words": 5}, "`min_words: 5` has no effect"),
+        ({"action": "tag", "containment": 0.9}, "`containment` has no effect with `action: tag`"),
+        ({"sets": {}}, "at least 1 item"),
+    ],
+)
+def test_a_declaration_without_effect_is_refused(tmp_path: Path, asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        _ = Leaky(tmp_path, **asked).corpus
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"min_words": 500}, "none of the 60 texts of .* has 500 words, so nothing would be found"),
+        ({"sets": {"quiz": {"path": "quiz.jsonl", "fields": ["quest"]}}}, "no item of .* has a field 'quest'"),
+        ({"sets": {"quiz": "none.jsonl"}}, "decontaminate.sets.quiz: .*none.jsonl: No such file"),
+    ],
+)
+def test_a_set_of_which_nothing_would_be_found_is_an_error(tmp_path: Path, asked: dict[str, Any], said: str) -> None:
+    leaky = Leaky(tmp_path, **asked)
+    with pytest.raises(ConfigError, match=said):
+        leaky.build()
+
+
+def test_short_texts_and_common_phrases_flag_nothing(tmp_path: Path) -> None:
+    draw = random.Random(2)
+    instruction = words(draw, 25)
+    items = [{"prompt": f"{instruction} {words(draw, 20)}", "answer": "yes"} for _ in range(10)]
+    pq.write_table(pa.Table.from_pylist(items), tmp_path / "set.parquet")
+    benchmarks = Benchmarks([BenchmarkSet(name="set", path=tmp_path / "set.parquet")], 8, 13)
+    assert benchmarks.short == 10
+    assert benchmarks.common > 0
+    names, shares = benchmarks.of([instruction, "yes", items[3]["prompt"], words(draw, 100)])
+    assert names == [None, None, "set:4:prompt", None]
+    assert shares == [0, 0, 1, 0]
+    assert set(rewrites("a b")) == {"case", "punctuation", "white space", "line breaks", "embedded", "Unicode"}

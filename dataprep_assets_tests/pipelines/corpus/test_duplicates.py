@@ -1,0 +1,324 @@
+"""The duplicates of a corpus: what goes and why, what an append and a retraction reach, and what each check finds."""
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.documents.duplicates.signatures import Signer
+from dataprep_assets.documents.retractions import Retraction, add_retractions
+from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.integrity.receipt import record_files
+from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
+from dataprep_assets_tests.documents.signed import one_other, page
+from dataprep_assets_tests.pipelines.corpus.selected import Selected
+
+pytest.importorskip("rensa", reason="the extra `duplicates`")
+
+BY_SCORE = {
+    "document": {"separator": "<|endoftext|>", "keep_fields": {"score": "number"}},
+    "duplicates": {"priority": {"column": "score", "order": "lowest"}},
+}
+
+
+def joined(pages: Sequence[Sequence[str]]) -> list[str]:
+    """Texts of words."""
+    return [" ".join(words) for words in pages]
+
+
+class Pages(Selected):
+    """Forty pages in two files, and a third one with versions of the first ten and copies of three."""
+
+    def __init__(self, folder: Path, **declared: Any) -> None:
+        super().__init__(folder, **declared)
+        draw = random.Random(1)
+        self.pages = [page(draw) for _ in range(40)]
+        self.versions = [one_other(words, draw) for words in self.pages[:10]]
+        self.files: dict[str, list[Any]] = {
+            "train/a.jsonl": joined(self.pages[:20]),
+            "train/b.jsonl": joined(self.pages[20:]),
+            "train/c.jsonl": [*joined(self.versions), *joined(self.pages[30:33])],
+        }
+
+    def retract(self, text: str) -> None:
+        """Put a document on the retraction list."""
+        path = self.corpus.retractions
+        assert path is not None
+        add_retractions(path, DocumentIds(), [Retraction(hash=f"{hash_id(text):016x}")])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    pages = Pages(tmp_path_factory.mktemp("pages"))
+    pages.write(pages.files)
+    pages.build()
+    return pages
+
+
+@pytest.fixture
+def pages(made: Pages, tmp_path: Path) -> Pages:
+    """A copy of the made one, to be changed."""
+    shutil.copytree(made.folder, tmp_path / "copy")
+    return Pages(tmp_path / "copy")
+
+
+def test_of_documents_that_are_alike_one_is_kept_and_named(made: Pages) -> None:
+    dropped = made.dropped()
+    assert len(dropped) == 13
+    gone = {f"{one['file']}:{one['row']}" for one in dropped}
+    assert {one["reason"] for one in dropped} == {"duplicate"}
+    assert gone.isdisjoint(one["representative"] for one in dropped)
+    assert sorted(one["similarity"] == 1 for one in dropped) == [False] * 10 + [True] * 3
+    assert min(one["similarity"] for one in dropped) > 0.9
+    for name in ("duplicates", "signatures", "selection"):
+        found = made.findings(name, None if name == "duplicates" else "train")
+        assert all(one.passed for one in found.values()), found
+    assert made.build() == []
+
+
+def test_the_kept_texts_are_the_same_for_other_files_and_shards(made: Pages, tmp_path: Path) -> None:
+    everything = [text for rows in made.files.values() for text in rows]
+    for seed, shards in ((1, 1), (2, 3)):
+        other = Pages(tmp_path / f"{seed}", shards={"count": shards})
+        dealt = random.Random(seed).sample(everything, len(everything))
+        other.write({f"train/{9 - number}.jsonl": dealt[number::5] for number in range(5)})
+        other.build()
+        assert other.kept() == made.kept()
+
+
+def test_what_is_appended_gives_way_and_only_its_shard_is_made(pages: Pages) -> None:
+    kept, draw = pages.kept(), random.Random(7)
+    new = page(draw)
+    pages.write({"train/0.jsonl": joined([*(one_other(words, draw) for words in pages.pages[:20]), new])})
+    assert pages.build() == [
+        "manifest",
+        "snapshot/train-00003",
+        "tags/train-00003",
+        "signatures/train-00003",
+        "duplicates",
+        "selection/train-00003",
+    ]
+    assert pages.kept() == sorted([*kept, " ".join(new)])
+    ages = json.loads((pages.folder / "artifacts/pages/duplicates/ages.json").read_bytes())
+    assert ages == {"train/0.jsonl": 1, **dict.fromkeys(pages.files, 0)}
+    assert pages.build() == []
+
+
+def test_a_build_from_nothing_with_the_same_ages_has_the_same_bytes(pages: Pages) -> None:
+    draw = random.Random(8)
+    pages.write({"train/d.jsonl": joined([one_other(words, draw) for words in pages.pages[5:15]])})
+    pages.build()
+    before, folder = pages.bytes(), pages.folder / "artifacts/pages"
+    for name in ("tags", "signatures", "selection"):
+        shutil.rmtree(folder / name)
+    for path in (folder / "duplicates").iterdir():  # the ages are left, what was compared is not
+        if path.name not in ("ages.json", "receipt.json"):
+            path.unlink()
+    pages.build()
+    assert pages.bytes() == before
+
+
+def test_by_a_column_any_history_of_appends_gives_the_bytes_of_one_build(tmp_path: Path) -> None:
+    draw = random.Random(9)
+    files = {
+        f"train/{name}.jsonl": [
+            {"text": text, "score": draw.random()}
+            for text in joined([one_other(words, draw) for words in Pages(tmp_path).pages[:25]])
+        ]
+        for name in "abc"
+    }
+    histories = [[["a", "b", "c"]], [["a"], ["b"], ["c"]], [["a", "b"], ["c"]]]
+    made = []
+    for number, history in enumerate(histories):
+        pages = Selected(tmp_path / f"{number}", **BY_SCORE)
+        for names in history:
+            pages.write({f"train/{name}.jsonl": files[f"train/{name}.jsonl"] for name in names})
+            pages.build()
+        made.append((pages.bytes(), pages.kept()))
+    assert made[0] == made[1] == made[2]
+    assert 25 <= len(made[0][1]) < 75
+
+
+def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> None:
+    one = next(one for one in pages.dropped() if one["similarity"] < 1)
+    file, _, row = one["representative"].rpartition(":")
+    text = pages.files[file][int(row) - 1]
+    pages.retract(text)
+    built = pages.build()
+    assert built[0] == "duplicates"
+    assert len(built) == 2
+    assert pages.warnings == ["pages/duplicates: 1 document comes back, because what stood for it is gone"]
+    assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
+    assert pages.build() == []
+
+
+def test_documents_of_the_validation_split_block_or_leave_train(tmp_path: Path) -> None:
+    splits = {"train": ["train/**"], "val": ["val/**"]}
+    pages = Pages(tmp_path, splits=splits)
+    draw = random.Random(5)
+    pages.write({**pages.files, "val/v.jsonl": joined([one_other(pages.pages[25], draw), page(draw), pages.pages[26]])})
+    pages.build()
+    found = pages.findings()["splits_disjoint"]
+    assert not found.passed
+    assert not found.warning
+    assert "train/b.jsonl:7 of train is 100.0% like val/v.jsonl:3 of val" in found.summary or (
+        "train/b.jsonl:6 of train is" in found.summary
+    )
+    assert found.facts["pairs"] == 2
+    apart = Pages(tmp_path, splits=splits, duplicates={"across_splits": "drop"})
+    # only the shard in which something else goes
+    assert apart.build() == ["duplicates", "selection/train-00001"]
+    gone = {(one["file"], one["row"]) for one in apart.dropped() if one["representative"].startswith("val/")}
+    assert gone == {("train/b.jsonl", 6), ("train/b.jsonl", 7)}
+    assert all(one.passed for one in apart.findings().values())
+    ignored = Pages(tmp_path, splits=splits, duplicates={"across_splits": "ignore"})
+    ignored.build()
+    assert "splits_disjoint" not in ignored.findings()
+    assert len(ignored.dropped()) == 13
+
+
+def test_rules_come_first_and_what_they_drop_stands_for_nothing(tmp_path: Path) -> None:
+    declared = {"document": {"separator": "<|endoftext|>", "keep_fields": {"mirror": "boolean"}}}
+    pages = Pages(tmp_path, drop={"ours": "not mirror"}, **declared)
+    named = {
+        name: [{"text": text, "mirror": name == "train/c.jsonl"} for text in rows] for name, rows in pages.files.items()
+    }
+    pages.write(named)
+    pages.build()
+    assert Counter(one["reason"] for one in pages.dropped()) == {"ours": 40}
+    assert pages.kept() == sorted(pages.files["train/c.jsonl"])
+
+
+def test_a_budget_holds_for_duplicates_too_and_names_the_source(tmp_path: Path) -> None:
+    pages = Pages(tmp_path, budget={"per_source": 0.3, "per_rule": {"duplicate": 0.2}})
+    pages.write(pages.files)
+    pages.build()
+    found = pages.findings("selection", "train")["within_budget"]
+    assert not found.passed
+    assert "the rule duplicate drops 13 of 53 documents (24.53%), more than 20.00%" in found.summary
+    kinder = Pages(tmp_path, budget={"per_rule": {"duplicate": 0.5}})
+    assert kinder.findings("selection", "train")["within_budget"].passed
+
+
+def test_exact_duplicates_alone(tmp_path: Path) -> None:
+    pages = Pages(tmp_path, duplicates={"kind": "exact"})
+    pages.write(pages.files)
+    pages.build()
+    assert len(pages.dropped()) == 3
+    assert all(one.passed for one in pages.findings().values())
+    assert (pages.folder / "artifacts/pages/signatures/train-00000/shingles.bin").stat().st_size == 0
+
+
+def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCUMENT_KEY", "k" * 40)
+    keyed = {"document": {"separator": "<|endoftext|>", "id_key": {"env": "DOCUMENT_KEY"}}}
+    pages, plain = Pages(tmp_path / "keyed", sensitive=True, **keyed), Pages(tmp_path / "plain")
+    for one in (pages, plain):
+        one.write(one.files)
+        one.build()
+    assert len(pages.dropped()) == len(plain.dropped()) == 13
+    digests = [
+        set(np.fromfile(one.folder / "artifacts/pages/signatures/train-00000/shingles.bin", "<u8").tolist())
+        for one in (pages, plain)
+    ]
+    assert digests[0].isdisjoint(digests[1])
+    findings = pages.findings()
+    assert all(one.passed for name, one in findings.items() if name != "closed_to_others"), findings
+    words = {word for words in pages.pages for word in words}
+    assert not words & set(" ".join(one.summary for one in findings.values()).split())
+    with pytest.raises(ValueError, match=r"document\.id_key"):
+        _ = Pages(tmp_path, sensitive=True, source={"kind": "hub", "repo": "a/b", "revision": "main"}).corpus
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({"kind": "exact", "threshold": 0.9}, "`threshold` has no effect on `kind: exact`"),
+        ({"threshold": 0.05, "permutations": 16}, "16 permutations find"),
+        ({"priority": {"column": "qualty"}}, "there is no column 'qualty'"),
+        ({"priority": {"column": "source"}}, "give a list of its values in `order`"),
+        ({"priority": {"column": "bytes", "order": ["a"]}}, "give `highest` or `lowest`"),
+    ],
+)
+def test_a_declaration_without_effect_is_refused(tmp_path: Path, declared: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        _ = Pages(tmp_path, duplicates=declared).corpus
+
+
+def test_a_threshold_has_the_effect_that_it_says(pages: Pages, tmp_path: Path) -> None:
+    assert len(pages.dropped()) == 13
+    stricter = Pages(pages.folder, duplicates={"threshold": 0.95})
+    stricter.build()
+    assert len(stricter.dropped()) == 3
+
+
+def rewritten(change: Callable[[Path], None]) -> Callable[[Pages], None]:
+    """A change of the duplicates' files, after which the receipt describes them."""
+
+    def damage(pages: Pages) -> None:
+        artifact = pages.corpus.artifact("duplicates")
+        directory = pages.store.local(artifact)
+        change(directory)
+        receipt = pages.store.require(artifact)
+        files = tuple(one for one in record_files(directory, {}) if one.path != "receipt.json")
+        replace(receipt, files=files).write(directory)
+
+    return damage
+
+
+def _other_similarity(directory: Path) -> None:
+    path = directory / "train-00002.parquet"
+    table = pq.read_table(path)
+    values = [0.99] * table.num_rows
+    pq.write_table(table.set_column(2, table.schema.field(2), [values]), path)
+
+
+def _fewer(directory: Path) -> None:
+    path = directory / "train-00000.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"), [(_other_similarity, "stands for is"), (_fewer, "two documents that are alike are kept")]
+)
+def test_a_removal_that_is_not_true_is_found(pages: Pages, damage: Callable[[Path], None], said: str) -> None:
+    rewritten(damage)(pages)
+    found = pages.findings()["duplicates_verified"]
+    assert not found.passed
+    assert said in found.summary + json.dumps([dict(row) for row in found.table])
+
+
+def test_bands_that_find_less_than_promised_fail_the_check(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pages.findings()["recall_as_promised"].passed
+    demanding = Pages(pages.folder, duplicates={"recall": 1.0, "permutations": 16})
+    demanding.build()
+    found = demanding.findings()["recall_as_promised"]
+    assert "are asked for" in found.summary
+    real = Signer.bands
+    monkeypatch.setattr(Signer, "bands", lambda self, *given: _half(real(self, *given)))
+    found = pages.findings()["recall_as_promised"]
+    assert not found.passed
+    assert found.facts["defects"] == 2
+    assert float(found.facts["share_a_band_%"]) < 0.6 * float(found.facts["should_%"])
+
+
+def _half(bands: Any) -> Any:
+    """Bands of which every second text has others."""
+    bands[1::2] += np.uint64(1)
+    bands[1::4] -= np.uint64(1)
+    return bands
+
+
+def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    pages = Pages(tmp_path)
+    pages.write(pages.files)
+    with pytest.raises(MissingArtifactError):
+        pages.findings()

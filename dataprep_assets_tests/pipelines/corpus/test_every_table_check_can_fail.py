@@ -1,0 +1,154 @@
+"""Every check of the table of documents (tags, selection, table), made to fail by a planted fault."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.documents.tagging import named_tagger
+from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus import tags_proofs
+from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
+from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.project import sample_attributes
+
+Fault = Callable[[Path], object]
+ARTIFACTS = ("tags", "selection", "documents")
+
+
+def specs() -> Sequence[ArtifactSpec]:
+    """The artifacts of a corpus with a tagger, a rule and a budget."""
+    attributes = sample_attributes(
+        splits={"val": ["validation/**"]},
+        shards={},
+        tag=["gopher", "personal"],
+        drop={"short": "words < 50"},
+        budget={"per_rule": {"short": 0.9}},
+        views=["nanogpt"],
+        workers=1,
+    )
+    return TokenizedCorpus(declared(CorpusDeclaration, attributes, Path("defs.yaml"))).specs
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("table") / "artifacts"
+    build_all(specs(), LocalArtifacts(root))
+    for artifact in ARTIFACTS:
+        assert all(finding.passed for finding in judged(root, artifact).values())
+    return root
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "artifacts"))
+
+
+def judged(root: Path, artifact: str) -> dict[str, Finding]:
+    """What each check of an artifact finds."""
+    (spec,) = [one for one in specs() if one.name == artifact]
+    assert spec.proofs is not None
+    store = LocalArtifacts(root)
+    return dict(spec.proofs.examine(store, [slot for slot in spec.slots(store) if slot is not None]))
+
+
+def rewritten(name: str, change: Callable[[pa.Table], pa.Table]) -> Fault:
+    """A Parquet file with other rows."""
+
+    def fault(folder: Path) -> None:
+        table = pq.read_table(folder / name)
+        (folder / name).unlink()
+        pq.write_table(change(table), folder / name)
+
+    return fault
+
+
+def more(column: str) -> Callable[[pa.Table], pa.Table]:
+    """A table in which a column of numbers is greater by one."""
+
+    def change(table: pa.Table) -> pa.Table:
+        values = [None if one is None else one + 1 for one in table[column].to_pylist()]
+        at = table.column_names.index(column)
+        return table.set_column(at, table.schema.field(column), pa.array(values, table.schema.field(column).type))
+
+    return change
+
+
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tagger of personal data sees no phones, and in every text an address."""
+    tagger = named_tagger("personal")
+
+    def tag(texts: Sequence[str]) -> dict[str, list[int]]:
+        seen = {name: list(values) for name, values in tagger.tag(texts).items()}
+        return {**seen, "phones": [0] * len(texts), "emails": [text.count("@") for text in texts]}
+
+    monkeypatch.setattr(tags_proofs, "named_tagger", lambda _: replace(tagger, tag=tag))
+
+
+def greedy_rule(folder: Path) -> None:
+    """The receipt of a selection that drops nearly all."""
+
+    def change(receipt: dict[str, dict[str, dict[str, object]]]) -> None:
+        facts = receipt["facts"]
+        facts["by_rule"] = {source: {"short": counts} for source, counts in facts["sources"].items()}
+
+    edit_receipt(folder / "receipt.json", change)
+
+
+FAULTS: dict[tuple[str, str], Fault] = {
+    ("tags", "files_intact"): lambda folder: flip_byte(folder / "rows.parquet"),
+    ("tags", "rows_complete"): rewritten("rows.parquet", lambda table: table.take([1, 0, *range(2, table.num_rows)])),
+    ("tags", "tags_repeat"): rewritten("gopher.parquet", more("words")),
+    ("selection", "files_intact"): lambda folder: flip_byte(folder / "dropped.parquet"),
+    ("selection", "rules_hold"): rewritten("dropped.parquet", lambda table: table.slice(1)),
+    ("selection", "within_budget"): greedy_rule,
+    ("documents", "files_intact"): lambda folder: flip_byte(folder / "documents.parquet"),
+    ("documents", "sums_equal_ledger"): rewritten("documents.parquet", more("tokens")),
+}
+SAID = {
+    "rows_complete": "row 1 is not in the order of the source",
+    "tags_repeat": "tagger 'gopher' gave another words",
+    "rules_hold": "by its tags it is dropped by short, dropped.parquet says by none",
+    "within_budget": "the rule short drops",
+    "sums_equal_ledger": "tokens sum to",
+}
+
+
+def test_every_check_has_a_planted_fault() -> None:
+    found = {
+        (one.name, proof.name) for one in specs() if one.name in ARTIFACTS and one.proofs for proof in one.proofs.proofs
+    }
+    assert found == {*FAULTS, ("tags", "planted_found")}
+
+
+def test_a_tagger_that_misses_planted_cases_or_takes_others_for_them_is_told(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = judged(finished, "tags")["planted_found"]
+    assert found.passed
+    assert (found.facts["recall_phones"], found.facts["precision_ibans"]) == (1.0, 1.0)
+    (visa,) = [row for row in found.table if row["kind"] == "cards, Visa"]
+    assert (visa["tagger"], visa["planted"], visa["recall_%"]) == ("personal", 6, 100.0)
+    blind(monkeypatch)
+    found = judged(finished, "tags")["planted_found"]
+    assert not found.passed
+    assert "personal takes" in found.summary
+    assert (found.facts["recall_phones"], found.facts["defects"]) == (0.0, 2)
+
+
+@pytest.mark.parametrize(("artifact", "name"), list(FAULTS), ids=str)
+def test_the_check_fails_on_its_fault_and_says_where(copied: Path, artifact: str, name: str) -> None:
+    (folder,) = [path.parent for path in copied.rglob("receipt.json") if path.parents[1].name == artifact]
+    FAULTS[artifact, name](folder)
+    found = judged(copied, artifact)[name]
+    assert not found.passed
+    assert SAID.get(name, "val-00000") in found.summary

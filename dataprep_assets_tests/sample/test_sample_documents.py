@@ -1,0 +1,51 @@
+"""The sample with a table of documents: an upstream asset, a tagger of its own, rules; why each document is gone."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dataprep_assets.declarations import declarations_of
+from dataprep_assets.defs.samples.sample_cleaning import pages
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.dataset import Corpus
+from dataprep_assets.pipelines.corpus.source_rows import SourceRows
+from dataprep_assets.project import find
+from dataprep_assets.sources import upstream
+from dataprep_assets.sources.upstream import Materialization
+from dataprep_assets_tests.conftest import CHECKOUT
+from dataprep_assets_tests.graph.building import build_all, failed
+
+pytestmark = pytest.mark.slow
+
+
+def test_of_every_dropped_document_it_is_said_which_rule_dropped_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "CLEANED", tmp_path / "cleaned")
+    made = pages.pages()
+    assert isinstance(made, dg.MaterializeResult)
+    assert made.metadata is not None
+    told = {"path": str(tmp_path / "cleaned")}
+    monkeypatch.setattr(upstream, "_answering", [lambda _: [Materialization(partition=None, metadata=told)]])
+    declared = declarations_of(find(str(CHECKOUT)))
+    dataset = declared.load(declared.files["sample_documents"])
+    assert isinstance(dataset, Corpus)
+    store = LocalArtifacts(tmp_path / "artifacts")
+    build_all(dataset.specs, store)
+    for spec in dataset.specs:
+        assert spec.proofs is None or failed(spec, store) == set(), spec.path
+    corpus = dataset.declaration
+    rows = list(CorpusDocuments(corpus, store).rows())
+    assert len(rows) == made.metadata["documents"]
+    assert {row["reason"] for row in rows} == {None, *corpus.drop}
+    assert sum(row["lines_dropped"] for row in rows) > 0
+    source = SourceRows(corpus, store)
+    for row in rows:
+        if not row["kept"]:
+            said = source.refusal(row["file"], row["row"])
+            assert said is not None
+            assert f"is dropped by the rule {row['reason']!r}: {corpus.drop[row['reason']]}; " in said
+    kept = next(row for row in rows if row["kept"])
+    assert source.refusal(kept["file"], kept["row"]) is None

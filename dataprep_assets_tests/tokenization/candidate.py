@@ -1,0 +1,24 @@
+"""Where the candidate of tokenizers 1.0 is (`make candidate`), and code that runs with it, not the installed one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "tokenizers-next"
+needed = pytest.mark.skipif(
+    not (FOLDER / "tokenizers").exists(), reason="tokenizers 1.0 is not in build/tokenizers-next (make candidate)"
+)
+
+
+def environment() -> dict[str, str]:
+    """The environment of a process that imports the candidate."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(FOLDER), str(FOLDER.parents[1])])}
+
+
+def run(code: str, *arguments: str) -> str:
+    """What the code prints in a process of its own."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stdout
