@@ -27,6 +27,8 @@ from dataprep_assets_tests.conftest import CHECKOUT
 from dataprep_assets_tests.graph.building import build_all, failed
 from dataprep_assets_tests.graph.building import leaves as leaves_of
 
+SELECTED = "sample_corpus, selected"
+"""The sample corpus with a table of documents: taggers, rules, budgets, duplicates."""
 SAMPLES = (
     "sample_corpus",
     "sample_notes",
@@ -35,8 +37,13 @@ SAMPLES = (
     "sample_blend_pretrain",
     "sample_blend_sft",
     "sample_blend_rl",
+    "sample_schedule",
+    SELECTED,
 )
 JUDGES = {
+    "budget*": "says what passes, as a tolerance does: the drops are as they are, and a person decides",
+    "floors*": "the same, of what a tagger finds of planted cases",
+    "duplicates.recall": "the same, of planted near-duplicates",
     "tolerance": "says what passes: the shares are as they are, and a person decides",
     "dataset": "another name is another dataset",
     "storage*": "another place",
@@ -86,13 +93,36 @@ def red(specs: Sequence[ArtifactSpec], store: LocalArtifacts) -> Iterator[str]:
             left.add(spec)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
-def test_what_a_blocking_proof_takes_from_the_declaration_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
+def sample(name: str) -> Dataset:
+    """One of this project's datasets."""
     declared = declarations_of(find(str(CHECKOUT)))
     dataset = declared.load(declared.files[name])
     assert isinstance(dataset, Dataset)
-    kind, store = dataset_type(dataset.component), LocalArtifacts(tmp_path / "artifacts")
+    return dataset
+
+
+def selected() -> Dataset:
+    """See `SELECTED`."""
+    corpus = sample("sample_corpus")
+    more = {
+        "tag": ["gopher", "personal"],
+        "drop": {"long": "characters > 3000"},
+        "budget": {"per_rule": {"long": 0.9}},
+        "duplicates": {"across_splits": "ignore"},
+        "views": ["nanogpt"],
+    }
+    value = {**corpus.declaration.model_dump(mode="json", by_alias=True), **more}
+    return dataset_type(corpus.component)(type(corpus.declaration).model_validate(value))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_a_blocking_proof_takes_from_the_declaration_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path / "artifacts")
+    if name == "sample_schedule":
+        build_all(sample("sample_corpus").specs, store)  # what it reads
+    dataset = selected() if name == SELECTED else sample(name)
+    kind = dataset_type(dataset.component)
     build_all(dataset.specs, store)
     assert list(red(dataset.specs, store)) == []
     value = dataset.declaration.model_dump(mode="json", by_alias=True)
