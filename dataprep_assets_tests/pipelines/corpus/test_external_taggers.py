@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets_tests.cli.commands import environment
-from dataprep_assets_tests.pipelines.corpus.test_documents_table import Coast, records, write_lines
+from dataprep_assets_tests.pipelines.corpus.coast import Coast, records, write_lines
 
 pytestmark = pytest.mark.slow
 DATATROVE = '''"""Whether datatrove's C4 filter keeps a document: a command that reads and writes Parquet."""
