@@ -30,7 +30,9 @@ def runs_of(dataset: str) -> "Iterator[tuple[str, Ledger]]":
     """The training runs of the project that read a dataset, each with its ledger."""
     from dataprep_assets.graph.spec import OtherDataset
 
-    for name in sorted(name for name, component in project.components().items() if component == "TrainingSchedule"):
+    for name, path in sorted(project.declarations().files.items()):
+        if "TrainingSchedule" not in path.read_text(encoding="utf-8", errors="replace"):
+            continue
         try:
             other = project.loaded(name)
         except ConfigError:  # its own commands say why

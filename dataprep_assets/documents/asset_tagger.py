@@ -14,7 +14,8 @@ from typing import Self
 from dataprep_assets.documents.tagging import KEYS, Tagger, TaggingError
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
-from dataprep_assets.sources.upstream import open_asset
+from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.upstream import Partitions, open_asset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class AssetTagger(Tagger):
         if self.paths is not None:
             return self
         access, name = open_asset(self.key), "/".join(self.key)
-        if access.mirrored:
+        if not isinstance(access, LocalTree | Partitions) or access.mirrored:
             raise ConfigError(f"tag: {self.name}: {name}: its files are in a bucket. Let it leave them in a folder")
         paths = [access.path(file) for file in access.list().files if file.relpath.endswith(".parquet")]
         if not paths:

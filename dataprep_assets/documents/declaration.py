@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.documents.asset_tagger import AssetTagger
 from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkSet, BenchmarkTagger
@@ -68,6 +68,12 @@ class DeclaredTagger(Declared):
         description="Tags are made again when it changes; default: for a function the content of its module's file. "
         "A command needs one; of an asset its files decide.",
     )
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _as_text(cls, version: object) -> object:
+        """A number as its text: Dagster reads `"1"` as 1."""
+        return str(version) if isinstance(version, int | float) and not isinstance(version, bool) else version
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

@@ -4,7 +4,7 @@ What is made of a shard depends on these rows and reasons (`digest`), not on the
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -95,6 +95,17 @@ def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
         found[str(files[start])] = RuledOutRows(rows[start:stop], rules[start:stop])
         start = stop
     return found
+
+
+def by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
+    """Dropped rows, in the order of their files, by file."""
+    dropped: dict[str, tuple[list[int], list[str]]] = {}
+    for rows in pieces:
+        for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
+            numbers, rules = dropped.setdefault(file, ([], []))
+            numbers.append(row)
+            rules.append(reason)
+    return {file: RuledOutRows(np.array(rows, np.uint64), rules) for file, (rows, rules) in dropped.items()}
 
 
 def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:

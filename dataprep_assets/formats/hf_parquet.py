@@ -163,10 +163,15 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
     ``name`` is its heading, ``splits`` maps each split, in the order of the card, to what `write_split` returned, and
     ``text`` is its last paragraph.
     """
+    with create_durably(directory / CARD) as file:
+        file.write(card_bytes(name, splits, text))
+
+
+def card_bytes(name: str, splits: Mapping[str, SplitWritten], text: str = "") -> bytes:
+    """The bytes of the dataset card; the arguments are those of `write_card`."""
     about = ["Token ids, a document a row.", *([text] if text else [])]
     written = f"---\n{yaml.safe_dump(_front(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
-    with create_durably(directory / CARD) as file:
-        file.write(written.encode())
+    return written.encode()
 
 
 def _front(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:

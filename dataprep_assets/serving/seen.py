@@ -234,7 +234,8 @@ def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDAr
     before = np.bincount(first, starts - begins[first], size)
     after = np.bincount(last, ends[last] - stops, size)
     # weights are float64, which has every whole number below 2**53
-    return (found - before.astype(np.int64) - after.astype(np.int64)).astype(np.int64)
+    read: NDArray[np.int64] = (found - before.astype(np.int64) - after.astype(np.int64)).astype(np.int64)
+    return read
 
 
 def steps_of_document(ledger: Ledger, document: KeptDocument, *, until: int | None = None) -> list[Reading]:

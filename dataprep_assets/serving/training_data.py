@@ -206,9 +206,9 @@ class TrainingData:
         try:
             found = self._ids(rule.revision.sources, spans)
         except (DataprepError, OSError) as error:
-            if isinstance(error, ConfigError | IntegrityError):
-                raise
-            raise TransferError(f"{self.name}: step {step} cannot be read: {error}") from error
+            kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
+            told = str(error).removeprefix(f"{self.name}: ")
+            raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {told}") from error
         at, last = 0, -1
         for (row, source, _, shard, start, stop), ids in zip(
             zip(*(c.tolist() for c in spans), strict=True), found, strict=True

@@ -17,9 +17,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.tokenization.engines import installed
 from dataprep_assets_tests.bench import newest_tokenizers
 from dataprep_assets_tests.bench.contenders import Spec
 from dataprep_assets_tests.bench.runner import Measurement, measure
@@ -28,21 +30,27 @@ from dataprep_assets_tests.bench.verdict import Judge
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAMES = {
     "a": "(a) research script",
+    "s": "(s) script, tokenizers",
     "b": "(b) datatrove",
     "c": "(c) Megatron's pattern",
     "d1": "(d) ours, files once",
     "d": "(d) ours",
     "e": "(e) ours, a blend",
     "f": "(f) a blend, Parquet",
+    "o": "(o) ours, gigatoken",
     "r": "(r) ours, tokenizers",
-    "n": "(n) newest tokenizers",
+    "n": "(n) tokenizers, batches",
+    "k": "(k) fastokens alone",
+    "g": "(g) gigatoken alone",
     "floor": "floor: no tokenizing",
     "bare": "floor, simdjson",
 }
 FLOORS = frozenset({"floor", "bare"})
 BLENDS = frozenset({"e", "f"})
 """Contenders that `pretrain` prepares, and only it runs."""
-REPEATED = frozenset({"d", "e", "f"}) | FLOORS
+BARE = frozenset({"k", "g"})
+"""An engine and nothing else."""
+REPEATED = frozenset({"d", "e", "f", "o"}) | BARE | FLOORS
 _REPEATED_BYTES = 150_000_000
 """Stored bytes that the repeated contenders get by default."""
 
@@ -155,6 +163,9 @@ class Comparison:
         started = time.monotonic()
         certificate = certify(bundle, "text", fast_engine("fastokens", bundle, "text"), [])
         self.certificate_seconds = time.monotonic() - started
+        if available("o") is None:
+            other = certify(bundle, "text", fast_engine("gigatoken", bundle, "text"), [])
+            (self._scratch / "gigatoken.json").write_text(json.dumps(other.to_json()))
         return Spec(
             contender="d",
             paths=corpus.paths,
@@ -171,6 +182,7 @@ class Comparison:
             sample_rate=sample_rate,
             workers=self.workers,
             out="",
+            certificates=str(self._scratch),
         )
 
     def _tiny_spec(self) -> Spec:
@@ -254,7 +266,29 @@ class Comparison:
             "sample_rate": self.spec.sample_rate,
             "certificate_seconds": self.certificate_seconds,
             "of_floor": self.of_floor,
+            "date": datetime.now(UTC).date().isoformat(),
+            "versions": baselines(),
         }
+
+
+def baselines() -> dict[str, str]:
+    """Contender → the versions of what it compares with, of those that are installed."""
+    of = {
+        "a": ("transformers", "tokenizers"),
+        "b": ("datatrove", "tokenizers"),
+        "c": ("transformers", "tokenizers"),
+        "d": ("fastokens",),
+        "o": ("gigatoken",),
+        "k": ("fastokens",),
+        "g": ("gigatoken",),
+    }
+    found = {
+        name: ", ".join(f"{one} {version}" for one in packages if (version := installed(one)) is not None)
+        for name, packages in of.items()
+    }
+    if newest_tokenizers.absent() is None:
+        found |= {name: f"tokenizers {newest_tokenizers.version()}" for name in ("s", "n")}
+    return {name: versions for name, versions in found.items() if versions}
 
 
 def add_arguments(parser: argparse.ArgumentParser, only: str) -> None:
@@ -316,8 +350,10 @@ def available(name: str) -> str | None:
     """Why a contender cannot run here; None when it can."""
     if name == "b" and importlib.util.find_spec("datatrove") is None:
         return "datatrove is not installed: (b) is skipped (pip install datatrove==0.10.1)"
-    if name == "n" and (why := newest_tokenizers.absent()) is not None:
-        return f"{why}: (n) is skipped"
+    if name in ("n", "s") and (why := newest_tokenizers.absent()) is not None:
+        return f"{why}: ({name}) is skipped"
+    if name in ("g", "o") and importlib.util.find_spec("gigatoken") is None:
+        return f"gigatoken is not installed: ({name}) is skipped (pip install gigatoken)"
     if name == "bare" and importlib.util.find_spec("simdjson") is None:
         return "pysimdjson is not installed: the floor with it is skipped"
     return None

@@ -26,6 +26,7 @@ class Spec:
     """One run of one contender. `files` are indexes into `paths`, repeats included; `tokens[i]` of `paths[i]`.
 
     `prepared` is for blends alone: the folder of a blend that is planned, and whose sources are verified.
+    `certificates` is the folder of engines' certificates, by name.
     """
 
     contender: str
@@ -44,6 +45,7 @@ class Spec:
     workers: int
     out: str
     prepared: str = ""
+    certificates: str = ""
 
     def write(self, path: Path) -> None:
         """As JSON, for the contender's process."""
@@ -88,19 +90,41 @@ def _processes(spec: Spec, work: Callable[[Spec, int], None]) -> None:
 
 def script(spec: Spec) -> None:
     """(a) The research script: line by line, `json.loads`, `tokenizer(text)`, `tofile`; one process a core."""
-    _processes(spec, _script_part)
+    _script(spec, _script_part)
+
+
+def newest_script(spec: Spec) -> None:
+    """(s) The same script with the newest `tokenizers`, candidates included, by itself: transformers bars it."""
+    _script(spec, _newest_script_part)
+
+
+def _script(spec: Spec, work: Callable[[Spec, int], None]) -> None:
+    _processes(spec, work)
     spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
 
 
 def _script_part(spec: Spec, part: int) -> None:
+    tokenizer = _transformers_tokenizer(spec.tokenizer)
+    _write_lines(spec, part, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _newest_script_part(spec: Spec, part: int) -> None:
+    from dataprep_assets_tests.bench.newest_tokenizers import FOLDER
+
+    sys.path.insert(0, str(FOLDER))
+    from tokenizers import Tokenizer
+
+    encode: Any = Tokenizer.from_file(f"{spec.tokenizer}/tokenizer.json").encode
+    _write_lines(spec, part, lambda text: encode(text, add_special_tokens=False, encode_special_tokens=True).ids)
+
+
+def _write_lines(spec: Spec, part: int, ids_of: Callable[[str], list[int]]) -> None:
     import numpy as np
 
-    tokenizer = _transformers_tokenizer(spec.tokenizer)
     for at in range(part, len(spec.files), spec.workers):
         with open(Path(spec.out, f"{at}.bin"), "wb") as out:
             for line in _lines(spec.paths[spec.files[at]]):
-                text = json.loads(line)[spec.text_field]
-                ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+                ids = ids_of(json.loads(line)[spec.text_field])
                 ids.append(spec.separator_id)
                 np.asarray(ids, dtype=spec.dtype).tofile(out)
 
@@ -197,6 +221,50 @@ def _newest_part(spec: Spec, part: int) -> None:
                 found = encode(texts, add_special_tokens=False, encode_special_tokens=True)
                 arrays = [part for one in found for part in (one.ids_array, separator)]
                 out.write(np.concatenate(arrays, dtype=spec.dtype, casting="unsafe").data)
+
+
+def bare_fastokens(spec: Spec) -> None:
+    """(k) `fastokens` alone: blocks of documents, orjson, flat ids; no digest, ledger, proof; a process a core."""
+    _bare(spec, _bare_fastokens_part)
+
+
+def bare_gigatoken(spec: Spec) -> None:
+    """(g) `gigatoken` alone, in the same way."""
+    _bare(spec, _bare_gigatoken_part)
+
+
+def _bare(spec: Spec, work: Callable[[Spec, int], None]) -> None:
+    _processes(spec, work)
+    spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
+
+
+def _bare_fastokens_part(spec: Spec, part: int) -> None:
+    os.environ["FASTOKENS_BPE_THREADS"] = "1"
+    _bare_part(spec, part, "fastokens")
+
+
+def _bare_gigatoken_part(spec: Spec, part: int) -> None:
+    _bare_part(spec, part, "gigatoken")
+
+
+def _bare_part(spec: Spec, part: int, name: str) -> None:
+    import numpy as np
+    import orjson
+
+    from dataprep_assets.tokenization.bundle import TokenizerBundle
+    from dataprep_assets.tokenization.engines import fast_engine
+
+    encode = fast_engine(name, TokenizerBundle.load(Path(spec.tokenizer)), "text").encode
+    for at in range(part, len(spec.files), spec.workers):
+        with open(Path(spec.out, f"{at}.bin"), "wb", buffering=0) as out:
+            for lines in _blocks_of_lines(spec.paths[spec.files[at]]):
+                ids, offsets = encode([orjson.loads(line)[spec.text_field] for line in lines])
+                # a separator after each document
+                flat = np.full(len(ids) + len(lines), spec.separator_id, spec.dtype)
+                kept = np.ones(len(flat), np.bool_)
+                kept[offsets[1:].astype(np.int64) + np.arange(len(lines))] = False
+                flat[kept] = ids
+                out.write(flat.data)
 
 
 def _blocks_of_lines(path: str) -> Iterator[list[bytes]]:
@@ -310,6 +378,11 @@ def ours(spec: Spec) -> None:
     )
 
 
+def ours_with_gigatoken(spec: Spec) -> None:
+    """(o) The same with `gigatoken` as the engine, under the certificate that it earns on the adversarial set."""
+    ours(replace(spec, certificate=json.loads(Path(spec.certificates, "gigatoken.json").read_text())))
+
+
 def reference(spec: Spec) -> None:
     """(r) The same with the installed `tokenizers` as the engine: when it is as fast, no other one is needed."""
     from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -351,8 +424,12 @@ CONTENDERS: dict[str, Callable[[Spec], None]] = {
     "d": ours,
     "e": blend,
     "f": blend,
+    "o": ours_with_gigatoken,
     "r": reference,
+    "s": newest_script,
     "n": newest,
+    "k": bare_fastokens,
+    "g": bare_gigatoken,
     "floor": floor,
     "bare": bare_floor,
 }

@@ -75,11 +75,12 @@ def ours(_: Path, phases: list[Phase]) -> Read:
             schedule = revised(schedule, wanted, sources, documents=nothing, packs=nothing, from_step=step)
         assert schedule is not None
         sampler = Sampler(schedule)
-        for _ in range(phase.samples // phase.batch):
-            for rank in range(phase.ranks):
-                spans = sampler.spans(step, sampler.positions(step, rank, phase.ranks))
-                found += (FIRST * spans.source + SECOND * spans.shard + spans.start // LENGTH).tolist()
-            step += 1
+        # rank after rank in each step
+        positions = np.concatenate([sampler.positions(step, rank, phase.ranks) for rank in range(phase.ranks)])
+        rule, steps = sampler.rule(step), np.arange(step, step + phase.samples // phase.batch)
+        spans = sampler.spans_of(rule, ((steps - rule.first)[:, None] * phase.batch + positions).ravel())
+        found += (FIRST * spans.source + SECOND * spans.shard + spans.start // LENGTH).tolist()
+        step += len(steps)
         state = len(json.dumps({"schedule": "run", "digest": schedule.digest, "step": step}))
     return found, state
 
@@ -185,9 +186,8 @@ def tried(loader: Callable[[Path, list[Phase]], Read], folder: Path) -> dict[str
     whole, _ = run(Phase(samples=2 * STOP))
     again, state = run(begun, begun)
     ranks, _ = run(begun, replace(begun, ranks=2))
-    batch, mixture, grown = (
-        replace(begun, samples=LONG, **change) for change in ({"batch": 16}, {"weights": (1, 1)}, {"grown": True})
-    )
+    long = replace(begun, samples=LONG)
+    batch, mixture, grown = replace(long, batch=16), replace(long, weights=(1, 1)), replace(long, grown=True)
     return {
         "state": f"{state} bytes",
         "as it was": "the same steps" if _steps(again, 8) == _steps(whole, 8) else "others",

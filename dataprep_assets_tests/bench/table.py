@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from dataprep_assets_tests.bench.comparison import FLOORS, NAMES, Result
+from dataprep_assets_tests.bench.comparison import BARE, FLOORS, NAMES, Result
 
 GIGABYTE = 1e9
 _HEAD = (
@@ -141,7 +141,31 @@ def render(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -
             )
         )
     tail += [f"{NAMES[r.name]} is wrong: {fault}" for r in results.values() for fault in dict.fromkeys(r.faults)]
+    versions = [f"  {NAMES[name]}: {text}" for name, text in facts["versions"].items() if name in results]
+    tail += [f"Measured on {facts['date']} against:", *versions, *_cost(results)]
     return "\n".join([*head, "", *lines, "", *tail])
+
+
+def _cost(results: Mapping[str, Result]) -> list[str]:
+    """What a trillion tokens cost of ours, in core-hours by part; the parts are differences of contenders."""
+    if not {"d", "k", "floor"} <= results.keys():
+        return []
+    ours, bare, floor = (_core_hours(results[name]) for name in ("d", "k", "floor"))
+    if ours is None or bare is None or floor is None or not floor < bare < ours:
+        return []  # too little data to tell the parts from noise
+    parts = f"read, parse and write {floor:.1f}, tokenize {bare - floor:.1f}, prove {ours - bare:.1f}"
+    once = _core_hours(results["d1"]) if "d1" in results else None
+    new = "" if once is None else f"; {once:.1f} where all text is new to the engine"
+    best = min((hours, name) for name in BARE & results.keys() if (hours := _core_hours(results[name])) is not None)
+    return [
+        f"A trillion tokens: {ours:.1f} core-hours ({parts}){new}",
+        f"Ours takes {ours / best[0]:.2f} times the CPU of {NAMES[best[1]]}, the bare fastest engine",
+    ]
+
+
+def _core_hours(result: Result) -> float | None:
+    rate = result.rate("cpu")
+    return 1e12 / rate / 3600 if rate else None
 
 
 def as_json(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -> dict[str, Any]:

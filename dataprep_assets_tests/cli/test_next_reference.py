@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,14 @@ def dataprep(project: Path, *arguments: str, with_candidate: bool) -> str:
     variables["PYTHONPATH"] = candidate.environment()["PYTHONPATH"] if with_candidate else str(project)
     command = [sys.executable, "-m", "dataprep_assets.cli", *arguments]
     done = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == (1 if arguments[0] == "status" else 0), done.stderr  # something is stale
     return done.stdout
 
 
-def tables(project: Path) -> set[str]:
-    """The normalization that the receipts of token bins name."""
+def tables(project: Path) -> dict[str, int]:
+    """Normalization → how many receipts of token bins name it."""
     receipts = [one for _, one in receipts_below(project / "artifacts") if one.artifact == "token_bins"]
-    assert receipts
-    return {one.recipe["settings"]["reference"]["normalization"] for one in receipts}
+    return Counter(one.recipe["settings"]["reference"]["normalization"] for one in receipts)
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ def tables(project: Path) -> set[str]:
 def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_stream_mixes_two(tmp_path: Path) -> None:
     project = cloned_project(tmp_path / "project")
     dataprep(project, "run", "sample_corpus", with_candidate=False)
-    assert tables(project) == {"Unicode 13.0"}
+    assert tables(project) == {"Unicode 13.0": 5}
     dataprep(project, "lock", "sample_corpus", "--output", "before.lock", with_candidate=False)
     source = project / "dataprep_assets/defs/samples/sample_corpus/data/train/chunk1"
     line = '{"text": "One more document, with a mark of Unicode 16: a\u0897\u0316."}\n'
@@ -42,9 +42,11 @@ def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_str
     said = dataprep(project, "status", "sample_corpus", with_candidate=True)
     assert "reference.normalization was Unicode 13.0, is Unicode 17.0 now" in said
     assert "combining marks and composed letters that Unicode 17.0 has and 13.0 has not" in said
-    assert " 4 " in next(line for line in said.splitlines() if line.startswith("token_bins_train"))
+    assert "train-00000...train-00002" in next(
+        line for line in said.splitlines() if line.startswith("token_bins_train")
+    )
     dataprep(project, "run", "sample_corpus", with_candidate=True)
-    assert tables(project) == {"Unicode 17.0"}
+    assert tables(project) == {"Unicode 17.0": 6}
     dataprep(project, "lock", "sample_corpus", "--output", "after.lock", with_candidate=True)
     said = subprocess.run(
         [sys.executable, "-m", "dataprep_assets.cli", "diff", "before.lock", "after.lock"],

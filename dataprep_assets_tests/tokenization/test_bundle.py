@@ -99,3 +99,19 @@ def test_merges_that_a_text_would_change_are_left_as_they_are(tmp_path: Path, me
     definition["model"]["merges"].append(merge)
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     assert _merges(TokenizerBundle.load(folder)) == definition["model"]["merges"]
+
+
+@pytest.mark.parametrize("kind", ["WordLevel", "WordPiece"])
+def test_ids_of_words_are_those_of_the_library_without_asking_it(tmp_path: Path, kind: str) -> None:
+    model: dict[str, Any] = {"type": kind, "unk_token": "[UNK]", "vocab": {"a": 0, "[UNK]": 1, "b": 2}}
+    if kind == "WordPiece":
+        model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [
+        {"id": 3, "content": "<e>", "special": True, **flags},
+        {"id": 1, "content": "[UNK]", "special": True, **flags},
+    ]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added, "model": model}))
+    bundle, library = TokenizerBundle.load(tmp_path), Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert bundle._definition.ids == library.get_vocab(with_added_tokens=True)
+    assert bundle.vocab_size == 4

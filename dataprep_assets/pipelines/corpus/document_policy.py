@@ -1,6 +1,5 @@
 """What a corpus declares of its documents: how they are identified, and what the table of documents carries along."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from pydantic import (
@@ -49,7 +48,9 @@ class CorpusDocumentPolicy(DocumentPolicy):
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what is new and not set, so that what was proven before stays proven."""
-        return _without(handler(self), ("keep_fields", "url_field", "source_field"))
+        unset = ("keep_fields", "url_field", "source_field")
+        # `keep_fields: {}` is set: it makes the table of documents
+        return {name: value for name, value in handler(self).items() if value is not None or name not in unset}
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
         """How documents are identified in the index; None for a sensitive dataset without a key.
@@ -64,11 +65,3 @@ class CorpusDocumentPolicy(DocumentPolicy):
     def key(self) -> bytes | None:
         """The declared key, if any; raises ConfigError when it is not in the environment."""
         return self.id_key.load("document.id_key") if self.id_key is not None else None
-
-
-def _without(value: dict[str, Any], unset: Iterable[str]) -> dict[str, Any]:
-    """The dump of a part of a declaration without those of these keys that are not set.
-
-    An empty mapping is set where nothing is the default: `keep_fields: {}` asks for the table.
-    """
-    return {name: found for name, found in value.items() if found is not None or name not in unset}

@@ -15,7 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.documents.ruled_out import COLUMNS, DROPPED, RuledOut, RuledOutRows, digest_of, read_dropped
+from dataprep_assets.documents.ruled_out import (
+    COLUMNS,
+    DROPPED,
+    RuledOut,
+    RuledOutRows,
+    by_file,
+    digest_of,
+    read_dropped,
+)
 from dataprep_assets.documents.rules import ruled
 from dataprep_assets.documents.selection import DUPLICATE
 from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
@@ -143,15 +151,14 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> Written:
     tags = corpus.artifact(TAGS, partition)
     counted = Counted()
-    dropped: dict[str, tuple[list[int], list[str]]] = {}
     with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
-        for rows in ruled_rows_of(corpus, store, partition, counted):
-            writer.add(rows)
-            for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
-                numbers, rules = dropped.setdefault(file, ([], []))
-                numbers.append(row)
-                rules.append(reason)
-    found = {file: RuledOutRows(np.array(rows, np.uint64), rules) for file, (rows, rules) in dropped.items()}
+
+        def written() -> Iterator[dict[str, list[Any]]]:
+            for rows in ruled_rows_of(corpus, store, partition, counted):
+                writer.add(rows)
+                yield rows
+
+        found = by_file(written())
     return Written(
         inputs={str(tags): store.require(tags).content},
         facts=SelectionFacts(dropped=digest_of(found), sources=counted.sources, by_rule=counted.by_rule),
@@ -321,35 +328,40 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     return proven(corpus.artifact(SELECTION, partition), store, SELECTION_PROOFS[:2], prove)
 
 
+def _other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOutRows]) -> Iterator[str]:
+    """A sentence for each of the first rows of a file that are dropped otherwise than they have to be."""
+    if digest_of(wanted) == digest_of(stored):
+        return
+    for file in sorted({*wanted, *stored}):
+        by_tags, held = (
+            dict(zip(one.rows.tolist(), one.rules, strict=True)) if one is not None else {}
+            for one in (wanted.get(file), stored.get(file))
+        )
+        other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))
+        for row in other[:SHOWN]:
+            yield (
+                f"{file}, row {row}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, {DROPPED} says "
+                f"{held.get(row) or 'by none'}"
+            )
+
+
 @judged
 def _rules_hold(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
 ) -> Finding:
     facts, counted = SelectionFacts.of(receipt), Counted()
     stored = read_dropped(directory)
-    held = {
-        (file, row): rule
-        for file, one in stored.items()
-        for row, rule in zip(one.rows.tolist(), one.rules, strict=True)
-    }
-    wanted: dict[tuple[str, int], str] = {}
-    for rows in ruled_rows_of(corpus, store, partition, counted):
-        wanted |= dict(zip(zip(rows["file"], rows["row"], strict=True), rows["reason"], strict=True))
-    other = [key for key in {**wanted, **held} if wanted.get(key) != held.get(key)]
-    defects = [
-        f"{name_of(receipt)}: {file}, row {row}: by its tags it is dropped by {wanted.get((file, row)) or 'no rule'}, "
-        f"{DROPPED} says {held.get((file, row)) or 'by none'}"
-        for file, row in other[:SHOWN]
-    ]
+    wanted = by_file(ruled_rows_of(corpus, store, partition, counted))
+    defects = [f"{name_of(receipt)}: {other}" for other in _other_rows(wanted, stored)]
     if digest_of(stored) != facts.dropped:
         defects.append(f"{name_of(receipt)}: {DROPPED} has another digest of its rows than the receipt")
     if (facts.sources, facts.by_rule) != (counted.sources, counted.by_rule):
         defects.append(f"{name_of(receipt)}: its receipt counts other documents of a source than the tags")
     return verdict(
         defects,
-        f"{len(held):,} rows are dropped, as {len(corpus.rules)} rules say.",
+        f"{sum(len(one.rows) for one in stored.values()):,} rows are dropped, as {len(corpus.rules)} rules say.",
         "Delete the shard's directory and materialize it again",
-        facts={"dropped": len(held)},
+        facts={"dropped": sum(len(one.rows) for one in stored.values())},
     )
 
 

@@ -140,6 +140,7 @@ def _stored(directory: Path, tagger: BatchTagger, label: str, sample: DocumentBa
     return [found[at] for at in range(len(wanted))]
 
 
+@judged
 def planted_found(shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]) -> Finding:
     """What taggers find of their planted cases.
 
@@ -193,7 +194,9 @@ def _row(counts: Counts) -> dict[str, int | float]:
 
 def _documents(shard: TaggedShard | None) -> list[str]:
     """The first texts of a shard; none if its source cannot be read."""
-    for part in shard.files if shard is not None else ():
+    if shard is None:
+        return []
+    for part in shard.files:
         try:
             batch = next(iter(read_batches(part.read_rows(shard.fields.read), part.label, shard.fields)), None)
         except (DataprepError, OSError):

@@ -35,8 +35,8 @@ def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], ch
         begins = np.cumsum(block.segments) - block.segments
         rows = np.repeat(np.arange(len(block)), np.diff(block.offsets))
         of_rows = {"tokens": block.segments, "row": row + rows, "start": begins - block.ends[rows]}
-        for name, wanted in of_rows.items():
-            if not np.array_equal(here[name], wanted):
+        for name, values in of_rows.items():
+            if not np.array_equal(here[name], values):
                 yield f"{paths.origins}: its `{name}` of segments is not that of the rows from segment {first} on"
                 return
         first, row = first + block.segments.size, row + len(block)

@@ -11,7 +11,7 @@ from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, Rows, UnderConstruction
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, Rows, UnderConstruction, ViewFacts
 
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
@@ -22,23 +22,26 @@ def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
             view.target, split.split, tokens, ends, threads=view.threads, resume=True
         )
         view.digests.update(written[split.split].digests)
-    about = f"Tokenizer: `{splits[0].facts.tokenizer}`. Separators are kept, as in the token bins."
-    hf_parquet.write_card(view.target, view.corpus.dataset, written, about)
+    hf_parquet.write_card(view.target, view.corpus.dataset, written, _about(splits[0].facts.tokenizer))
+
+
+def _about(tokenizer: str) -> str:
+    return f"Tokenizer: `{tokenizer}`. Separators are kept, as in the token bins."
 
 
 def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    hf_parquet.validate(
-        directory,
-        {
-            s.split: hf_parquet.SplitWritten(
-                rows=s.documents,
-                tokens=s.token_count,
-                digests={f.path: f.sha256 for f in receipt.files if f.path.startswith(f"data/{s.split}-")},
-            )
-            for s in splits
-        },
-    )
-    return iter(())
+    written = {
+        s.split: hf_parquet.SplitWritten(
+            rows=s.documents,
+            tokens=s.token_count,
+            digests={f.path: f.sha256 for f in receipt.files if f.path.startswith(f"data/{s.split}-")},
+        )
+        for s in splits
+    }
+    hf_parquet.validate(directory, written)
+    about = _about(ViewFacts.of(receipt).tokenizer)
+    if (directory / hf_parquet.CARD).read_bytes() != hf_parquet.card_bytes(receipt.dataset, written, about):
+        yield f"{directory / hf_parquet.CARD}: is not the card of these files"
 
 
 def _places(handle: ArtifactHandle) -> Locate:

@@ -1,0 +1,30 @@
+"""The tokens of each document that steps read are counted from the schedule, through every change."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dataprep_assets.serving.seen import tokens_read
+from dataprep_assets_tests.serving.histories import history, readings_of
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tokens_read_of_each_document_are_those_of_the_spans(seed: int) -> None:
+    run = history(seed)
+    sampler = run.sampler()
+    ledger: Any = SimpleNamespace(
+        data=SimpleNamespace(sampler=sampler, ends=lambda shard: run.world.documents(shard.content).ends)
+    )
+    until = min(sampler.end, run.schedule.revisions[-1].first_step + 60)
+    expected = Counter(token for _, _, token in readings_of(run, until))
+    found = Counter[int]()
+    for content, tokens in tokens_read(ledger, until).items():
+        for document, count in zip(run.world.contents[content], tokens.tolist(), strict=True):
+            found[document[0]] += count  # one document may be in several shards, before and after a retraction
+    by_first = Counter[int]()
+    for documents in run.world.contents.values():
+        by_first.update({one[0]: sum(expected[token] for token in one) for one in documents if one[0] not in by_first})
+    assert {first: count for first, count in found.items() if count} == {k: v for k, v in by_first.items() if v}
+    assert sum(found.values()) == sum(expected.values())
