@@ -19,9 +19,9 @@ from dataprep_assets.documents.ruled_out import (
     COLUMNS,
     DROPPED,
     RuledOut,
-    RuledOutRows,
     by_file,
     digest_of,
+    other_rows,
     read_dropped,
 )
 from dataprep_assets.documents.rules import ruled
@@ -328,23 +328,6 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     return proven(corpus.artifact(SELECTION, partition), store, SELECTION_PROOFS[:2], prove)
 
 
-def _other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOutRows]) -> Iterator[str]:
-    """A sentence for each of the first rows of a file that are dropped otherwise than they have to be."""
-    if digest_of(wanted) == digest_of(stored):
-        return
-    for file in sorted({*wanted, *stored}):
-        by_tags, held = (
-            dict(zip(one.rows.tolist(), one.rules, strict=True)) if one is not None else {}
-            for one in (wanted.get(file), stored.get(file))
-        )
-        other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))
-        for row in other[:SHOWN]:
-            yield (
-                f"{file}, row {row}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, {DROPPED} says "
-                f"{held.get(row) or 'by none'}"
-            )
-
-
 @judged
 def _rules_hold(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
@@ -352,7 +335,7 @@ def _rules_hold(
     facts, counted = SelectionFacts.of(receipt), Counted()
     stored = read_dropped(directory)
     wanted = by_file(ruled_rows_of(corpus, store, partition, counted))
-    defects = [f"{name_of(receipt)}: {other}" for other in _other_rows(wanted, stored)]
+    defects = [f"{name_of(receipt)}: {other}" for other in other_rows(wanted, stored)]
     if digest_of(stored) != facts.dropped:
         defects.append(f"{name_of(receipt)}: {DROPPED} has another digest of its rows than the receipt")
     if (facts.sources, facts.by_rule) != (counted.sources, counted.by_rule):
