@@ -119,8 +119,8 @@ class Certificate:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Certificate":
         """The inverse of `to_json`."""
-        lists = {name: tuple(value[name]) for name in ("refused", "refused_in_use") if name in value}
-        return cls(**{**value, **lists})
+        lists: dict[str, Any] = {n: tuple(value[n]) for n in ("refused", "refused_in_use") if n in value}
+        return cls(**(value | lists))
 
 
 def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
