@@ -4,7 +4,7 @@ What is made of a shard depends on these rows and reasons (`digest`), not on the
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.table import Columns
 from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.graph.finding import SHOWN
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -97,6 +98,17 @@ def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
     return found
 
 
+def by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
+    """Dropped rows, in the order of their files, by file."""
+    dropped: dict[str, tuple[list[int], list[str]]] = {}
+    for rows in pieces:
+        for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
+            numbers, rules = dropped.setdefault(file, ([], []))
+            numbers.append(row)
+            rules.append(reason)
+    return {file: RuledOutRows(np.array(rows, np.uint64), rules) for file, (rows, rules) in dropped.items()}
+
+
 def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
     """SHA-256 (hex) of dropped rows, by file and rule; empty if there are none."""
     digest = hashlib.sha256()
@@ -107,3 +119,20 @@ def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
         digest.update(canonical_json([file, names, len(one.rows)]))
         digest.update(one.rows.astype("<u8").tobytes() + codes.tobytes())
     return digest.hexdigest() if any(len(one.rows) for one in dropped.values()) else ""
+
+
+def other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOutRows]) -> Iterator[str]:
+    """A sentence for each of the first rows of a file that are dropped otherwise than they have to be."""
+    if digest_of(wanted) == digest_of(stored):
+        return
+    for file in sorted({*wanted, *stored}):
+        by_tags, held = (
+            dict(zip(one.rows.tolist(), one.rules, strict=True)) if one is not None else {}
+            for one in (wanted.get(file), stored.get(file))
+        )
+        other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))
+        for row in other[:SHOWN]:
+            yield (
+                f"{file}, row {row}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, {DROPPED} says "
+                f"{held.get(row) or 'by none'}"
+            )

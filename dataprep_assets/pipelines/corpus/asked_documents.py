@@ -15,7 +15,8 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 from dataprep_assets.graph.asked_documents import AskedDocuments, Drops, RuleDrops
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, FILE, DocumentsFacts, table_columns
+from dataprep_assets.pipelines.corpus.documents_sums import FILE
+from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, DocumentsFacts, table_columns
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 

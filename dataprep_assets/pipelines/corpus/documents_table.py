@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,9 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates import removed_rows
+from dataprep_assets.pipelines.corpus.documents_sums import FILE, TableSums, runs_of
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.removed_duplicates import removed_rows
 from dataprep_assets.pipelines.corpus.selection import SELECTION, ruled_out_of
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, document_rows
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DOCUMENTS = "documents"
-FILE = "documents.parquet"
 VERSION = 1
 
 
@@ -178,7 +178,7 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
     for piece in side_by_side(files):
         reasons: list[str | None] = []
         tokens: list[int | None] = []
-        for file, run in _runs(piece):
+        for file, run in runs_of(piece):
             there, lengths = shard.of(file, run["row"].to_numpy().astype(np.uint64))
             by_rule = None if ruled_out is None else ruled_out.of(file)
             reasons += _reasons(run, there, by_rule, shard.retracted)
@@ -200,16 +200,6 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
         ):
             piece = piece.append_column(name, values)
         yield piece
-
-
-def _runs(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:
-    """The consecutive rows of a piece that are of one file."""
-    files = piece["file"].to_pylist()
-    start = 0
-    for at in range(1, len(files) + 1):
-        if at == len(files) or files[at] != files[start]:
-            yield files[start], piece.slice(start, at - start)
-            start = at
 
 
 def _reasons(
@@ -355,7 +345,7 @@ def _sums_equal_ledger(
 ) -> Finding:
     facts = DocumentsFacts.of(receipt)
     shard = _Tokenized(corpus, store, partition)
-    sums = _Sums(directory)
+    sums = TableSums(directory)
     defects = [*sums.other_than(shard.receipt), *sums.other_ids(shard.ids())]
     if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
         defects.append("its receipt counts other rows than the table has")
@@ -367,47 +357,3 @@ def _sums_equal_ledger(
         "documents and materialize them again",
         facts={"rows": sums.rows, "documents": sums.kept, **{f"dropped_{k}": v for k, v in facts.reasons.items()}},
     )
-
-
-class _Sums:
-    """The sums of a table, file by file, and the ids of its documents."""
-
-    def __init__(self, directory: Path) -> None:
-        self.rows = self.kept = 0
-        self.reasons: Counter[str] = Counter()
-        self._lines: dict[str, dict[str, Any]] = {}
-        self._ids: list[NDArray[np.uint64]] = []
-        for piece in side_by_side([directory / FILE]):
-            for file, run in _runs(piece):
-                line = self._lines.setdefault(file, {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()})
-                kept = run.filter(run["kept"])
-                line["rows_in"] += run.num_rows
-                line["documents"] += kept.num_rows
-                line["tokens"] += sum(kept["tokens"].to_pylist())
-                line["dropped"].update(one for one in run["reason"].to_pylist() if one is not None)
-                if "id" in run.column_names:
-                    self._ids.append(np.array([int(one, 16) for one in kept["id"].to_pylist()], np.uint64))
-        for line in self._lines.values():
-            self.rows, self.kept = self.rows + line["rows_in"], self.kept + line["documents"]
-            self.reasons += line["dropped"]
-
-    def other_than(self, tokenized: Receipt) -> Iterator[str]:
-        """A sentence for each sum of a file that is not that of the ledger."""
-        empty = {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()}
-        for line in tokenized.sources:
-            found = self._lines.pop(str(line["file"]), empty)
-            for name in ("rows_in", "documents", "tokens"):
-                if found[name] != line[name]:
-                    yield f"{line['file']}: {name} sum to {found[name]:,}, the ledger says {line[name]:,}"
-            if +found["dropped"] != +Counter(line["dropped"]):
-                yield f"{line['file']}: drops are {dict(found['dropped'])}, the ledger says {dict(line['dropped'])}"
-        for file in self._lines:
-            yield f"{file}: is in the table, and no file of the shard"
-
-    def other_ids(self, stored: NDArray[np.uint64] | None) -> Iterator[str]:
-        """A sentence if the ids of the kept rows are not those of the stream's documents."""
-        if stored is None:
-            return
-        ids = np.concatenate(self._ids) if self._ids else np.empty(0, np.uint64)
-        if not np.array_equal(ids, stored):
-            yield "its kept rows have other ids than the documents of the stream"

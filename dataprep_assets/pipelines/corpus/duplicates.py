@@ -12,22 +12,18 @@ other rows go are made again.
 - `ages.json`: source file → which of the builds that found new files brought it; empty if a column decides
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dataprep_assets.documents.duplicates.candidates import Documents, Nodes
-from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, Priority, ShardOrder, kept_set
+from dataprep_assets.documents.duplicates.candidates import Nodes
+from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, kept_set
 from dataprep_assets.documents.retractions import retracted_ids
-from dataprep_assets.documents.rules import ruled
 from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -39,16 +35,15 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.joined_documents import AGES, Joined, ages_of, joined
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
-from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, REMOVED, removed_file, removed_rows
+from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
+from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
-from dataprep_assets.planning.manifest import natural_key
 
-DUPLICATES = "duplicates"
 VERSION = 1
-PAIRS, CLUSTERS, ACROSS, AGES = "pairs.bin", "clusters.parquet", "across.parquet", "ages.json"
-REMOVED: Columns = {"position": "integer", "representative": "string", "similarity": "number"}
+PAIRS, CLUSTERS, ACROSS = "pairs.bin", "clusters.parquet", "across.parquet"
 _CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
 _ACROSS: Columns = {
     "split": "string",
@@ -81,66 +76,6 @@ class DuplicatesFacts(Facts):
     across: int
 
 
-def removed_file(partition: str) -> str:
-    """The file with the rows of a shard that go."""
-    return f"{partition}.parquet"
-
-
-def duplicates_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> str | None:
-    """What a shard's selection depends on: the digest of the rows that go; None if duplicates are not looked for.
-
-    Raises MissingArtifactError if they were not looked for yet, IntegrityError if the shard was not there then.
-    """
-    if corpus.duplicates is None:
-        return None
-    receipt = store.require(corpus.artifact(DUPLICATES))
-    for file in receipt.files:
-        if file.path == removed_file(partition):
-            return file.sha256
-    raise IntegrityError(f"{corpus.artifact(DUPLICATES)}: was made without {partition}. Materialize it again")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemovedRows:
-    """The rows of a shard that go, by position, with the kept document that stands for each, and how alike they are."""
-
-    positions: Nodes
-    representatives: Sequence[str]
-    similarities: Sequence[float]
-
-    def among(self, start: int, stop: int) -> dict[int, tuple[str, float]]:
-        """Of the rows from `start` on: position after it → representative and similarity."""
-        first, last = np.searchsorted(self.positions, [start, stop]).tolist()
-        return {
-            int(self.positions[at]) - start: (self.representatives[at], self.similarities[at])
-            for at in range(first, last)
-        }
-
-
-NONE_REMOVED = RemovedRows(positions=np.empty(0, np.int64), representatives=(), similarities=())
-
-
-def removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RemovedRows:
-    """The rows of a shard that go as duplicates; none if these are not looked for."""
-    if corpus.duplicates is None:
-        return NONE_REMOVED
-    name = removed_file(partition)
-    return read_removed(store.local(corpus.artifact(DUPLICATES), [name]) / name)
-
-
-def read_removed(path: Path) -> RemovedRows:
-    """The rows of a file of them."""
-    columns: dict[str, list[Any]] = {name: [] for name in REMOVED}
-    for piece in side_by_side([path]):
-        for name, values in columns.items():
-            values += piece[name].to_pylist()
-    return RemovedRows(
-        positions=np.array(columns["position"], np.int64),
-        representatives=columns["representative"],
-        similarities=columns["similarity"],
-    )
-
-
 def duplicates_spec(
     corpus: CorpusDeclaration, *, tags: Sequence[ArtifactSpec], signatures: Sequence[ArtifactSpec]
 ) -> ArtifactSpec:
@@ -169,30 +104,6 @@ def duplicates_spec(
         columns=REMOVED,
         proofs=duplicates_proofs(corpus),
     )
-
-
-def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> dict[str, int]:
-    """Source file → which of the builds that found new files brought it, from 0; empty if that does not count.
-
-    It is told by the present duplicates: what they do not know is new.
-    """
-    assert corpus.duplicates is not None
-    if corpus.duplicates.priority != "oldest":
-        return {}
-    files = {entry.relpath for entry in manifest.entries}
-    try:
-        receipt = store.receipt(corpus.artifact(DUPLICATES))
-        if receipt is None:
-            return dict.fromkeys(sorted(files), 0)
-        known = json.loads((store.local(corpus.artifact(DUPLICATES), [AGES]) / AGES).read_bytes())
-    except (DataprepError, OSError, ValueError):  # lost, so all files are of one age again
-        return dict.fromkeys(sorted(files), 0)
-    before = {str(name): int(age) for name, age in known.items()}
-    new = max(before.values(), default=0) + 1
-    ages = {name: before.get(name, new) for name in files}
-    # a dataset of which all first files are gone begins again
-    least = min(ages.values(), default=0)
-    return {name: age - least for name, age in sorted(ages.items())}
 
 
 def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
@@ -263,139 +174,6 @@ def _come_back(corpus: CorpusDeclaration, store: ArtifactStore, before: Mapping[
         for shard, (content, rows) in before.items()
         if shard in now and now[shard][0] == content
     )
-
-
-def stood_for(corpus: CorpusDeclaration, store: ArtifactStore, hashes: Iterable[str]) -> int:
-    """How many documents go as duplicates of documents with these ids, 16 hex digits, and are none of these themselves.
-
-    They come back when these are retracted, unless others stand for them. Zero if duplicates were not looked for yet.
-    """
-    wanted, names = set(hashes), set[str]()
-    if corpus.duplicates is None or not wanted or store.receipt(corpus.artifact(DUPLICATES)) is None:
-        return 0
-    rows: list[tuple[str, str]] = []
-    for partition in load_manifest(corpus, store).plan:
-        removed, start = removed_rows(corpus, store, partition), 0
-        directory = store.local(corpus.artifact(TAGS, partition), [ROWS])
-        for piece in side_by_side([directory / ROWS], ["file", "row", "id"]):
-            ids = piece["id"].to_pylist()
-            here = removed.among(start, start + len(ids))
-            rows += [(name, ids[at]) for at, (name, _) in here.items()]
-            listed = [at for at, one in enumerate(ids) if one in wanted]
-            if listed:
-                chosen = piece.take(listed)
-                names |= {
-                    f"{f}:{r}" for f, r in zip(chosen["file"].to_pylist(), chosen["row"].to_pylist(), strict=True)
-                }
-            start += len(ids)
-    return sum(name in names and one not in wanted for name, one in rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Joined:
-    """The documents of all shards, ready to be compared.
-
-    Attributes:
-        partitions: The shards, in the order of the plan.
-        documents: Their documents.
-        priority: Which of two is kept.
-    """
-
-    partitions: Sequence[str]
-    documents: Documents
-    priority: Priority
-
-
-def joined(
-    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, ages: Mapping[str, int] | None = None
-) -> Joined:
-    """The documents of all shards: which of their rows are compared, and what decides their priority.
-
-    Args:
-        corpus: The dataset.
-        store: Where its signatures and tags are.
-        manifest: Its shards.
-        ages: Source file → its generation; None: those of the present duplicates.
-    """
-    declared = corpus.duplicates
-    assert declared is not None
-    retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
-    ages = ages_of(corpus, store, manifest) if ages is None else ages
-    ranks = {name: at for at, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
-    splits = {name: at for at, name in enumerate(corpus.splits)}
-    shards, taken, orders = [], [], []
-    for partition in manifest.plan:
-        signed = opened(store, corpus.artifact(SIGNATURES, partition))
-        rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)), retracted)
-        if len(rows.taken) != signed.rows:
-            raise IntegrityError(
-                f"{corpus.artifact(SIGNATURES, partition)}: has {signed.rows:,} rows, its tags {len(rows.taken):,}. "
-                "Materialize both again"
-            )
-        shards.append(signed)
-        taken.append(rows.taken & signed.digests[:, :2].any(axis=1))
-        orders.append(
-            ShardOrder(
-                split=splits[shard_plan.split_of(partition)],
-                starts=np.array(rows.starts, np.int64),
-                files=np.array([ranks[name] for name in rows.files], np.int64),
-                ages=np.array([ages.get(name, 0) for name in rows.files], np.int64),
-                values=rows.values,
-            )
-        )
-    documents = Documents(shards, taken)
-    priority = Priority(documents=documents, shards=orders, by_split=declared.across_splits == "drop")
-    return Joined(partitions=list(manifest.plan), documents=documents, priority=priority)
-
-
-class _Rows:
-    """The rows of a shard: which are compared, where files begin, and the values of the column that decides."""
-
-    def __init__(self, corpus: CorpusDeclaration, directory: Path, retracted: NDArray[np.uint64]) -> None:
-        assert corpus.duplicates is not None
-        self.starts: list[int] = []
-        self.files: list[str] = []
-        self.values: NDArray[np.float64] | None = None
-        rules, priority = corpus.rules, corpus.duplicates.priority
-        asked = None if isinstance(priority, str) else priority.column
-        wanted = {column for _, rule in rules.values() for column in rule.columns}
-        wanted |= set() if asked is None else {asked}
-        files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
-        taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
-        with_ids = ["id"] if len(retracted) else []
-        for piece in side_by_side([directory / name for name in files], ["file", "bad", *with_ids, *wanted]):
-            good = piece["bad"].is_null().to_numpy()
-            if rules:
-                good = good & (ruled(piece, rules) < 0)
-            if with_ids:
-                ids = np.array([int(one or "0", 16) for one in piece["id"].to_pylist()], np.uint64)
-                good = good & ~np.isin(ids, retracted)
-            taken.append(good)
-            if asked is not None:
-                values.append(_sortable(piece[asked].to_pylist(), priority.order))  # type: ignore[union-attr]
-            for at, name in _changes(piece["file"].to_pylist(), self.files[-1] if self.files else None):
-                self.starts.append(rows + at)
-                self.files.append(name)
-            rows += len(good)
-        self.taken = np.concatenate(taken)
-        if asked is not None:
-            self.values = np.concatenate(values)
-
-
-def _changes(names: Sequence[str], last: str | None) -> Iterator[tuple[int, str]]:
-    for at, name in enumerate(names):
-        if name != last:
-            yield at, name
-        last = name
-
-
-def _sortable(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np.float64]:
-    """Numbers that are lower for what is kept first; NaN for what comes last."""
-    if isinstance(order, str):
-        sign = -1.0 if order == "highest" else 1.0
-        return np.array([np.nan if one is None else sign * float(one) for one in values], np.float64)
-    place = {name: at for at, name in enumerate(order)}
-    return np.array([place.get(one, np.nan) for one in values], np.float64)
 
 
 def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, staged: Path) -> Written:

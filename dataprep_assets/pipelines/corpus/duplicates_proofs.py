@@ -15,16 +15,11 @@ from dataprep_assets.graph.spec import Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates import (
-    ACROSS,
-    DUPLICATES,
-    DuplicatesFacts,
-    Joined,
-    joined,
-    removed_rows,
-)
+from dataprep_assets.pipelines.corpus.duplicates import ACROSS, DuplicatesFacts
 from dataprep_assets.pipelines.corpus.duplicates_recall import RECALL, recall_as_promised
+from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, removed_rows
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 
 _REBUILD = "Delete the artifact's directory and materialize it again"

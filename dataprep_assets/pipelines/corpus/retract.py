@@ -21,8 +21,8 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates import DUPLICATES, stood_for
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, stood_for
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.stream.source import open_source
 from dataprep_assets.stream.stream_index import IndexedShard

@@ -15,7 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.documents.ruled_out import COLUMNS, DROPPED, RuledOut, RuledOutRows, digest_of, read_dropped
+from dataprep_assets.documents.ruled_out import (
+    COLUMNS,
+    DROPPED,
+    RuledOut,
+    by_file,
+    digest_of,
+    other_rows,
+    read_dropped,
+)
 from dataprep_assets.documents.rules import ruled
 from dataprep_assets.documents.selection import DUPLICATE
 from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
@@ -33,14 +41,13 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK, no_benchmark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates import DUPLICATES, duplicates_of, removed_rows
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
+from dataprep_assets.pipelines.corpus.selection_counts import NOTHING, Counted, Counts, added, folded, pair, percent
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 
 SELECTION = "selection"
 VERSION = 1
-Counts = tuple[int, int]
-"""Documents and their bytes of text."""
 
 
 class SelectionFacts(Facts):
@@ -63,7 +70,7 @@ def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str
         return None
     artifact = corpus.artifact(SELECTION, partition)
     receipt = store.require(artifact)
-    return RuledOut(store, artifact, SelectionFacts.of(receipt).dropped, _folded(_totals([receipt])[1].values())[0])
+    return RuledOut(store, artifact, SelectionFacts.of(receipt).dropped, folded(_totals([receipt])[1].values())[0])
 
 
 def columns_of(corpus: CorpusDeclaration) -> Columns:
@@ -101,7 +108,7 @@ def selection_spec(
         build=partial(_build, corpus),
         foresee=partial(_build, corpus),
         metadata=partial(_metadata, corpus),
-        rows=lambda receipt: _folded(_totals([receipt])[1].values())[0],
+        rows=lambda receipt: folded(_totals([receipt])[1].values())[0],
         columns=columns_of(corpus),
         proofs=Proofs(proofs=proofs_of(corpus), examine=partial(_examine, corpus, split)),
     )
@@ -143,7 +150,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 
 def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> Written:
     tags = corpus.artifact(TAGS, partition)
-    counted = _Counted()
+    counted = Counted()
     with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
 
         def written() -> Iterator[dict[str, list[Any]]]:
@@ -151,49 +158,15 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
                 writer.add(rows)
                 yield rows
 
-        found = _by_file(written())
+        found = by_file(written())
     return Written(
         inputs={str(tags): store.require(tags).content},
         facts=SelectionFacts(dropped=digest_of(found), sources=counted.sources, by_rule=counted.by_rule),
     )
 
 
-def _by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
-    """Dropped rows, in the order of their files, by file."""
-    dropped: dict[str, tuple[list[int], list[str]]] = {}
-    for rows in pieces:
-        for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
-            numbers, rules = dropped.setdefault(file, ([], []))
-            numbers.append(row)
-            rules.append(reason)
-    return {file: RuledOutRows(np.array(rows, np.uint64), rules) for file, (rows, rules) in dropped.items()}
-
-
-class _Counted:
-    """Counts of the rows of a shard, as in its facts."""
-
-    def __init__(self) -> None:
-        self.sources: dict[str, Counts] = {}
-        self.by_rule: dict[str, dict[str, Counts]] = {}
-
-    def add(self, sources: Sequence[str], sizes: Sequence[int], rules: Sequence[str | None]) -> None:
-        """Count documents, each with its source, its bytes and the rule that drops it, if any."""
-        for source, size, rule in zip(sources, sizes, rules, strict=True):
-            self.sources[source] = _sum(self.sources.get(source, _NOTHING), (1, size))
-            if rule is not None:
-                of_source = self.by_rule.setdefault(source, {})
-                of_source[rule] = _sum(of_source.get(rule, _NOTHING), (1, size))
-
-
-_NOTHING: Counts = (0, 0)
-
-
-def _sum(one: Counts, other: Counts) -> Counts:
-    return one[0] + other[0], one[1] + other[1]
-
-
 def ruled_rows_of(
-    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: _Counted | None = None
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: Counted | None = None
 ) -> Iterator[dict[str, list[Any]]]:
     """The rows of a shard that the declared rules drop, by its tags, or that are duplicates of others.
 
@@ -233,21 +206,14 @@ def ruled_rows_of(
 
 def _totals(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
     """What all documents of some selections are, and what each rule drops of them."""
-    every, by_rule = _NOTHING, dict[str, Counts]()
+    every, by_rule = NOTHING, dict[str, Counts]()
     for receipt in receipts:
         facts = SelectionFacts.of(receipt)
-        every = _sum(every, _folded(facts.sources.values()))
+        every = added(every, folded(facts.sources.values()))
         for of_source in facts.by_rule.values():
             for rule, counts in of_source.items():
-                by_rule[rule] = _sum(by_rule.get(rule, _NOTHING), counts)
+                by_rule[rule] = added(by_rule.get(rule, NOTHING), counts)
     return every, by_rule
-
-
-def _folded(counts: Iterable[Counts]) -> Counts:
-    total = _NOTHING
-    for one in counts:
-        total = _sum(total, one)
-    return total
 
 
 def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
@@ -255,7 +221,7 @@ def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> 
     shown: dict[str, Shown] = {f"dropped_{rule}": counts[0] for rule, counts in sorted(by_rule.items())}
     return {
         "documents": every[0],
-        "dropped": _folded(by_rule.values())[0],
+        "dropped": folded(by_rule.values())[0],
         **shown,
         "rules": Table(_rule_rows(corpus, [receipt])),
         "sources": Table(_source_rows([receipt])),
@@ -267,15 +233,15 @@ def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[d
     every, by_rule = _totals(receipts)
     rows = []
     for name, (keeps, rule) in corpus.rules.items():
-        documents, size = by_rule.get(name, _NOTHING)
+        documents, size = by_rule.get(name, NOTHING)
         rows.append(
             {
                 "rule": name,
                 "drops": f"{'not ' if keeps else ''}({rule.text})" if keeps else rule.text,
                 "documents": documents,
-                "documents_%": _percent(documents, every[0]),
+                "documents_%": percent(documents, every[0]),
                 "bytes": size,
-                "bytes_%": _percent(size, every[1]),
+                "bytes_%": percent(size, every[1]),
             }
         )
     return rows
@@ -286,15 +252,15 @@ def _source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
     sources, dropped = _by_source(receipts)
     rows: list[dict[str, Any]] = []
     for source, (documents, size) in sources.items():
-        gone, lost = _folded(dropped.get(source, {}).values())
-        worst = max(dropped.get(source, {}).items(), key=lambda item: item[1], default=("", _NOTHING))[0]
+        gone, lost = folded(dropped.get(source, {}).values())
+        worst = max(dropped.get(source, {}).items(), key=lambda item: item[1], default=("", NOTHING))[0]
         rows.append(
             {
                 "source": source,
                 "documents": documents,
                 "dropped": gone,
-                "dropped_%": _percent(gone, documents),
-                "dropped_bytes_%": _percent(lost, size),
+                "dropped_%": percent(gone, documents),
+                "dropped_bytes_%": percent(lost, size),
                 "most_by": worst,
             }
         )
@@ -307,16 +273,12 @@ def _by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str
     for receipt in receipts:
         facts = SelectionFacts.of(receipt)
         for source, counts in facts.sources.items():
-            sources[source] = _sum(sources.get(source, _NOTHING), counts)
+            sources[source] = added(sources.get(source, NOTHING), counts)
         for source, by_rule in facts.by_rule.items():
             for rule, counts in by_rule.items():
                 of_source = dropped.setdefault(source, {})
-                of_source[rule] = _sum(of_source.get(rule, _NOTHING), counts)
+                of_source[rule] = added(of_source.get(rule, NOTHING), counts)
     return sources, dropped
-
-
-def _percent(part: int, whole: int) -> float:
-    return round(100 * part / whole, 3) if whole else 0.0
 
 
 SELECTION_PROOFS = (
@@ -366,31 +328,14 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     return proven(corpus.artifact(SELECTION, partition), store, SELECTION_PROOFS[:2], prove)
 
 
-def _other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOutRows]) -> Iterator[str]:
-    """A sentence for each of the first rows of a file that are dropped otherwise than they have to be."""
-    if digest_of(wanted) == digest_of(stored):
-        return
-    for file in sorted({*wanted, *stored}):
-        by_tags, held = (
-            dict(zip(one.rows.tolist(), one.rules, strict=True)) if one is not None else {}
-            for one in (wanted.get(file), stored.get(file))
-        )
-        other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))
-        for row in other[:SHOWN]:
-            yield (
-                f"{file}, row {row}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, {DROPPED} says "
-                f"{held.get(row) or 'by none'}"
-            )
-
-
 @judged
 def _rules_hold(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
 ) -> Finding:
-    facts, counted = SelectionFacts.of(receipt), _Counted()
+    facts, counted = SelectionFacts.of(receipt), Counted()
     stored = read_dropped(directory)
-    wanted = _by_file(ruled_rows_of(corpus, store, partition, counted))
-    defects = [f"{name_of(receipt)}: {other}" for other in _other_rows(wanted, stored)]
+    wanted = by_file(ruled_rows_of(corpus, store, partition, counted))
+    defects = [f"{name_of(receipt)}: {other}" for other in other_rows(wanted, stored)]
     if digest_of(stored) != facts.dropped:
         defects.append(f"{name_of(receipt)}: {DROPPED} has another digest of its rows than the receipt")
     if (facts.sources, facts.by_rule) != (counted.sources, counted.by_rule):
@@ -406,13 +351,13 @@ def _rules_hold(
 def _within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     every, by_rule = _totals(receipts)
-    gone = _folded(by_rule.values())
+    gone = folded(by_rule.values())
     facts: dict[str, int | float | str] = {
         "documents": every[0],
         "dropped": gone[0],
-        "dropped_%": _percent(*_pair(gone, every, 0)),
-        "dropped_bytes_%": _percent(*_pair(gone, every, 1)),
-        **{f"dropped_by_{rule}_%": _percent(*_pair(counts, every, 0)) for rule, counts in sorted(by_rule.items())},
+        "dropped_%": percent(*pair(gone, every, 0)),
+        "dropped_bytes_%": percent(*pair(gone, every, 1)),
+        **{f"dropped_by_{rule}_%": percent(*pair(counts, every, 0)) for rule, counts in sorted(by_rule.items())},
     }
     return verdict(
         _over_budget(corpus, receipts),
@@ -423,25 +368,21 @@ def _within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, 
     )
 
 
-def _pair(part: Counts, whole: Counts, at: int) -> Counts:
-    return part[at], whole[at]
-
-
 def _over_budget(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]:
     budget = corpus.budget
     every, by_rule = _totals(receipts)
     for rule, most in budget.per_rule.items():
         for noun, at in (("documents", 0), ("bytes", 1)):
-            part, whole = _pair(by_rule.get(rule, _NOTHING), every, at)
+            part, whole = pair(by_rule.get(rule, NOTHING), every, at)
             if part > most * whole:
                 yield f"the rule {rule} drops {part:,} of {whole:,} {noun} ({part / whole:.2%}), more than {most:.2%}"
                 break
     sources, dropped = _by_source(receipts) if budget.per_source is not None else ({}, {})
     for source, counts in sources.items():
         assert budget.per_source is not None
-        gone = _folded(dropped.get(source, {}).values())
+        gone = folded(dropped.get(source, {}).values())
         for noun, at in (("documents", 0), ("bytes", 1)):
-            part, whole = _pair(gone, counts, at)
+            part, whole = pair(gone, counts, at)
             if part > budget.per_source * whole:
                 worst = Counter({rule: one[at] for rule, one in dropped[source].items()}).most_common(1)[0][0]
                 yield (

@@ -1,0 +1,67 @@
+"""What a corpus declares of its documents: how they are identified, and what the table of documents carries along."""
+
+from typing import Any
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+from dataprep_assets.documents.table import ColumnType
+from dataprep_assets.graph.secret_key import EnvironmentKey
+from dataprep_assets.stream.declaration import (
+    DocumentPolicy,
+)
+from dataprep_assets.tokenization.document_ids import DocumentIds
+
+
+class CorpusDocumentPolicy(DocumentPolicy):
+    """What surrounds and identifies a document."""
+
+    id_field: str | None = Field(
+        None,
+        min_length=1,
+        description="Key (JSON) or column (Parquet) of the document's id, a string or an integer, which the index "
+        "finds it by; default: by its text.",
+    )
+    id_key: EnvironmentKey | None = Field(
+        None,
+        description="Key of the index's hashes: without one a `sensitive` dataset has no index by id. The digests of "
+        "its local source files are keyed with it, too, so a `sensitive` dataset of a local folder needs it.",
+    )
+    keep_fields: dict[str, ColumnType] | None = Field(
+        None,
+        description="Fields that the table of documents carries along: field → `string`, `integer`, `number` or "
+        "`boolean`; a dot leads into an object (`meta.lang`). `{}` makes the table without any.",
+    )
+    url_field: str | None = Field(
+        None, min_length=1, description="Field with the document's URL: the table has its `host`."
+    )
+    source_field: str | None = Field(
+        None,
+        min_length=1,
+        description="Field that names the source that a document is from, for shares and budgets; default: the folder "
+        "of its file.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is new and not set, so that what was proven before stays proven."""
+        unset = ("keep_fields", "url_field", "source_field")
+        # `keep_fields: {}` is set: it makes the table of documents
+        return {name: value for name, value in handler(self).items() if value is not None or name not in unset}
+
+    def ids(self, *, sensitive: bool) -> DocumentIds | None:
+        """How documents are identified in the index; None for a sensitive dataset without a key.
+
+        Raises ConfigError when the key is not in the environment.
+        """
+        key = self.key()
+        if key is None:
+            return None if sensitive else DocumentIds(id_field=self.id_field)
+        return DocumentIds(id_field=self.id_field, key=key)
+
+    def key(self) -> bytes | None:
+        """The declared key, if any; raises ConfigError when it is not in the environment."""
+        return self.id_key.load("document.id_key") if self.id_key is not None else None

@@ -1,0 +1,158 @@
+"""The documents of all shards of a corpus, ready to be compared: which rows count, and which of two is kept."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.documents.duplicates.candidates import Documents
+from dataprep_assets.documents.duplicates.kept_set import Priority, ShardOrder
+from dataprep_assets.documents.retractions import retracted_ids
+from dataprep_assets.documents.rules import ruled
+from dataprep_assets.documents.table import side_by_side
+from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import Manifest
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
+from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
+from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.planning import shard_plan
+from dataprep_assets.planning.manifest import natural_key
+
+AGES = "ages.json"
+
+
+def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> dict[str, int]:
+    """Source file → which of the builds that found new files brought it, from 0; empty if that does not count.
+
+    It is told by the present duplicates: what they do not know is new.
+    """
+    assert corpus.duplicates is not None
+    if corpus.duplicates.priority != "oldest":
+        return {}
+    files = {entry.relpath for entry in manifest.entries}
+    try:
+        receipt = store.receipt(corpus.artifact(DUPLICATES))
+        if receipt is None:
+            return dict.fromkeys(sorted(files), 0)
+        known = json.loads((store.local(corpus.artifact(DUPLICATES), [AGES]) / AGES).read_bytes())
+    except (DataprepError, OSError, ValueError):  # lost, so all files are of one age again
+        return dict.fromkeys(sorted(files), 0)
+    before = {str(name): int(age) for name, age in known.items()}
+    new = max(before.values(), default=0) + 1
+    ages = {name: before.get(name, new) for name in files}
+    # a dataset of which all first files are gone begins again
+    least = min(ages.values(), default=0)
+    return {name: age - least for name, age in sorted(ages.items())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """The documents of all shards, ready to be compared.
+
+    Attributes:
+        partitions: The shards, in the order of the plan.
+        documents: Their documents.
+        priority: Which of two is kept.
+    """
+
+    partitions: Sequence[str]
+    documents: Documents
+    priority: Priority
+
+
+def joined(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, ages: Mapping[str, int] | None = None
+) -> Joined:
+    """The documents of all shards: which of their rows are compared, and what decides their priority.
+
+    Args:
+        corpus: The dataset.
+        store: Where its signatures and tags are.
+        manifest: Its shards.
+        ages: Source file → its generation; None: those of the present duplicates.
+    """
+    declared = corpus.duplicates
+    assert declared is not None
+    retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    ages = ages_of(corpus, store, manifest) if ages is None else ages
+    ranks = {name: at for at, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
+    splits = {name: at for at, name in enumerate(corpus.splits)}
+    shards, taken, orders = [], [], []
+    for partition in manifest.plan:
+        signed = opened(store, corpus.artifact(SIGNATURES, partition))
+        rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)), retracted)
+        if len(rows.taken) != signed.rows:
+            raise IntegrityError(
+                f"{corpus.artifact(SIGNATURES, partition)}: has {signed.rows:,} rows, its tags {len(rows.taken):,}. "
+                "Materialize both again"
+            )
+        shards.append(signed)
+        taken.append(rows.taken & signed.digests[:, :2].any(axis=1))
+        orders.append(
+            ShardOrder(
+                split=splits[shard_plan.split_of(partition)],
+                starts=np.array(rows.starts, np.int64),
+                files=np.array([ranks[name] for name in rows.files], np.int64),
+                ages=np.array([ages.get(name, 0) for name in rows.files], np.int64),
+                values=rows.values,
+            )
+        )
+    documents = Documents(shards, taken)
+    priority = Priority(documents=documents, shards=orders, by_split=declared.across_splits == "drop")
+    return Joined(partitions=list(manifest.plan), documents=documents, priority=priority)
+
+
+class _Rows:
+    """The rows of a shard: which are compared, where files begin, and the values of the column that decides."""
+
+    def __init__(self, corpus: CorpusDeclaration, directory: Path, retracted: NDArray[np.uint64]) -> None:
+        assert corpus.duplicates is not None
+        self.starts: list[int] = []
+        self.files: list[str] = []
+        self.values: NDArray[np.float64] | None = None
+        rules, priority = corpus.rules, corpus.duplicates.priority
+        asked = None if isinstance(priority, str) else priority.column
+        wanted = {column for _, rule in rules.values() for column in rule.columns}
+        wanted |= set() if asked is None else {asked}
+        files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
+        taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
+        with_ids = ["id"] if len(retracted) else []
+        for piece in side_by_side([directory / name for name in files], ["file", "bad", *with_ids, *wanted]):
+            good = piece["bad"].is_null().to_numpy()
+            if rules:
+                good = good & (ruled(piece, rules) < 0)
+            if with_ids:
+                ids = np.array([int(one or "0", 16) for one in piece["id"].to_pylist()], np.uint64)
+                good = good & ~np.isin(ids, retracted)
+            taken.append(good)
+            if asked is not None:
+                values.append(_sortable(piece[asked].to_pylist(), priority.order))  # type: ignore[union-attr]
+            for at, name in _changes(piece["file"].to_pylist(), self.files[-1] if self.files else None):
+                self.starts.append(rows + at)
+                self.files.append(name)
+            rows += len(good)
+        self.taken = np.concatenate(taken)
+        if asked is not None:
+            self.values = np.concatenate(values)
+
+
+def _changes(names: Sequence[str], last: str | None) -> Iterator[tuple[int, str]]:
+    for at, name in enumerate(names):
+        if name != last:
+            yield at, name
+        last = name
+
+
+def _sortable(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np.float64]:
+    """Numbers that are lower for what is kept first; NaN for what comes last."""
+    if isinstance(order, str):
+        sign = -1.0 if order == "highest" else 1.0
+        return np.array([np.nan if one is None else sign * float(one) for one in values], np.float64)
+    place = {name: at for at, name in enumerate(order)}
+    return np.array([place.get(one, np.nan) for one in values], np.float64)
