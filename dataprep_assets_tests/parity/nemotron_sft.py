@@ -9,6 +9,7 @@ presets. Entry point: `compare`.
 import shutil
 import tempfile
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +43,10 @@ WRITTEN = {"trap": TRAP, "hermes": HERMES, "headers": HEADERS}
 """Those of our own tests: what these say of `like: nemotron` is so; and templates that are not theirs."""
 _ALGORITHMS: tuple[Algorithm, ...] = ("concatenative", "first_fit_decreasing")
 _ROW, _PACKED_SHAPES = 8192, ("plain", "system", "reasoning", "tools", "tools and reasoning", "two answers", "long")
-_THEIR_PROMPT = f"{START}assistant\n<think></think>"
-"""What the original takes for the prompt of an answer without reasoning among others that have it, in any template."""
+_MARKS = {"hermes": ("<|im_start|>assistant\\n", "<|im_end|>\\n"), "headers": ("[assistant]\\n\\n", "<|im_end|>")}
+"""How these begin and end an answer. The original takes the marks of its own templates for those of any."""
+_NULL = "transformers 4.57 passes null fields of messages to the template"
+_THEIRS = "the original takes its own templates' marks for those of this one"
 
 
 def plan_with(template: Path, choices: ChatChoices = NEMOTRON, tokenizer: Path = TOKENIZER) -> ChatPlan:
@@ -71,7 +74,10 @@ def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
             templates[called] = path
         given = {shape: rows(shape, PER_SHAPE) for shape in SHAPES}
         tasks: list[dict[str, Any]] = [
-            {"template": str(path), "rows": given[shape]} for path in templates.values() for shape in given
+            task | {"template": str(path)}
+            for called, path in templates.items()
+            for shape in given
+            for task in _asked(called, given[shape])
         ]
         mixed = [row for shape in _PACKED_SHAPES for row in given[shape]]
         first = templates[PUBLISHED[0]]
@@ -85,12 +91,37 @@ def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
         for called, path in templates.items():
             plan = plan_with(path, tokenizer=tokenizer)
             compared = _Compared(f"sft, {called}", plan, TokenizerBundle.load(tokenizer).decode)
-            found += [compared.row(shape, given[shape], next(theirs), scratch / "ours") for shape in given]
+            for shape, some in given.items():
+                made = {task["why"]: next(theirs) for task in _asked(called, some)}
+                found.append(compared.row(shape, some, made, scratch / "ours"))
         for algorithm in _ALGORITHMS:
-            made = packed(replace(plan_with(first), pack_size=_ROW), mixed, scratch / algorithm, algorithm)
-            found.append(_packing(made, Path(next(theirs)), algorithm, len(mixed)))
+            file = packed(replace(plan_with(first), pack_size=_ROW), mixed, scratch / algorithm, algorithm)
+            found.append(_packing(file, Path(next(theirs)), algorithm, len(mixed)))
         found += [row for called, path in templates.items() for row in _checks(called, path, given, scratch)]
         return [replace(row, note=f"{row.note}; transformers {told['transformers']}") for row in found[:1]] + found[1:]
+
+
+def _asked(called: str, given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What the original is asked of rows: as they are, and again without each thing in which it is known to differ.
+
+    `why` is that thing: a row of which ours are what it then makes differs for no other reason.
+    """
+    yield {"rows": given, "why": ""}
+    whole = [_without_nulls(row) for row in given]
+    if whole != given:
+        yield {"rows": whole, "why": _NULL}
+    if called in _MARKS:
+        yield {"rows": given, "why": _THEIRS, "marks": _MARKS[called]}
+        if whole != given:
+            yield {"rows": whole, "why": f"{_NULL}; {_THEIRS}", "marks": _MARKS[called]}
+
+
+def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    messages = [
+        {name: value for name, value in message.items() if value is not None} if isinstance(message, dict) else message
+        for message in row["messages"] or []
+    ]
+    return {**row, "messages": messages} if row["messages"] else row
 
 
 class _Compared:
@@ -99,25 +130,27 @@ class _Compared:
     def __init__(self, area: str, plan: ChatPlan, decode: Callable[[Any], str]) -> None:
         self._area, self._plan, self._decode = area, plan, decode
 
-    def row(self, shape: str, given: list[dict[str, Any]], made: list[list[list[Any]]], at: Path) -> Row:
-        """The table's line of a shape; `made` are their sequences of each row, `at` is a folder to work in."""
-        theirs = [[(ids, mask) for ids, mask in sequences] for sequences in made]
+    def row(self, shape: str, given: list[dict[str, Any]], made: Mapping[str, list[list[list[Any]]]], at: Path) -> Row:
+        """The table's line of a shape.
+
+        `made` has their sequences of each row, by what was left out (`_asked`); `at` is a folder to work in.
+        """
+        theirs = {why: [[(ids, mask) for ids, mask in sequences] for sequences in of] for why, of in made.items()}
         ours = list(_ours(self._plan, given, at))
         shutil.rmtree(at)
-        notes: dict[str, int] = {}
-        for row, mine, other in zip(given, ours, theirs, strict=True):
-            if mine != other and (why := self._explained(row, mine, other)):
-                notes[why] = notes.get(why, 0) + 1
-        equal = sum(mine == other for mine, other in zip(ours, theirs, strict=True))
-        told = f"{sum(map(bool, ours))} rows packed here, {sum(map(bool, theirs))} there"
+        notes: Counter[str] = Counter()
+        for number, (row, mine) in enumerate(zip(given, ours, strict=True)):
+            if mine != theirs[""][number]:
+                known = [why for why, of in theirs.items() if why and of[number] == mine]
+                if not known and self._thought_in_text(row, mine, theirs[""][number]):
+                    known = ["`inline_reasoning` is refused; their mask begins within a thought in the text"]
+                notes.update(known[:1])
+        equal = sum(mine == other for mine, other in zip(ours, theirs[""], strict=True))
+        told = f"{sum(map(bool, ours))} rows packed here, {sum(map(bool, theirs['']))} there"
         note = "; ".join([told, *(f"{count}: {why}" for why, count in notes.items())])
-        return Row(self._area, shape, len(ours), equal, sum(notes.values()), note)
+        return Row(self._area, shape, len(ours), equal, notes.total(), note)
 
-    def _explained(self, row: dict[str, Any], ours: list[Sequence], theirs: list[Sequence]) -> str | None:
-        """The difference that docs/formats/packed-sft.md tells, or None."""
-        return next((why for why, holds in _REASONS.items() if holds(self, row, ours, theirs)), None)
-
-    def thought_in_text(self, row: dict[str, Any], ours: list[Sequence], theirs: list[Sequence]) -> bool:
+    def _thought_in_text(self, row: dict[str, Any], ours: list[Sequence], theirs: list[Sequence]) -> bool:
         """Whether their mask begins within an answer's own text, where it has a thought."""
         thought = str((row["messages"] or [{}])[-1].get("content"))
         if ours or not theirs or not thought.startswith("<think>"):
@@ -126,11 +159,6 @@ class _Compared:
         untrained = self._decode(ids[: len(mask) - mask[::-1].index(0)])
         beginning = unicodedata.normalize("NFC", thought[: len("<think></think>")])
         return untrained.endswith(f"{START}assistant\n{beginning}")
-
-
-_REASONS: Mapping[str, Callable[[_Compared, dict[str, Any], list[Sequence], list[Sequence]], bool]] = {
-    "`inline_reasoning` is refused; their mask begins within a thought in the text": _Compared.thought_in_text,
-}
 
 
 def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator[list[Sequence]]:

@@ -2,10 +2,12 @@
 
 `nemotron_sft.py` runs it (`pinned.run_apart`). A job has the paths of a tokenizer and of a scratch folder, and a list
 of `{template, rows}`; the answer has for each of them the sequences of each row, `[ids, trained]`. With `pack`, the
-rows are packed instead: the answer is the path of the Parquet file.
+rows are packed instead: the answer is the path of the Parquet file. With `marks` the original is told how the template
+begins and ends an answer, where it takes the marks of its own templates for granted.
 """
 
 import importlib
+import inspect
 import json
 import logging
 import sys
@@ -20,6 +22,9 @@ from fsspec import filesystem
 from dataprep_assets_tests.parity.absent import stand_in
 
 _CORE = "nemotron.data_prep.core.chat_sft_shard_core"
+_ROWS = "nemotron.data_prep.core.chat_template"
+_MARKS = ("<|im_start|>assistant\\n<think></think>", "<|im_end|>\\n")
+"""How its sources write the prompt of an answer without reasoning, and the end of a turn, whatever the template."""
 PACK_SIZE = 1 << 20
 Sequence = tuple[list[int], list[int]]
 """Ids, and whether each is trained."""
@@ -33,11 +38,25 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     made: list[Any] = []
     for number, task in enumerate(job["tasks"]):
         at = scratch / str(number)
+        _told(task.get("marks", _MARKS))
         if "pack" in task:
             made.append(str(_packed(task["template"], tokenizer, task["rows"], at, **task["pack"])))
         else:
             made.append(list(_sequences(task["template"], tokenizer, task["rows"], at)))
     return {"transformers": transformers.__version__, "made": made}
+
+
+def _told(marks: tuple[str, str]) -> None:
+    """Let the original's functions take these, as its sources would write them, for a prompt and an end."""
+    rows, core = importlib.import_module(_ROWS), importlib.import_module(_CORE)
+    source = inspect.getsource(rows)
+    for its, told in zip(_MARKS, marks, strict=True):
+        assert its in source, "the original's marks are other ones"
+        source = source.replace(its, told)
+    exec(compile(source, str(rows.__file__), "exec"), rows.__dict__)
+    for name, value in vars(rows).items():
+        if callable(value) and getattr(value, "__module__", "") == _ROWS and hasattr(core, name):
+            setattr(core, name, value)
 
 
 def _sequences(template: str, tokenizer: Any, given: list[dict[str, Any]], scratch: Path) -> Iterator[list[Sequence]]:
