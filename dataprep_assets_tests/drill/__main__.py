@@ -23,6 +23,7 @@ from dataprep_assets_tests.drill.datasets import PIPELINES
 from dataprep_assets_tests.drill.faults import chosen
 from dataprep_assets_tests.drill.real_size import rates, table
 from dataprep_assets_tests.drill.table import render, share
+from dataprep_assets_tests.drill.walk import walk
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 
 ENOUGH = 0.99
@@ -45,11 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="N",
         help="instead: one shard of N documents of three pipelines, at both levels of proof; --faults of each kind",
     )
+    parser.add_argument("--walk", action="store_true", help="instead: three bytes of every file of every artifact")
     given = parser.parse_args(argv)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     if given.real_size is not None:
         return _at_real_size(given)
+    if given.walk:
+        return _walked([given.only] if given.only else list(PIPELINES))
     results: list[Result] = []
     with pytest.MonkeyPatch.context() as patch:
         leave_tfds_out(patch)
@@ -72,6 +76,25 @@ def _at_real_size(given: argparse.Namespace) -> int:
     print(table(found))
     every = [rate for rate in found if rate.level == EVERY_DOCUMENT]
     return 0 if all(rate.named == rate.applied for rate in every) else 1
+
+
+def _walked(pipelines: Sequence[str]) -> int:
+    unnamed = 0
+    for pipeline in pipelines:
+        home = Path(tempfile.mkdtemp(prefix="dataprep-drill-"))
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                leave_tfds_out(patch)
+                box, _ = prepare(pipeline, home, aside=False)
+                steps = list(walk(box))
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+        left = [step for step in steps if step.crash or not step.verify or not (step.proof or step.excepted)]
+        for step in left:
+            print(f"missed: {step.file}, byte {step.at} {step.crash}", file=sys.stderr, flush=True)
+        print(f"{pipeline}: {len(steps):,} bytes of {len({step.file for step in steps}):,} files, {len(left)} missed")
+        unnamed += len(left)
+    return int(unnamed > 0)
 
 
 def _drilled(pipeline: str, given: argparse.Namespace) -> list[Result]:

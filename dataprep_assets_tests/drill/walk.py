@@ -4,6 +4,7 @@ As damage `verify` has to name it. Under a receipt that was made of it a blockin
 sample or of every document, or the file is one of `EXCEPTIONS`, with the reason.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -35,13 +36,22 @@ class Step:
         return any(fnmatch(self.file, pattern) for pattern in EXCEPTIONS)
 
 
-def walk(box: Box, *, middle_alone: bool = False) -> Iterator[Step]:
-    """Change a byte of every file of a box, three times or in its middle alone, and ask."""
+def walk(box: Box, *, alike_once: bool = False) -> Iterator[Step]:
+    """Change a byte of every file of a box, three times, and ask.
+
+    With `alike_once` it is the one in the middle, and of files that differ in numbers alone, as those of other
+    partitions do, the first.
+    """
+    seen: set[tuple[str, str]] = set()
     for target in box.targets():
         folder = box.folder(target)
         for name in sorted(str(path.relative_to(folder)) for path in files_of(folder)):
+            kind = target.spec.name, re.sub(r"[0-9]+", "0", name)
+            if alike_once and kind in seen:
+                continue
+            seen.add(kind)
             size = (folder / name).stat().st_size
-            for at in sorted({size // 2} if middle_alone else {0, size // 2, size - 1}):
+            for at in sorted({size // 2} if alike_once else {0, size // 2, size - 1}):
                 yield _changed(box, target, name, at)
     if not box.unharmed:
         raise AssertionError("a change reached the originals")
