@@ -36,6 +36,7 @@ def cleaned(path: Path, host: str) -> Iterator[dict[str, object]]:
 @dg.asset(
     key=["sample_cleaning", "pages"],
     group_name="sample_documents",
+    kinds={"python", "json"},
     tags={TAG: "sample"},
     description="Texts of the sample corpus, cleaned: an asset of the user's own.",
 )
