@@ -333,7 +333,8 @@ class _Longest:
         import pyarrow.parquet as pq
 
         if self._file is None:
-            names = [field.name for field in pq.read_schema(self._path, memory_map=True)]
+            schema = pq.read_schema(self._path, memory_map=True)
+            names = [field.name for field in schema if not pa.types.is_nested(field.type)]
             self._file = self._opened.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=names))
         one = self._file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)
         batch = next(one, None)
