@@ -131,12 +131,12 @@ def test_a_sensitive_dataset_of_local_files_needs_the_key(pipeline: str, tmp_pat
 
 
 def test_every_kind_of_dataset_that_reads_files_is_here() -> None:
-    """Notes need a patient key, and combinations of notes read no source: `pipelines/notes/test_notes_privacy.py`."""
+    """Notes need a patient key (`pipelines/notes/test_notes_privacy.py`); combinations and schedules read no source."""
     keyed = {kind for kind in components.__all__ if issubclass(getattr(components, kind).model, KeyedSources)}
     corpora = {kind for kind in components.__all__ if issubclass(getattr(components, kind).model, CorpusDeclaration)}
     assert keyed == {"TrainingBlend", "TaskMigration"}
     assert corpora == {"TokenizedCorpus", "ShardRelease"}
-    assert {*components.__all__} - keyed - corpora == {"PackedCohorts", "CombinedCohorts"}
+    assert {*components.__all__} - keyed - corpora == {"PackedCohorts", "CombinedCohorts", "TrainingSchedule"}
 
 
 REMOTE, LOCAL = "hf://org/data@main", "./here.jsonl"
