@@ -12,10 +12,12 @@ TESTS = CHECKOUT / "dataprep_assets_tests"
 COMMANDS = {
     # run as commands, in processes of their own
     *("bench/contenders.py", "bench/datatrove_tokenizer.py", "bench/sft.py", "bench/tfrecord.py"),
+    *("bench/datatrove_filters.py", "bench/duplicates.py", "bench/loaders.py", "bench/resumption.py"),
     "execution/engine_wings.py",
     "execution/ray_tasks.py",
     *(
         "parity/bridge.py",
+        "parity/datatrove_filters.py",
         "parity/maxtext.py",
         "parity/nemotron_sft.py",
         "parity/templar_rank.py",

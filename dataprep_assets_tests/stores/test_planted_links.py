@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dataprep_assets
-from dataprep_assets.cli import project
+from dataprep_assets import open_project
 from dataprep_assets.errors import IntegrityError, SourceError
 from dataprep_assets.integrity.commit import alone, staging, write_atomically
 from dataprep_assets.pipelines.tasks import migration
@@ -55,7 +55,8 @@ def migrated(folder: Path) -> None:
 def opened(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder / "home"))
-        project.instance()
+        with open_project().instance():
+            pass
 
 
 WRITERS: dict[str, Callable[[Path], None]] = {
