@@ -162,7 +162,7 @@ torch:
 $(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml | $(VENV)/.installed
 	mkdir -p -m 700 $(DAGSTER_HOME)
 	cp $< $@
-	$(BIN)/python -c 'from dataprep_assets.cli import project; project.instance()'
+	$(BIN)/python -c 'from dataprep_assets import open_project; open_project().instance().__enter__()'
 
 clean:
 	rm -rf $(VENV) .dagster .dataprep

@@ -37,7 +37,6 @@ SAMPLES = (
     "sample_blend_pretrain",
     "sample_blend_sft",
     "sample_blend_rl",
-    "sample_schedule",
     SELECTED,
 )
 JUDGES = {
@@ -119,8 +118,6 @@ def selected() -> Dataset:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_what_a_blocking_proof_takes_from_the_declaration_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path / "artifacts")
-    if name == "sample_schedule":
-        build_all(sample("sample_corpus").specs, store)  # what it reads
     dataset = selected() if name == SELECTED else sample(name)
     kind = dataset_type(dataset.component)
     build_all(dataset.specs, store)
