@@ -4,7 +4,7 @@ It depends on the source and on how texts are compared, not on the threshold wit
 rules: so an appended file is signed, and nothing else.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,17 +12,15 @@ import numpy as np
 
 from dataprep_assets.documents.duplicates.signatures import FILES, SignedShard, Signer
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
-from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, proven
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs
+from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.manifest import Manifest
+from dataprep_assets.pipelines.corpus.shard_tasks import ShardTasks
 from dataprep_assets.pipelines.corpus.signed_shard import (
     SIGNATURES,
     VERSION,
@@ -31,8 +29,8 @@ from dataprep_assets.pipelines.corpus.signed_shard import (
     ensure_signatures,
     opened,
 )
-from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
-from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
+from dataprep_assets.pipelines.corpus.snapshot import readings
+from dataprep_assets.pipelines.corpus.source_parts import source_parts
 from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
 
 _SAMPLE = 32
@@ -64,12 +62,12 @@ def signatures_spec(
         inputs=(snapshot,),
         partitions=partitions,
         pool="cpu",
-        recipes=partial(_recipes, corpus),
-        build=partial(_build, corpus),
+        recipes=partial(_TASKS.recipes, corpus),
+        build=partial(_TASKS.build, corpus),
         reads=partial(readings, corpus, tokenized=True),
         metadata=_metadata,
         rows=lambda receipt: SignaturesFacts.of(receipt).rows,
-        proofs=Proofs(proofs=SIGNATURES_PROOFS, examine=partial(_examine, corpus, split)),
+        proofs=Proofs(proofs=SIGNATURES_PROOFS, examine=partial(_TASKS.examine, corpus, split)),
     )
 
 
@@ -92,22 +90,6 @@ def signature_shards(
     ]
 
 
-def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    manifest = load_manifest(corpus, store)
-    for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
-        (shard,) = signature_shards(corpus, store, manifest, [partition or ""])
-        yield shard.recipe()
-
-
-def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    manifest = load_manifest(corpus, request.store)
-    fetch_again(corpus, manifest, request.partitions)
-    shards = signature_shards(corpus, request.store, manifest, request.partitions)
-    fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
-    jobs = [TaskJob(one, ensure_signatures, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
-    yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
-
-
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     facts = SignaturesFacts.of(receipt)
     size = receipt.total_bytes
@@ -117,23 +99,6 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "bands": facts.bands,
         "bytes_per_document": round(size / facts.documents, 1) if facts.documents else 0,
     }
-
-
-def _examine(
-    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    manifest = load_manifest(corpus, store)
-    shards = {one.artifact.partition: one for one in signature_shards(corpus, store, manifest, examined)}
-    return of_all_partitions(
-        store,
-        SIGNATURES_PROOFS,
-        manifest.partitions(split),
-        examined,
-        artifact=partial(corpus.artifact, SIGNATURES),
-        prove=lambda wanted: prove_all(
-            [shards[one] for one in wanted], _prove, worker_count(corpus.workers), engine=corpus.engine
-        ),
-    )
 
 
 def _prove(shard: SignatureShard) -> dict[str, Finding]:
@@ -190,3 +155,8 @@ def _other(shard: SignatureShard, signed: SignedShard) -> str | None:
             return f"{part.label}: row {sample.row(int(wrong[0]))} has another digest than its text"
         return None
     return None
+
+
+_TASKS = ShardTasks(
+    name=SIGNATURES, shards=signature_shards, ensure=ensure_signatures, proofs=SIGNATURES_PROOFS, prove=_prove
+)

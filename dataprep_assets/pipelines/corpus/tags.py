@@ -8,19 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from dataprep_assets.documents.asset_tagger import AssetTagger
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherAsset, Partitions, Proofs
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
+from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, Partitions, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
-from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
+from dataprep_assets.pipelines.corpus.shard_tasks import ShardTasks
+from dataprep_assets.pipelines.corpus.snapshot import readings
+from dataprep_assets.pipelines.corpus.source_parts import source_parts
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS, VERSION, TaggedShard, TagsFacts, ensure_tags
 from dataprep_assets.pipelines.corpus.tags_proofs import SHARD_PROOFS, TAGS_PROOFS, planted_found, prove_tags
 
@@ -44,8 +41,8 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         inputs=(snapshot, *(OtherAsset(key=one.key) for one in corpus.taggers if isinstance(one, AssetTagger))),
         partitions=partitions,
         pool="cpu",
-        recipes=partial(_recipes, corpus),
-        build=partial(_build, corpus),
+        recipes=partial(_TASKS.recipes, corpus),
+        build=partial(_TASKS.build, corpus),
         reads=partial(readings, corpus, tokenized=True),
         metadata=_metadata,
         rows=lambda receipt: TagsFacts.of(receipt).rows,
@@ -72,22 +69,6 @@ def tagged_shards(
     ]
 
 
-def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    manifest = load_manifest(corpus, store)
-    for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
-        (shard,) = tagged_shards(corpus, store, manifest, [partition or ""])
-        yield shard.recipe()
-
-
-def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    manifest = load_manifest(corpus, request.store)
-    fetch_again(corpus, manifest, request.partitions)
-    shards = tagged_shards(corpus, request.store, manifest, request.partitions)
-    fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
-    jobs = [TaskJob(one, ensure_tags, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
-    yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
-
-
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     facts, taggers = TagsFacts.of(receipt), receipt.recipe.get("settings", {}).get("taggers", {})
     listed = [
@@ -100,17 +81,9 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 def _examine(
     corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
 ) -> Iterator[tuple[str, Finding]]:
-    manifest = load_manifest(corpus, store)
-    shards = {one.artifact.partition: one for one in tagged_shards(corpus, store, manifest, examined)}
-    yield from of_all_partitions(
-        store,
-        SHARD_PROOFS,
-        manifest.partitions(split),
-        examined,
-        artifact=partial(corpus.artifact, TAGS),
-        prove=lambda wanted: prove_all(
-            [shards[one] for one in wanted], prove_tags, worker_count(corpus.workers), engine=corpus.engine
-        ),
-    )
-    first = next(iter(shards.values()), None)
+    yield from _TASKS.examine(corpus, split, store, examined)
+    first = next(iter(tagged_shards(corpus, store, load_manifest(corpus, store), examined[:1])), None)
     yield "planted_found", planted_found(first, corpus.floors, corpus.with_cases)
+
+
+_TASKS = ShardTasks(name=TAGS, shards=tagged_shards, ensure=ensure_tags, proofs=SHARD_PROOFS, prove=prove_tags)

@@ -1,0 +1,98 @@
+"""Artifacts of which a worker's task makes each shard, of its source files alone: tags, and signatures."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.spec import BuildRequest, Proof
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.snapshot import fetch_again
+from dataprep_assets.pipelines.corpus.source_parts import shard_fetches
+from dataprep_assets.stream.token_stream import Fetch
+
+
+class Shard(Protocol):
+    """A shard of such an artifact, to be made or proven."""
+
+    @property
+    def artifact(self) -> Artifact:
+        """Its artifact."""
+        ...
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of its files as stored."""
+        ...
+
+    def recipe(self) -> Recipe:
+        """What its key is a digest of."""
+        ...
+
+
+S = TypeVar("S", bound=Shard)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardTasks(Generic[S]):
+    """How the shards of an artifact are made and proven.
+
+    Attributes:
+        name: The artifact's name.
+        shards: Some of its shards, by partition; raises MissingArtifactError where one has no snapshot.
+        ensure: A worker's task: a shard's receipt, and whether it was current.
+        proofs: Those of each shard.
+        prove: All of these of a shard; a function of a module, because workers import it.
+    """
+
+    name: str
+    shards: Callable[[CorpusDeclaration, ArtifactStore, Manifest, Sequence[str]], list[S]]
+    ensure: Callable[[S, Verification, Fetch | None], tuple[Receipt, bool]]
+    proofs: Sequence[Proof]
+    prove: Callable[[S], dict[str, Finding]]
+
+    def recipes(
+        self, corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
+    ) -> Iterator[Recipe]:
+        """The recipe of each partition."""
+        manifest = load_manifest(corpus, store)
+        for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
+            (shard,) = self.shards(corpus, store, manifest, [partition or ""])
+            yield shard.recipe()
+
+    def build(self, corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+        """Make the shards that are not current."""
+        manifest = load_manifest(corpus, request.store)
+        fetch_again(corpus, manifest, request.partitions)
+        shards = self.shards(corpus, request.store, manifest, request.partitions)
+        fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
+        jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
+        yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
+
+    def examine(
+        self, corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
+    ) -> Iterator[tuple[str, Finding]]:
+        """The finding of each proof over a split, of which the shards `examined` are looked at now."""
+        manifest = load_manifest(corpus, store)
+        return of_all_partitions(
+            store,
+            self.proofs,
+            manifest.partitions(split),
+            examined,
+            artifact=partial(corpus.artifact, self.name),
+            prove=lambda wanted: prove_all(
+                self.shards(corpus, store, manifest, wanted),
+                self.prove,
+                worker_count(corpus.workers),
+                engine=corpus.engine,
+            ),
+        )
