@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.declaration import Attributed, CardDeclaration, DatasetDeclaration
-from dataprep_assets.graph.proof_level import Again, made_again
+from dataprep_assets.graph.proof_level import Again, counted_again
 from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -228,7 +228,7 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
 
 def _again(declaration: DatasetDeclaration, receipts: Receipts) -> Again | None:
     found = [
-        made_again(every, spec.proofs.documents, declaration.prove.level)
+        counted_again(every, spec.proofs.documents, declaration.prove.level)
         for spec, every in receipts.items()
         if spec.proofs is not None and spec.proofs.documents is not None
     ]

@@ -3,7 +3,7 @@
 The level is declared (`prove: {level: …}`) and decides no byte: nothing is built again when it changes, but a verdict
 that a sample gave does not count where every document is asked for.
 
-Entry points: `drawn`, `samples_of`, `at_level`; `Again`, `made_again` for what a person is told.
+Entry points: `drawn`, `samples_of`, `at_level`; `Again`, `counted_again` for what a person is told.
 """
 
 from collections.abc import Callable, Iterable
@@ -78,7 +78,7 @@ def documents_in(receipt: Receipt) -> int:
     return 0 if receipt.ledger is None else receipt.ledger.documents
 
 
-def made_again(receipts: Iterable[Receipt], documents: Callable[[Receipt], int], level: Level) -> Again:
+def counted_again(receipts: Iterable[Receipt], documents: Callable[[Receipt], int], level: Level) -> Again:
     """How many documents of these partitions the proofs make again, as `documents` counts those of each."""
     counts = [documents(receipt) for receipt in receipts]
     some = counts if level == EVERY_DOCUMENT else [min(count, SAMPLED) for count in counts]

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.proof_level import made_again
+from dataprep_assets.graph.proof_level import counted_again
 from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
@@ -81,7 +81,7 @@ def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reus
     if (rows := spec.rows(receipt)) is not None:
         shown["dagster/row_count" if spec.partitions is None else "dagster/partition_row_count"] = rows
     if spec.proofs is not None and spec.proofs.documents is not None:
-        shown["proof"] = str(made_again([receipt], spec.proofs.documents, spec.declaration.prove.level))
+        shown["proof"] = str(counted_again([receipt], spec.proofs.documents, spec.declaration.prove.level))
     return rendered_entries(spec, shown | dict(spec.metadata(store, receipt)))
 
 
