@@ -3,9 +3,32 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from dataprep_assets.declarations import declarations_of
+from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.order import in_order
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.project import find
+from dataprep_assets_tests.conftest import CHECKOUT
+
+SAMPLES = (
+    "sample_corpus",
+    "sample_notes",
+    "sample_release",
+    "sample_tasks",
+    "sample_blend_pretrain",
+    "sample_blend_sft",
+    "sample_blend_rl",
+)
+"""One of each kind of dataset that is made of sources."""
+
+
+def sample(name: str) -> Dataset:
+    """One of this project's datasets."""
+    declared = declarations_of(find(str(CHECKOUT)))
+    dataset = declared.load(declared.files[name])
+    assert isinstance(dataset, Dataset)
+    return dataset
 
 
 def build_all(

@@ -13,25 +13,12 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.declarations import declarations_of
-from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import to_build
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.project import find
-from dataprep_assets_tests.conftest import CHECKOUT
 from dataprep_assets_tests.faults.edits import edit_receipt
-from dataprep_assets_tests.graph.building import Keys, build_all, failed, leaves
+from dataprep_assets_tests.graph.building import SAMPLES, Keys, build_all, failed, leaves, sample
 
-SAMPLES = (
-    "sample_corpus",
-    "sample_notes",
-    "sample_release",
-    "sample_tasks",
-    "sample_blend_pretrain",
-    "sample_blend_sft",
-    "sample_blend_rl",
-)
 CLAIMS = ("inputs", "facts", "ledger", "sources", "recipe", "measured")
 DECIDED = {
     "token_bins.sources.*.documents": "its own content: `separators_match_documents` holds them to it",
@@ -90,10 +77,7 @@ def ignored(spec: ArtifactSpec, store: LocalArtifacts, receipt: Path, paths: Map
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_what_a_blocking_proof_compares_with_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
-    declared = declarations_of(find(str(CHECKOUT)))
-    dataset = declared.load(declared.files[name])
-    assert isinstance(dataset, Dataset)
-    specs, store = dataset.specs, LocalArtifacts(tmp_path / "artifacts")
+    specs, store = sample(name).specs, LocalArtifacts(tmp_path / "artifacts")
     build_all(specs, store)
     found = []
     for spec in specs:

@@ -14,7 +14,6 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.components import dataset_type
-from dataprep_assets.declarations import declarations_of
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration import DatasetDeclaration
@@ -22,23 +21,11 @@ from dataprep_assets.graph.order import ancestors
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import to_build
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.project import find
-from dataprep_assets_tests.conftest import CHECKOUT
-from dataprep_assets_tests.graph.building import build_all, failed
+from dataprep_assets_tests.graph.building import SAMPLES, build_all, failed, sample
 from dataprep_assets_tests.graph.building import leaves as leaves_of
 
 SELECTED = "sample_corpus, selected"
 """The sample corpus with a table of documents: taggers, rules, budgets, duplicates."""
-SAMPLES = (
-    "sample_corpus",
-    "sample_notes",
-    "sample_release",
-    "sample_tasks",
-    "sample_blend_pretrain",
-    "sample_blend_sft",
-    "sample_blend_rl",
-    SELECTED,
-)
 JUDGES = {
     "budget*": "says what passes, as a tolerance does: the drops are as they are, and a person decides",
     "floors*": "the same, of what a tagger finds of planted cases",
@@ -92,14 +79,6 @@ def red(specs: Sequence[ArtifactSpec], store: LocalArtifacts) -> Iterator[str]:
             left.add(spec)
 
 
-def sample(name: str) -> Dataset:
-    """One of this project's datasets."""
-    declared = declarations_of(find(str(CHECKOUT)))
-    dataset = declared.load(declared.files[name])
-    assert isinstance(dataset, Dataset)
-    return dataset
-
-
 def selected() -> Dataset:
     """See `SELECTED`."""
     corpus = sample("sample_corpus")
@@ -115,7 +94,7 @@ def selected() -> Dataset:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", [*SAMPLES, SELECTED])
 def test_what_a_blocking_proof_takes_from_the_declaration_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path / "artifacts")
     dataset = selected() if name == SELECTED else sample(name)
