@@ -32,10 +32,11 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table, number_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.joined_documents import AGES, Joined, ages_of, joined
+from dataprep_assets.pipelines.corpus.file_ages import ages_of, write_ages
+from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, REMOVED, removed_file, removed_rows
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
@@ -207,7 +208,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, stag
     _write_clusters(staged / CLUSTERS, kept, names)
     _write_across(staged / ACROSS, kept, names, found)
     (staged / PAIRS).write_bytes(kept.compared.pairs.astype("<u8").tobytes())
-    (staged / AGES).write_bytes(canonical_json(ages) + b"\n")
+    write_ages(staged, ages)
     return Written(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from dataprep_assets.documents.ruled_out import (
     COLUMNS,
@@ -41,6 +42,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK, no_benchmark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.file_ages import ages_in_shard
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
 from dataprep_assets.pipelines.corpus.selection_counts import NOTHING, Counted, Counts, added, folded, pair, percent
@@ -53,12 +55,14 @@ VERSION = 1
 class SelectionFacts(Facts):
     """Facts of a selection: the digest of what is dropped, and of each source what it has and what each rule drops.
 
-    A count is of documents and of bytes; refused records are neither.
+    A count is of documents and of bytes; refused records are neither. `ages` are those of the shard's files
+    (`file_ages`), where they decide which duplicates are kept.
     """
 
     dropped: str
     sources: dict[str, Counts]
     by_rule: dict[str, dict[str, Counts]]
+    ages: dict[str, int] = Field(default_factory=dict)
 
 
 def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
@@ -159,9 +163,16 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
                 yield rows
 
         found = by_file(written())
+    ages = ages_in_shard(corpus, store, partition)
     return Written(
         inputs={str(tags): store.require(tags).content},
-        facts=SelectionFacts(dropped=digest_of(found), sources=counted.sources, by_rule=counted.by_rule),
+        # a fact that is not given is not written: without duplicates receipts are as before
+        facts=SelectionFacts(
+            dropped=digest_of(found),
+            sources=counted.sources,
+            by_rule=counted.by_rule,
+            **({"ages": ages} if ages else {}),
+        ),
     )
 
 

@@ -128,6 +128,21 @@ def test_a_build_from_nothing_with_the_same_ages_has_the_same_bytes(pages: Pages
     assert pages.bytes() == before
 
 
+@pytest.mark.parametrize("lost", ["ages.json", "receipt.json", ""])
+def test_ages_outlive_the_loss_of_the_duplicates(pages: Pages, lost: str) -> None:
+    draw = random.Random(8)
+    pages.write({"train/0.jsonl": joined([one_other(words, draw) for words in pages.pages[5:15]])})
+    pages.build()
+    before, duplicates = pages.bytes(), pages.folder / "artifacts/pages/duplicates"
+    assert json.loads((duplicates / "ages.json").read_bytes())["train/0.jsonl"] == 1
+    if lost:
+        (duplicates / lost).unlink()
+    else:
+        shutil.rmtree(duplicates)
+    assert pages.build() == ["duplicates"]
+    assert pages.bytes() == before
+
+
 def test_by_a_column_any_history_of_appends_gives_the_bytes_of_one_build(tmp_path: Path) -> None:
     draw = random.Random(9)
     files = {
