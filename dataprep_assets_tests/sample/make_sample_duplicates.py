@@ -25,8 +25,8 @@ _TOP = "Home | Towns | Animals | People | About these pages\n\n"
 _FOOT = "\n\nThese pages are kept by volunteers. Write to editor@example.org if something is wrong."
 _FORM = (
     "Certificate of origin no. {large}. The {job} {person} of {place} declares that {medium} {unit} of {food} were "
-    "made in the {building} of {other} in {month} {year}, from {plant} and {material}, and were looked at by {person} on "
-    "a {weekday}. Sealed with the {color} {animal} of the town, and entered in book {small} on page {medium}."
+    "made in the {building} of {other} in {month} {year}, from {plant} and {material}, and were looked at by {person} "
+    "on a {weekday}. Sealed with the {color} {animal} of the town, and entered in book {small} on page {medium}."
 )
 
 

@@ -27,13 +27,13 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import SHOWN
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table, number_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.cluster_table import CLUSTERS, largest_clusters
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_of, write_ages
 from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
@@ -44,7 +44,7 @@ from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
 
 VERSION = 1
-PAIRS, CLUSTERS, ACROSS = "pairs.bin", "clusters.parquet", "across.parquet"
+PAIRS, ACROSS = "pairs.bin", "across.parquet"
 _CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
 _ACROSS: Columns = {
     "split": "string",
@@ -309,8 +309,6 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
         "compared_pairs": facts.compared,
         "across_splits": facts.across,
     }
-    if not corpus.sensitive:
-        found = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
-        if found is not None and found.num_rows:
-            shown["largest_clusters"] = Table(found.slice(0, SHOWN).to_pylist())
+    if clusters := largest_clusters(corpus, store):
+        shown["largest_clusters"] = Table(clusters)
     return shown

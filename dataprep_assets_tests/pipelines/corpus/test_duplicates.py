@@ -3,11 +3,13 @@
 import json
 import random
 import shutil
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,7 +18,9 @@ import pytest
 from dataprep_assets.documents.duplicates.signatures import Signer
 from dataprep_assets.documents.retractions import Retraction, add_retractions
 from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.graph.shown import Table
 from dataprep_assets.integrity.receipt import record_files
+from dataprep_assets.pipelines.corpus.card import card_sections
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.documents.signed import one_other, page
@@ -84,6 +88,37 @@ def test_of_documents_that_are_alike_one_is_kept_and_named(made: Pages) -> None:
         found = made.findings(name, None if name == "duplicates" else "train")
         assert all(one.passed for one in found.values()), found
     assert made.build() == []
+
+
+def test_the_largest_clusters_are_shown_with_excerpts(made: Pages) -> None:
+    spec = made.specs()["duplicates", None]
+    receipt = made.store.require(made.corpus.artifact("duplicates"))
+    shown = spec.metadata(made.store, receipt)["largest_clusters"]
+    assert isinstance(shown, Table)
+    texts = {f"{name}:{at}": text for name, rows in made.files.items() for at, text in enumerate(rows, 1)}
+    assert len(shown.rows) == 10
+    for row in shown.rows:
+        assert texts[row["representative"]].startswith(row["text"])
+        assert texts[row["example"]].startswith(row["example_text"])
+        assert row["text"]
+        assert row["example_text"]
+
+
+def test_recall_is_drawn_for_the_ui_and_the_curve_for_the_card(made: Pages) -> None:
+    plot = made.findings()["recall_as_promised"].plot
+    assert plot is not None
+    said, _, picture = plot.text.partition("](data:image/svg+xml;base64,")
+    assert said.startswith("![the chance that the bands find a pair")
+    drawn = ElementTree.fromstring(b64decode(picture.removesuffix(")")))
+    marks = [one.tag.rpartition("}")[2] for one in drawn]
+    assert marks.count("circle") >= 10
+    assert marks.count("polyline") == 1
+    specs = list(made.specs().values())
+    duplicates = next(one for one in specs if one.name == "duplicates")
+    receipt = made.store.require(made.corpus.artifact("duplicates"))
+    (section,) = card_sections(made.corpus, {duplicates: [receipt]})
+    assert section.text.startswith("Of 53 documents 13 went, because one that is kept is like them.")
+    assert "data:image/svg+xml;base64," in section.text
 
 
 def test_the_kept_texts_are_the_same_for_other_files_and_shards(made: Pages, tmp_path: Path) -> None:
