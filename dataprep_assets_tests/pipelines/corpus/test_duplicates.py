@@ -250,12 +250,20 @@ def test_rules_come_first_and_what_they_drop_stands_for_nothing(tmp_path: Path) 
 
 
 def test_a_budget_holds_for_duplicates_too_and_names_the_source(tmp_path: Path) -> None:
-    pages = Pages(tmp_path, budget={"per_source": 0.3, "per_rule": {"duplicate": 0.2}})
+    pages = Pages(tmp_path, budget={"per_source": 0.2, "per_rule": {"duplicate": 0.2}})
     pages.write(pages.files)
     pages.build()
     found = pages.findings("selection", "train")["within_budget"]
     assert not found.passed
     assert "the rule duplicate drops 13 of 53 documents (24.53%), more than 20.00%" in found.summary
+    examples = [one for one in found.table if "example" in one]
+    assert [(one["source"], one["dropped_as"]) for one in examples] == [("train", "duplicate")] * 3
+    texts = {f"{name}:{at}": text for name, rows in pages.files.items() for at, text in enumerate(rows, 1)}
+    for one in examples:
+        assert one["example_text"]
+        assert one["stays_text"]
+        assert texts[str(one["example"])].startswith(str(one["example_text"]))
+        assert texts[str(one["stays"])].startswith(str(one["stays_text"]))
     kinder = Pages(tmp_path, budget={"per_rule": {"duplicate": 0.5}})
     assert kinder.findings("selection", "train")["within_budget"].passed
 
