@@ -380,10 +380,7 @@ def _within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, 
         f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
         "Look at `dataprep documents`, correct the rule, or raise its budget",
         facts=facts,
-        table=[
-            *_source_rows(receipts),
-            *examples_of(corpus, store, partitions, [name for name, _ in over[:_EXAMPLES]]),
-        ],
+        table=[*_source_rows(receipts), *examples],
     )
 
 
