@@ -45,7 +45,7 @@ def _write(folder: Path, rows: int, draw: np.random.Generator) -> None:
     width = 1 + BANDING.bands
     keys = draw.integers(0, 1 << 64, (rows, width), np.uint64)
     shingles = draw.integers(0, 1 << 64, (rows, SHINGLES_EACH), np.uint64)
-    versions = draw.permutation(rows)[: 2 * int(rows * VERSIONS / 2)].reshape(2, -1)
+    versions = draw.permutation(rows)[: 2 * int(rows * VERSIONS)].reshape(2, -1)
     keys[versions[0], 2:] = keys[versions[1], 2:]
     shingles[versions[0], 1:] = shingles[versions[1], 1:]
     shingles.sort(axis=1)
