@@ -144,5 +144,6 @@ def _of_another_kind(project: "OpenProject", source: OtherDataset) -> Iterator[R
         if not any(spec.name == source.name for spec in found.specs):
             sentence = (
                 f"`sources`: {source.dataset}: is a {found.component}, which has no `{source.name}` to be made of"
+                + (source.advice and f". {source.advice}")
             )
             yield Remark(keys=("sources",), sentence=sentence)
