@@ -4,7 +4,6 @@ Fast, because it needs no Dagster.
 """
 
 from collections.abc import Iterator
-
 from pathlib import Path
 
 import dataprep_assets
