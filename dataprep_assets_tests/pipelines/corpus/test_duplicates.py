@@ -22,6 +22,7 @@ from dataprep_assets.graph.shown import Table
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.card import card_sections
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
+from dataprep_assets.pipelines.corpus.excerpts import Excerpts
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.documents.signed import one_other, page
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
@@ -292,6 +293,9 @@ def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pyt
     assert digests[0].isdisjoint(digests[1])
     findings = pages.findings()
     assert all(one.passed for name, one in findings.items() if name != "closed_to_others"), findings
+    receipt = pages.store.require(pages.corpus.artifact("duplicates"))
+    assert "largest_clusters" not in pages.specs()["duplicates", None].metadata(pages.store, receipt)
+    assert Excerpts(pages.corpus, pages.store).of("train/a.jsonl:1") == ""
     words = {word for words in pages.pages for word in words}
     assert not words & set(" ".join(one.summary for one in findings.values()).split())
     with pytest.raises(ValueError, match=r"document\.id_key"):
