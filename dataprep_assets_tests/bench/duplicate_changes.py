@@ -31,7 +31,7 @@ CHANGES = ("append", "remove", "edit", "reorder", "retract", "rule", "threshold"
 NAMES = ("duplicates", "selection", "signatures")
 STAGES = ("manifest", "snapshot", "tags", "signatures", "duplicates", "selection")
 """Artifacts in the writing of which a build is killed."""
-_POINTS = {"manifest": 20, "snapshot": 4, "tags": 14, "signatures": 30, "duplicates": 40, "selection": 14}
+_POINTS = {"manifest": 12, "snapshot": 4, "tags": 14, "signatures": 30, "duplicates": 30, "selection": 14}
 """Write points of one of each, or of its first shards; a kill comes at one of them."""
 _SECONDS = 120
 PRIORITIES: dict[str, Any] = {"oldest": "oldest", "column": {"column": "score", "order": "lowest"}}
@@ -165,7 +165,9 @@ def killed(changed: Changed, folder: Path, stage: str) -> bool:
         "retractions": str(retractions),
     }
     at = changed.draw.randint(1, _POINTS[stage])
-    environment = armed(folder, changed.folder / "artifacts/pages" / stage, at=at)
+    # an artifact without partitions is staged beside its folder, a shard in it
+    staged = f".staging/{stage}" if stage in ("manifest", "duplicates") else stage
+    environment = armed(folder, changed.folder / "artifacts/pages" / staged, at=at)
     process = forked.start(["-c", code, json.dumps(given), changed.folder], env=environment)
     ended = process.wait(_SECONDS)
     assert ended in (0, -SIGKILL), f"a build that was to be killed in {stage} ended with {ended}"
@@ -223,6 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--killed-in", choices=STAGES, action="append", help="where builds are killed; default: in all")
     parser.add_argument("--kills", type=float, default=0.4, help="share of rounds whose first build is killed")
     asked = parser.parse_args(arguments)
     counted: Counter[str] = Counter()
@@ -236,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in range(asked.rounds):
             changed = corpora[number % len(corpora)]
             name = draw.choice(CHANGES)
-            stage = draw.choice(STAGES) if draw.random() < asked.kills else None
+            stage = draw.choice(asked.killed_in or STAGES) if draw.random() < asked.kills else None
             changed.change(name)
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 told = one_round(changed, Path(scratch), counted, stage=stage)
