@@ -7,14 +7,12 @@ rows, not on the rules, so it reaches only the shards in which it drops other ro
 counted here, before anything is tokenized: more than the declared budget is a blocking check.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from dataprep_assets.documents.ruled_out import (
     COLUMNS,
@@ -31,8 +29,7 @@ from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
@@ -41,31 +38,24 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK, no_benchmark
-from dataprep_assets.pipelines.corpus.budget_examples import examples_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_in_shard
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
-from dataprep_assets.pipelines.corpus.selection_counts import NOTHING, Counted, Counts, added, folded, pair, percent
+from dataprep_assets.pipelines.corpus.selection_budget import within_budget
+from dataprep_assets.pipelines.corpus.selection_counts import (
+    NOTHING,
+    Counted,
+    SelectionFacts,
+    folded,
+    percent,
+    source_rows,
+    totals_of,
+)
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 
 SELECTION = "selection"
 VERSION = 1
-_EXAMPLES = 3
-"""Sources over their budget of which examples are shown."""
-
-
-class SelectionFacts(Facts):
-    """Facts of a selection: the digest of what is dropped, and of each source what it has and what each rule drops.
-
-    A count is of documents and of bytes; refused records are neither. `ages` are those of the shard's files
-    (`file_ages`), where they decide which duplicates are kept.
-    """
-
-    dropped: str
-    sources: dict[str, Counts]
-    by_rule: dict[str, dict[str, Counts]]
-    ages: dict[str, int] = Field(default_factory=dict)
 
 
 def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
@@ -77,7 +67,7 @@ def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str
         return None
     artifact = corpus.artifact(SELECTION, partition)
     receipt = store.require(artifact)
-    return RuledOut(store, artifact, SelectionFacts.of(receipt).dropped, folded(_totals([receipt])[1].values())[0])
+    return RuledOut(store, artifact, SelectionFacts.of(receipt).dropped, folded(totals_of([receipt])[1].values())[0])
 
 
 def columns_of(corpus: CorpusDeclaration) -> Columns:
@@ -115,7 +105,7 @@ def selection_spec(
         build=partial(_build, corpus),
         foresee=partial(_build, corpus),
         metadata=partial(_metadata, corpus),
-        rows=lambda receipt: folded(_totals([receipt])[1].values())[0],
+        rows=lambda receipt: folded(totals_of([receipt])[1].values())[0],
         columns=columns_of(corpus),
         proofs=Proofs(proofs=proofs_of(corpus), examine=partial(_examine, corpus, split)),
     )
@@ -218,33 +208,21 @@ def ruled_rows_of(
         }
 
 
-def _totals(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
-    """What all documents of some selections are, and what each rule drops of them."""
-    every, by_rule = NOTHING, dict[str, Counts]()
-    for receipt in receipts:
-        facts = SelectionFacts.of(receipt)
-        every = added(every, folded(facts.sources.values()))
-        for of_source in facts.by_rule.values():
-            for rule, counts in of_source.items():
-                by_rule[rule] = added(by_rule.get(rule, NOTHING), counts)
-    return every, by_rule
-
-
 def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    every, by_rule = _totals([receipt])
+    every, by_rule = totals_of([receipt])
     shown: dict[str, Shown] = {f"dropped_{rule}": counts[0] for rule, counts in sorted(by_rule.items())}
     return {
         "documents": every[0],
         "dropped": folded(by_rule.values())[0],
         **shown,
         "rules": Table(_rule_rows(corpus, [receipt])),
-        "sources": Table(_source_rows([receipt])),
+        "sources": Table(source_rows([receipt])),
     }
 
 
 def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
     """A row for each rule: what it says, and what it drops."""
-    every, by_rule = _totals(receipts)
+    every, by_rule = totals_of(receipts)
     rows = []
     for name, (keeps, rule) in corpus.rules.items():
         documents, size = by_rule.get(name, NOTHING)
@@ -259,40 +237,6 @@ def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[d
             }
         )
     return rows
-
-
-def _source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
-    """A row for each source, those of which most is dropped first."""
-    sources, dropped = _by_source(receipts)
-    rows: list[dict[str, Any]] = []
-    for source, (documents, size) in sources.items():
-        gone, lost = folded(dropped.get(source, {}).values())
-        worst = max(dropped.get(source, {}).items(), key=lambda item: item[1], default=("", NOTHING))[0]
-        rows.append(
-            {
-                "source": source,
-                "documents": documents,
-                "dropped": gone,
-                "dropped_%": percent(gone, documents),
-                "dropped_bytes_%": percent(lost, size),
-                "most_by": worst,
-            }
-        )
-    return sorted(rows, key=lambda row: (-row["dropped_%"], row["source"]))[:SHOWN]
-
-
-def _by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:
-    sources: dict[str, Counts] = {}
-    dropped: dict[str, dict[str, Counts]] = {}
-    for receipt in receipts:
-        facts = SelectionFacts.of(receipt)
-        for source, counts in facts.sources.items():
-            sources[source] = added(sources.get(source, NOTHING), counts)
-        for source, by_rule in facts.by_rule.items():
-            for rule, counts in by_rule.items():
-                of_source = dropped.setdefault(source, {})
-                of_source[rule] = added(of_source.get(rule, NOTHING), counts)
-    return sources, dropped
 
 
 SELECTION_PROOFS = (
@@ -327,7 +271,7 @@ def _examine(
         artifact=partial(corpus.artifact, SELECTION),
         prove=prove,
     )
-    yield "within_budget", _within_budget(corpus, split, store, manifest.partitions(split))
+    yield "within_budget", within_budget(corpus, split, store, manifest.partitions(split))
     if NO_BENCHMARK in proofs_of(corpus):
         yield NO_BENCHMARK.name, no_benchmark(corpus, store, manifest.partitions(split))
 
@@ -360,62 +304,3 @@ def _rules_hold(
         "Delete the shard's directory and materialize it again",
         facts={"dropped": sum(len(one.rows) for one in stored.values())},
     )
-
-
-def _within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
-    every, by_rule = _totals(receipts)
-    gone = folded(by_rule.values())
-    facts: dict[str, int | float | str] = {
-        "documents": every[0],
-        "dropped": gone[0],
-        "dropped_%": percent(*pair(gone, every, 0)),
-        "dropped_bytes_%": percent(*pair(gone, every, 1)),
-        **{f"dropped_by_{rule}_%": percent(*pair(counts, every, 0)) for rule, counts in sorted(by_rule.items())},
-    }
-    over = list(_sources_over(corpus, receipts))
-    examples = examples_of(corpus, store, partitions, [name for name, _ in over[:_EXAMPLES]])
-    return verdict(
-        [*_rules_over(corpus, receipts), *(told for _, told in over)],
-        f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
-        "Look at `dataprep documents`, correct the rule, or raise its budget",
-        facts=facts,
-        table=[*_source_rows(receipts), *examples],
-    )
-
-
-def _rules_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]:
-    """A sentence for each rule that drops more than its budget."""
-    budget = corpus.budget
-    every, by_rule = _totals(receipts)
-    for rule, most in budget.per_rule.items():
-        for noun, at in (("documents", 0), ("bytes", 1)):
-            part, whole = pair(by_rule.get(rule, NOTHING), every, at)
-            if part > most * whole:
-                yield f"the rule {rule} drops {part:,} of {whole:,} {noun} ({part / whole:.2%}), more than {most:.2%}"
-                break
-
-
-def _sources_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[tuple[str, str]]:
-    """Each source of which more is dropped than its budget, and a sentence: that which loses most comes first."""
-    most = corpus.budget.per_source
-    if most is None:
-        return
-    sources, dropped = _by_source(receipts)
-    lost = []
-    for source, counts in sources.items():
-        gone = folded(dropped.get(source, {}).values())
-        shares = [
-            (part / whole if whole else 0.0, part, whole)
-            for part, whole in (pair(gone, counts, 0), pair(gone, counts, 1))
-        ]
-        at = 0 if shares[0][0] > most else 1
-        if shares[at][0] > most:
-            lost.append((max(share for share, _, _ in shares), source, at, shares[at]))
-    for _, source, at, (share, part, whole) in sorted(lost, key=lambda one: (-one[0], one[1])):
-        worst = Counter({rule: one[at] for rule, one in dropped[source].items()}).most_common(1)[0][0]
-        yield (
-            source,
-            f"of the source {source} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} ({share:.2%}), most "
-            f"of them {worst}; `budget.per_source` allows {most:.2%}",
-        )

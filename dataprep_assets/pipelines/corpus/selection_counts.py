@@ -1,6 +1,13 @@
 """Counts of the documents of a shard: of each source, and what each rule drops of it."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import SHOWN
+from dataprep_assets.integrity.receipt import Receipt
 
 Counts = tuple[int, int]
 """Documents and their bytes of text."""
@@ -44,3 +51,63 @@ def percent(part: int, whole: int) -> float:
 def pair(part: Counts, whole: Counts, at: int) -> Counts:
     """Documents (0) or bytes (1) of two counts."""
     return part[at], whole[at]
+
+
+class SelectionFacts(Facts):
+    """Facts of a selection: the digest of what is dropped, and of each source what it has and what each rule drops.
+
+    A count is of documents and of bytes; refused records are neither. `ages` are those of the shard's files
+    (`file_ages`), where they decide which duplicates are kept.
+    """
+
+    dropped: str
+    sources: dict[str, Counts]
+    by_rule: dict[str, dict[str, Counts]]
+    ages: dict[str, int] = Field(default_factory=dict)
+
+
+def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
+    """What all documents of some selections are, and what each rule drops of them."""
+    every, by_rule = NOTHING, dict[str, Counts]()
+    for receipt in receipts:
+        facts = SelectionFacts.of(receipt)
+        every = added(every, folded(facts.sources.values()))
+        for of_source in facts.by_rule.values():
+            for rule, counts in of_source.items():
+                by_rule[rule] = added(by_rule.get(rule, NOTHING), counts)
+    return every, by_rule
+
+
+def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
+    """A row for each source, those of which most is dropped first."""
+    sources, dropped = by_source(receipts)
+    rows: list[dict[str, Any]] = []
+    for source, (documents, size) in sources.items():
+        gone, lost = folded(dropped.get(source, {}).values())
+        worst = max(dropped.get(source, {}).items(), key=lambda item: item[1], default=("", NOTHING))[0]
+        rows.append(
+            {
+                "source": source,
+                "documents": documents,
+                "dropped": gone,
+                "dropped_%": percent(gone, documents),
+                "dropped_bytes_%": percent(lost, size),
+                "most_by": worst,
+            }
+        )
+    return sorted(rows, key=lambda row: (-row["dropped_%"], row["source"]))[:SHOWN]
+
+
+def by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:
+    """What each source has, and what each rule drops of it."""
+    sources: dict[str, Counts] = {}
+    dropped: dict[str, dict[str, Counts]] = {}
+    for receipt in receipts:
+        facts = SelectionFacts.of(receipt)
+        for source, counts in facts.sources.items():
+            sources[source] = added(sources.get(source, NOTHING), counts)
+        for source, by_rule in facts.by_rule.items():
+            for rule, counts in by_rule.items():
+                of_source = dropped.setdefault(source, {})
+                of_source[rule] = added(of_source.get(rule, NOTHING), counts)
+    return sources, dropped
