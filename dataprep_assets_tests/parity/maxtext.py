@@ -3,7 +3,9 @@
 Theirs run as they are: the settings that we print go through MaxText's `pyconfig`, and `create_data_iterator` gives the
 batches that a training would get. A record is a label that the notes have, as a pair of input and target; it is equal
 where MaxText trains on it as often as it is there. A pair that is not of the notes, because it leads onto padding or
-into another note, is a difference without a reason. The pairs are counted from the JSON lines with plain loops.
+into another note, is a difference without a reason. The pairs are counted in notes that transformers alone tokenizes
+(`tokenized_notes`); of rows that are a stream of notes, where each stands in the stream is read from the JSON lines.
+Where there are two splits, those of MaxText's iterator for training and of that for evaluation are counted together.
 
 It wants the interpreter to have jax, flax, grain, tensorflow-datasets and whatever else MaxText imports.
 """
@@ -15,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,7 +34,8 @@ from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.serving import maxtext as loader
 from dataprep_assets_tests.parity.table import Row
-from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration, run_notes
+from dataprep_assets_tests.parity.tokenized_notes import labels, tokenized
+from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, SAMPLES, declaration, run_notes
 
 MONTHS = {"first": "2010-11", "last": "2010-12"}
 LENGTH = 256
@@ -59,11 +62,19 @@ class Case:
         rows = "" if shown == "prepacked" else f", {self.declared.get('rows', 'notes')}"
         pipeline = self.declared.get("pipeline", "grain" if self.format == "array_record" else "tfds")
         workers = self.besides.get("grain_worker_count")
+        evaluated = ", and evaluation" if self.evaluates else ""
         files = f" {self.format}" if pipeline == "grain" else ""
-        return f"{shown}{rows}: {pipeline}{files}" + (f", {workers} workers" if workers else "")
+        return f"{shown}{rows}: {pipeline}{files}" + (f", {workers} workers" if workers else "") + evaluated
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there is a second split, on which MaxText evaluates."""
+        return "splits" in self.declared
 
 
 BOTH = ["tfrecord", "array_record"]
+HALVES = {"train": 0.5, "val": 0.5}
+NO_WORKERS = {"grain_worker_count": "0", "grain_worker_count_eval": "0"}
 CASES = [
     Case(declared={"formats": BOTH}),
     Case(declared={"formats": BOTH}, format="array_record", besides={"grain_worker_count": "0"}),
@@ -90,9 +101,16 @@ CASES = [
             Case(declared={"layout": "unpacked", "rows": rows, "pipeline": "hf"}),
         )
     ),
+    Case(declared={"formats": BOTH, "splits": HALVES}),
+    *(
+        Case(declared={"formats": BOTH, "splits": HALVES, **declared}, format="array_record", besides=NO_WORKERS)
+        for declared in ({}, {"layout": "unpacked", "pipeline": "grain"})
+    ),
+    *(Case(declared={"layout": "unpacked", "splits": HALVES, "pipeline": pipeline}) for pipeline in ("tfds", "hf")),
 ]
 
 
+EVALUATION = {"eval_interval": "1000", "eval_steps": "10"}
 MIXTURES: tuple[tuple[Pipeline, Mapping[str, Any]], ...] = (
     ("tfds", {}),
     ("grain", {"format": "array_record"}),
@@ -131,13 +149,17 @@ def _tokenizer(folder: Path, change: Mapping[str, Any]) -> Path:
 
 def _row(folder: Path, home: Path, tokenizer: Path, kind: str, case: Case) -> Row:
     notes, store = _made(home, tokenizer, case)
-    rows = list(_lines(notes, store))
-    wanted, across = _pairs(notes, rows)
+    wanted, across = _labels(notes, store, tokenizer)
     options = maxtext_settings(notes, store, case.format) | dict(case.besides)
     prepacked = notes.layout == "prepacked"
     ignored = set[int]() if prepacked else _ignored(options["dataset_type"], kind, tokenizer)
     trained = _trained(folder, home, options, with_loader=prepacked)
     said = [f"{across} of them across notes, as `rows: stream` asks for"] if across else []
+    if case.evaluates:
+        evaluated = _trained(folder, home, options | EVALUATION, with_loader=prepacked, evaluates=True)
+        assert evaluated
+        trained += evaluated
+        said.append(f"{evaluated.total()} of them in batches for evaluation")
     return _compared(kind, case.name, wanted, trained, ignored, said)
 
 
@@ -170,7 +192,7 @@ def _mixture(
         )
         outcome = run_notes(notes, root)
         assert not outcome.failed, outcome.failed
-        wanted += _pairs(notes, list(_lines(notes, LocalArtifacts(root))))[0]
+        wanted += _labels(notes, LocalArtifacts(root), tokenizer)[0]
     mix = ReplayDeclaration.model_validate(
         {"dataset": "mixture", "sources": [{"dataset": name} for name in names], **declared}
     )
@@ -200,23 +222,26 @@ def _lines(notes: NotesDeclaration, store: LocalArtifacts) -> Iterator[dict[str,
         yield from (json.loads(line) for line in path.read_bytes().splitlines())
 
 
-def _pairs(notes: NotesDeclaration, rows: Sequence[Mapping[str, list[int]]]) -> tuple[Pairs, int]:
-    """Every label of the rows with its input, counted one by one, and how many of them lead into another note."""
-    found: Pairs = Counter()
-    across = 0
-    for row in rows:
-        if notes.layout == "prepacked":
-            ids, segments = row["inputs"], row["inputs_segmentation"]
-            for at in range(len(ids) - 1):
-                if segments[at] and segments[at] == segments[at + 1]:
-                    found[ids[at], ids[at + 1]] += 1
-            continue
-        ids = row["tokens"]
-        separator = rows[-1]["tokens"][-1]  # it ends every note, and is in none
-        for before, after in pairwise(ids):
-            found[before, after] += 1
-            across += before == separator
-    return found, across
+def _labels(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -> tuple[Pairs, int]:
+    """Every label of the notes with its input, and how many of them lead into another note."""
+    stream = notes.layout == "unpacked" and notes.rows == "stream"
+    # rows that tfds shifts away by one are stored one token longer; a stream has no notes that are cut
+    longest = sys.maxsize if stream else LENGTH + (notes.layout == "unpacked" and notes.pipeline == "tfds")
+    found = tokenized((SAMPLE / f"{month}.json" for month in notes.months.expected), tokenizer, longest)
+    if not stream:
+        return labels(found), 0
+    rows = [row["tokens"] for row in _lines(notes, store)]
+    separator = rows[-1][-1]  # it ends every note, and is in none
+    parts: Counter[tuple[int, ...]] = Counter()
+    note: list[int] = []
+    for number in chain.from_iterable(rows):
+        note.append(number)
+        if number == separator:
+            parts[tuple(note)] += 1
+            note = []
+    assert parts == found, "the stream is not made of the notes"
+    pairs = Counter(pair for row in rows for pair in pairwise(row))
+    return pairs, sum(times for (before, _), times in pairs.items() if before == separator)
 
 
 def _ignored(pipeline: str, kind: str, tokenizer: Path) -> set[int]:
@@ -228,17 +253,19 @@ def _ignored(pipeline: str, kind: str, tokenizer: Path) -> set[int]:
     return {pad} if pad is not None else {0 if pipeline == "grain" else -1}
 
 
-def _trained(folder: Path, home: Path, options: Mapping[str, str], *, with_loader: bool) -> Pairs:
+def _trained(
+    folder: Path, home: Path, options: Mapping[str, str], *, with_loader: bool, evaluates: bool = False
+) -> Pairs:
     """The pairs that MaxText's loss counts: of every batch of its iterator, where the target's segment is not 0."""
     found: Pairs = Counter()
-    for batch in _batches(folder, home, options, with_loader=with_loader):
+    for batch in _batches(folder, home, options, with_loader=with_loader, evaluates=evaluates):
         counted = batch["targets_segmentation"] != 0
         found.update(zip(batch["inputs"][counted].tolist(), batch["targets"][counted].tolist(), strict=True))
     return found
 
 
 def _batches(
-    folder: Path, home: Path, options: Mapping[str, str], *, with_loader: bool
+    folder: Path, home: Path, options: Mapping[str, str], *, with_loader: bool, evaluates: bool
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     from jax.sharding import Mesh
     from maxtext.configs import pyconfig
@@ -266,7 +293,7 @@ def _batches(
     try:
         if with_loader:
             loader.install()
-        iterator, _ = interface.create_data_iterator(config, mesh)
+        iterator = interface.create_data_iterator(config, mesh)[evaluates]
         while True:
             try:
                 batch = next(iterator)
@@ -281,7 +308,7 @@ def _batches(
 def _without_the_loader(folder: Path, home: Path, tokenizer: Path) -> Row:
     """What a stock pipeline makes of prepacked rows, so that it is seen that these counts can be other than 0."""
     notes, store = _made(home, tokenizer, CASES[0])
-    wanted, _ = _pairs(notes, list(_lines(notes, store)))
+    wanted, _ = _labels(notes, store, tokenizer)
     options = maxtext_settings(notes, store) | {
         "train_data_columns": "['inputs']",
         "tokenize_train_data": "False",

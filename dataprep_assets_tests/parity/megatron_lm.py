@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -226,7 +227,7 @@ def _documents(prefix: Path) -> Documents:
     sequences, starts = indexed_documents(prefix)
     return [
         [number for sequence in sequences[first:last] for number in sequence.tolist()]
-        for first, last in zip(starts, starts[1:], strict=False)
+        for first, last in pairwise(starts)
     ]
 
 
