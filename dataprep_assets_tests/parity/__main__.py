@@ -19,7 +19,7 @@ MODULES = {
     "bridge": ("bridge",),
     "megatron_lm": ("megatron_lm",),
     "mezo": ("mezo",),
-    "maxtext": ("maxtext",),
+    "maxtext": ("maxtext", "maxtext_training"),
     "templar": ("templar",),
 }
 """For each option the modules beside this one whose `compare(folder)` is run."""

@@ -130,7 +130,7 @@ def compare(folder: Path) -> list[Row]:
     with TemporaryDirectory() as name:
         home = Path(name)
         for number, (kind, change) in enumerate(TOKENIZERS.items()):
-            tokenizer = _tokenizer(home / f"tokenizer-{number}", change)
+            tokenizer = tokenizer_of(home / f"tokenizer-{number}", change)
             for case in CASES:
                 found.append(_row(folder, home / f"{number}", tokenizer, kind, case))
                 sys.stderr.write(f"{found[-1]}\n")
@@ -139,7 +139,8 @@ def compare(folder: Path) -> list[Row]:
     return found
 
 
-def _tokenizer(folder: Path, change: Mapping[str, Any]) -> Path:
+def tokenizer_of(folder: Path, change: Mapping[str, Any]) -> Path:
+    """A new folder with the sample's tokenizer, of whose `tokenizer_config.json` something is changed."""
     shutil.copytree(SAMPLES / "sample_corpus" / "tokenizer", folder)
     config = folder / "tokenizer_config.json"
     config.chmod(0o644)
@@ -148,8 +149,8 @@ def _tokenizer(folder: Path, change: Mapping[str, Any]) -> Path:
 
 
 def _row(folder: Path, home: Path, tokenizer: Path, kind: str, case: Case) -> Row:
-    notes, store = _made(home, tokenizer, case)
-    wanted, across = _labels(notes, store, tokenizer)
+    notes, store = made_notes(home, tokenizer, case)
+    wanted, across = labels_of(notes, store, tokenizer)
     options = maxtext_settings(notes, store, case.format) | dict(case.besides)
     prepacked = notes.layout == "prepacked"
     ignored = set[int]() if prepacked else _ignored(options["dataset_type"], kind, tokenizer)
@@ -192,7 +193,7 @@ def _mixture(
         )
         outcome = run_notes(notes, root)
         assert not outcome.failed, outcome.failed
-        wanted += _labels(notes, LocalArtifacts(root), tokenizer)[0]
+        wanted += labels_of(notes, LocalArtifacts(root), tokenizer)[0]
     mix = ReplayDeclaration.model_validate(
         {"dataset": "mixture", "sources": [{"dataset": name} for name in names], **declared}
     )
@@ -205,7 +206,8 @@ def _mixture(
     return _compared(kind, f"mixture, notes: {pipeline}", wanted, trained, ignored)
 
 
-def _made(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaration, LocalArtifacts]:
+def made_notes(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaration, LocalArtifacts]:
+    """The dataset of a case, made below `home`, and where its artifacts are."""
     notes = declaration(
         months=MONTHS, row_length=LENGTH, tokenizer={"path": tokenizer, "name": "sample"}, **dict(case.declared)
     )
@@ -222,7 +224,7 @@ def _lines(notes: NotesDeclaration, store: LocalArtifacts) -> Iterator[dict[str,
         yield from (json.loads(line) for line in path.read_bytes().splitlines())
 
 
-def _labels(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -> tuple[Pairs, int]:
+def labels_of(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -> tuple[Pairs, int]:
     """Every label of the notes with its input, and how many of them lead into another note."""
     stream = notes.layout == "unpacked" and notes.rows == "stream"
     # rows that tfds shifts away by one are stored one token longer; a stream has no notes that are cut
@@ -307,8 +309,8 @@ def _batches(
 
 def _without_the_loader(folder: Path, home: Path, tokenizer: Path) -> Row:
     """What a stock pipeline makes of prepacked rows, so that it is seen that these counts can be other than 0."""
-    notes, store = _made(home, tokenizer, CASES[0])
-    wanted, _ = _labels(notes, store, tokenizer)
+    notes, store = made_notes(home, tokenizer, CASES[0])
+    wanted, _ = labels_of(notes, store, tokenizer)
     options = maxtext_settings(notes, store) | {
         "train_data_columns": "['inputs']",
         "tokenize_train_data": "False",
