@@ -75,7 +75,7 @@ def _row(home: Path, case: Case, number: int, read: list[int], wanted: Counter[t
     stray = sum((_labels(there) - wanted).values()) if case.format == "array_record" else 0
     records = sum(_labels([batch]).total() for batch in there)
     equal = sum(_labels([a]).total() for a, b in zip(there, whole, strict=True) if _same(a, b))
-    assert LENGTH == whole[0]["inputs"].shape[1]
+    assert whole[0]["inputs"].shape[1] == LENGTH
     note = f"{STEPS} steps, stopped at {STOP}, resumed from what step {STOP - 1} stored"
     explained = 0
     if case.format == "tfrecord" and all(_same(a, b) for a, b in zip(resumed, whole, strict=False)):

@@ -1,7 +1,7 @@
 """MaxText's `train.main`, run as it is with some lines of settings, and what it read: for `pinned.run_apart`.
 
-Every batch that its `DataLoader` gives to a train step is kept. A run that is to stop ends when it asks for the batch of
-a step, as one that is killed there: what it has stored by then is what the next run finds.
+Every batch that its `DataLoader` gives to a train step is kept. A run that is to stop ends when it asks for the batch
+of a step, as one that is killed there: what it has stored by then is what the next run finds.
 """
 
 import json
