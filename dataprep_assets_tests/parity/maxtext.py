@@ -111,12 +111,14 @@ CASES = [
 
 
 EVALUATION = {"eval_interval": "1000", "eval_steps": "10"}
-MIXTURES: tuple[tuple[Pipeline, Mapping[str, Any]], ...] = (
-    ("tfds", {}),
-    ("grain", {"format": "array_record"}),
-    ("hf", {"mode": "virtual"}),
+MIXTURES: tuple[tuple[Pipeline, Mapping[str, Any], bool], ...] = (
+    ("tfds", {}, False),
+    ("grain", {"format": "array_record"}, False),
+    ("hf", {"mode": "virtual"}, False),
+    ("tfds", {}, True),
+    ("grain", {"format": "array_record"}, True),
 )
-"""Stock pipeline, and how two datasets of a month each are combined for it."""
+"""Pipeline, how two datasets of a month each are combined for it, and whether their rows are prepacked."""
 
 
 def compare(folder: Path) -> list[Row]:
@@ -176,16 +178,23 @@ def _compared(kind: str, name: str, wanted: Pairs, trained: Pairs, ignored: set[
 
 
 def _mixture(
-    folder: Path, home: Path, tokenizer: Path, kind: str, pipeline: Pipeline, declared: Mapping[str, Any]
+    folder: Path,
+    home: Path,
+    tokenizer: Path,
+    kind: str,
+    pipeline: Pipeline,
+    declared: Mapping[str, Any],
+    prepacked: bool,
 ) -> Row:
     """A row for a combination of two datasets, by the settings that it shows."""
     wanted: Pairs = Counter()
-    root, names = home / f"mixture_{pipeline}", ("first_notes", "second_notes")
+    layout = "prepacked" if prepacked else "unpacked"
+    root, names = home / f"mixture_{layout}_{pipeline}", ("first_notes", "second_notes")
     for dataset, month in zip(names, MONTHS.values(), strict=True):
         notes = declaration(
             dataset=dataset,
-            layout="unpacked",
-            pipeline=pipeline,
+            layout=layout,
+            **({} if prepacked else {"pipeline": pipeline}),
             formats=BOTH,
             months={"first": month, "last": month},
             row_length=LENGTH,
@@ -199,11 +208,11 @@ def _mixture(
     )
     store = LocalArtifacts(root)
     receipt, _ = build_replay(mix, store)
-    line = combined_line(mix, store, DirectoryFacts.of(receipt), str(tokenizer)).removeprefix("MaxText: ")
+    line = combined_line(mix, store, DirectoryFacts.of(receipt), str(tokenizer)).rpartition(": ")[2]
     options = dict(setting.split("=", 1) for setting in line.split(" "))
-    trained = _trained(folder, home, options, with_loader=False)
-    ignored = _ignored(options["dataset_type"], kind, tokenizer)
-    return _compared(kind, f"mixture, notes: {pipeline}", wanted, trained, ignored)
+    trained = _trained(folder, home, options, with_loader=prepacked)
+    ignored = set[int]() if prepacked else _ignored(options["dataset_type"], kind, tokenizer)
+    return _compared(kind, f"mixture, {'prepacked' if prepacked else 'notes'}: {pipeline}", wanted, trained, ignored)
 
 
 def made_notes(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaration, LocalArtifacts]:
