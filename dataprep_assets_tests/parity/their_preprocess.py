@@ -12,18 +12,18 @@ from pathlib import Path
 
 import typing_extensions
 
-GUARD_SECONDS = 900
+GUARD_SECONDS = 3600
+"""For one line: its parent waits for ever for a child that died."""
 
 
 def main() -> None:
     """The process: `{"script": path, "lines": [[argument, …], …]}` in, the number of lines that were run out."""
     job = json.load(sys.stdin)
-    # its parent waits for ever for a child that died
-    signal.alarm(GUARD_SECONDS)
     if not hasattr(typing, "override"):  # Megatron wants Python 3.12 for this alone
         typing.override = typing_extensions.override  # type: ignore[attr-defined]
     answer = Path(sys.argv[1])
     for line in job["lines"]:
+        signal.alarm(GUARD_SECONDS)
         sys.argv = [job["script"], *line]
         runpy.run_path(job["script"], run_name="__main__")
     answer.write_text(json.dumps(len(job["lines"])))
