@@ -132,6 +132,7 @@ class Keeper:
 
     def _run(self, arguments: list[str], cwd: Path) -> "_Ran":
         with tempfile.TemporaryFile() as out:
+            others = {*os.listdir("/proc")}
             program = start(
                 ["-m", "dataprep_assets.cli", *arguments],
                 env=self._environment(),
@@ -140,7 +141,7 @@ class Keeper:
                 stderr=out.fileno(),
                 own_session=True,
             )
-            with _watched(program, out.fileno()) as usage:
+            with _watched(program, out.fileno(), others) as usage:
                 try:
                     code = program.wait(_WALL_SECONDS)
                 except subprocess.TimeoutExpired:
@@ -207,10 +208,13 @@ class _Usage:
 
 
 @contextmanager
-def _watched(program: Forked, output: int) -> Iterator[dict[str, _Usage]]:
-    """What the processes of a program's session take, by the dataset whose name the output had last."""
+def _watched(program: Forked, output: int, others: set[str]) -> Iterator[dict[str, _Usage]]:
+    """What the processes of a program's session take, by the dataset whose name the output had last.
+
+    `others` are the numbers of processes that were there before.
+    """
     found, over, seconds = {"": _Usage()}, threading.Event(), dict[int, float]()
-    others, now, at = {*os.listdir("/proc")} - {str(program.pid)}, "", 0
+    now, at = "", 0
 
     def look() -> None:
         nonlocal now, at

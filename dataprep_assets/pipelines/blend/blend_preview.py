@@ -171,7 +171,7 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) ->
     others = []
     if facts != _facts(load_blend_plan(blend, store), facts.sources, facts.faults):
         others.append(f"{blend.dataset}: the receipt of its preview contradicts itself, or is of another plan")
-    if file.read_bytes() != _text(facts.sources).encode():
+    if not file.is_file() or file.read_bytes() != _text(facts.sources).encode():
         others.append(f"{file}: is not what the receipt of the preview says")
     yield "nothing_rounds_to_zero", nothing_rounds_to_zero(receipt, others)
     yield "disk_headroom", disk_headroom(store.root, facts.bytes_to_fetch + facts.disk_bytes)
