@@ -119,7 +119,7 @@ class Animal:
             template = str(folder / self.name) if self.kind == "template" else "chatml_reasoning"
             tokenizer = {"path": str(folder.parent / "chat_tokenizer"), "engine": "tokenizers"}
             return {**common, "tokenizer": tokenizer, "sft": {"pack_size": 512, "chat_template": template}}
-        pretrain = {"separator": "<|endoftext|>", "sequence_length": 64}
+        pretrain = {"separator": "<|endoftext|>", "sequence_length": 8}
         return {**common, "tokenizer": {"path": str(sample), "engine": "tokenizers"}, "pretrain": pretrain}
 
 

@@ -46,7 +46,7 @@ COHORT_PROOFS = (
     Proof(
         "rows_valid",
         "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
-        version=2,
+        version=3,
     ),
     Proof(
         "labels_within_notes",
