@@ -29,7 +29,7 @@ def build_wheel(work: Path) -> Path:
     pytest.importorskip("setuptools", minversion="77")
     source = work / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "dataprep_assets", "resources", "deploy"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "dataprep_assets", "resources", "docs", "deploy"):
         subprocess.run(["cp", "-R", "-P", str(PROJECT_ROOT / name), str(source)], check=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(work), str(source)], check=True)

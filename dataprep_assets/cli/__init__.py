@@ -45,7 +45,7 @@ from dataprep_assets.cli import (
 )
 from dataprep_assets.cli.arguments import Options
 from dataprep_assets.cli.project import choose, one_command, shown
-from dataprep_assets.cli.welcome import welcome
+from dataprep_assets.cli.welcome import DOCS, welcome
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.answer import without_core
 from dataprep_assets.execution.watch import over
@@ -76,6 +76,7 @@ _COMMANDS = (
 _app = typer.Typer(
     name="dataprep",
     help=(__doc__ or "").splitlines()[0],
+    epilog=f"\b\nDocumentation: {DOCS}",  # not wrapped: it would break at a hyphen
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -28,7 +28,8 @@ def command(
     files = here.files(datasets or None)
     for mistake in here.check(datasets or None):
         wrong += not mistake.hint
-        tell_wrong(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else str(mistake))
+        told = f"note: {mistake}" if mistake.hint else str(mistake)
+        tell_wrong(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else told)
     if not json_:
         print(f"{number_of(len(files), 'declaration')}: " + (f"{wrong} to correct" if wrong else "nothing to correct"))
     return _WRONG if wrong else 0

@@ -23,7 +23,7 @@ def command(
         str | None,
         typer.Argument(
             metavar="PLACE",
-            help="Artifact, dataset, release or storage root: a folder or a URL; default: all of the storage.",
+            help="A dataset; or artifact, release or storage root: a folder or a URL; default: all of the storage.",
         ),
     ] = None,
     size_only: Annotated[bool, typer.Option("--size-only", help="Compare sizes, not digests.")] = False,
@@ -33,11 +33,21 @@ def command(
 ) -> int:
     """Check artifacts against receipts and releases against manifests, or with --lock a copy against a lock."""
     verification: Verification = "size" if size_only else "full"
+    path = _of_dataset(path)
     if lock is not None:
         return _verify_copy(lock, path, verification, select or [], as_json=json_)
     if select:
         raise ConfigError("--select: needs --lock, whose artifacts it chooses")
     return _verify(path, verification, as_json=json_)
+
+
+def _of_dataset(place: str | None) -> str | None:
+    """Where the artifacts of a dataset of this project are, of its name; any other place as it is."""
+    if place is None or "/" in place or Path(place).exists() or place not in project.kinds():
+        return place
+    dataset = project.component(place)
+    artifact = dataset.declaration.artifact("manifest")  # whichever: all lie in one folder
+    return dataset.store(project.storage()).location(artifact).rpartition("/")[0]
 
 
 def _verify(path: str | None, verification: "Verification", *, as_json: bool) -> int:

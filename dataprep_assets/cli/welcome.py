@@ -4,10 +4,14 @@ Fast, because it needs no Dagster.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import dataprep_assets
 from dataprep_assets.cli import project
 from dataprep_assets.errors import ConfigError
 
+DOCS = Path(dataprep_assets.__file__).parent / "docs" / "README.md"
+"""The first page of the documentation, which is in the wheel."""
 _OWN = "dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus"
 
 
@@ -45,6 +49,6 @@ def welcome() -> Iterator[str]:
 def _next(commands: list[tuple[str, str]]) -> Iterator[str]:
     yield ""
     yield "Next:"
-    for command, what in [*commands, ("dataprep --help", "all commands")]:
+    for command, what in [*commands, ("dataprep --help", "all commands"), (f"less {DOCS}", "the documentation")]:
         yield f"  {command}"
         yield f"      {what}"

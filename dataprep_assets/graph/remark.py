@@ -12,9 +12,11 @@ class Remark:
         sentence: What is wrong, and what to do.
         hint: Whether it may be intended: then a run goes on.
         of_source: Whether it is about the source only, which a run may not need: then a run goes on too.
+        hides_all: Whether nothing can be made of such a source: a first run does not go on.
     """
 
     keys: tuple[str | int, ...]
     sentence: str
     hint: bool = False
     of_source: bool = False
+    hides_all: bool = False

@@ -60,11 +60,15 @@ class Partitions:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherDataset:
-    """An artifact of another dataset, as an input; `split` if it is one of those that exist once for each split."""
+    """An artifact of another dataset, as an input; `split` if it is one of those that exist once for each split.
+
+    `advice` is what a person is told whose dataset never has it.
+    """
 
     dataset: str
     name: str
     split: str | None = None
+    advice: str = field(default="", compare=False)
 
     @property
     def path(self) -> AssetPath:

@@ -179,8 +179,8 @@ class _Examination:
         """Whether a stale input is a partition that the artifact was not made of: then it will certainly change."""
         known = receipt.recipe.get("upstream", {})
         for source in spec.inputs:
-            if not isinstance(source, ArtifactSpec) or source.partitions is spec.partitions:
-                continue  # alike: of each partition it has that one alone
+            if not isinstance(source, ArtifactSpec) or source.partitions in (None, spec.partitions):
+                continue  # alike: of each partition it has that one alone; unpartitioned: it was made of parts of it
             if any(name.startswith(f"{source.name}/") for name in known):
                 names = {one.name.partition("/")[2] for one in self._open.get(source, {}).values()}
                 if names - known.keys():

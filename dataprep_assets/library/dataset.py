@@ -62,10 +62,15 @@ class OpenDataset:
     def require_sound(self) -> list[Mistake]:
         """Raise ConfigError naming all that holds up a run; else return the hints.
 
-        What only the source can tell is left to the run: a dataset may be up to date while its source is out of reach.
+        What only the source can tell is left to the run, because a dataset may be up to date while its source is out of
+        reach; but not of one of which nothing was made yet.
         """
+        from dataprep_assets.graph.status import never_built
+
         found = self.check()
         wrong = [mistake for mistake in found if not mistake.hint and not mistake.of_source]
+        if not wrong and (hiding := [mistake for mistake in found if mistake.hides_all]):
+            wrong = hiding if never_built(self.specs, self.store) else []
         if wrong:
             raise ConfigError("\n".join(map(str, wrong)))
         return [mistake for mistake in found if mistake.hint]

@@ -32,6 +32,7 @@ class Mistake:
         sentence: What is wrong, and what to do.
         hint: Whether it only may be wrong: nothing is held up by it.
         of_source: Whether only the source can tell: a run of a dataset that is up to date does not ask.
+        hides_all: Whether nothing can be made of such a source.
     """
 
     file: Path
@@ -39,6 +40,7 @@ class Mistake:
     sentence: str
     hint: bool = False
     of_source: bool = False
+    hides_all: bool = False
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else str(self.file)
@@ -94,6 +96,7 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path) -> list[
             sentence=cells.text(remark.sentence),
             hint=remark.hint,
             of_source=remark.of_source,
+            hides_all=remark.hides_all,
         )
         for remark in remarks
     ]
@@ -144,5 +147,6 @@ def _of_another_kind(project: "OpenProject", source: OtherDataset) -> Iterator[R
         if not any(spec.name == source.name for spec in found.specs):
             sentence = (
                 f"`sources`: {source.dataset}: is a {found.component}, which has no `{source.name}` to be made of"
+                + (source.advice and f". {source.advice}")
             )
             yield Remark(keys=("sources",), sentence=sentence)

@@ -142,7 +142,7 @@ class OpenProject:
         from dataprep_assets.declarations import declarations_of
         from dataprep_assets.sources.upstream import answered_by
 
-        answered_by(self._upstream)
+        answered_by(self._upstream, lambda: str(self.home))
         return declarations_of(self.project)
 
     def _upstream(self, key: Sequence[str]) -> "Sequence[Materialization]":

@@ -7,7 +7,7 @@ what was recorded, not what happened to the files since. `dataprep status` reads
 Entry point: `overview`. `overview_page` shows it in the UI.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -30,11 +30,13 @@ class LastRun:
         run_id: Its id.
         status: As Dagster has it: SUCCESS, FAILURE, STARTED, …
         at: When the run ended, or was created if it has not ended. Seconds since 1970.
+        shared: Whether it was to make assets of other datasets, too: then it may have failed at those.
     """
 
     run_id: str
     status: str
     at: float
+    shared: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +193,7 @@ def _recorded(datasets: Mapping[str, Sequence[_Asset]], instance: dg.DagsterInst
         touched=touched,
         materializations={e.asset_key: e.last_materialization for e in entries if e.last_materialization is not None},
         checks=checks,
-        runs=_runs([run for run in runs if run is not None], instance),
+        runs=_runs([run for run in runs if run is not None], set(datasets), instance),
         freshness=freshness_states([asset.spec for asset in assets], instance),
         slots={
             name: slots_of(name, [asset.spec for asset in members], records, instance)
@@ -228,12 +230,13 @@ def _evaluated(keys: Sequence[dg.AssetCheckKey], instance: dg.DagsterInstance) -
     return found
 
 
-def _runs(ids: Sequence[str], instance: dg.DagsterInstance) -> dict[str, LastRun]:
-    """The runs with these ids, except deleted ones."""
+def _runs(ids: Sequence[str], datasets: Container[str], instance: dg.DagsterInstance) -> dict[str, LastRun]:
+    """The runs with these ids, except deleted ones; assets of a dataset are those below its name."""
     found = {}
     for record in instance.get_run_records(dg.RunsFilter(run_ids=ids)) if ids else ():
         run, at = record.dagster_run, record.end_time or record.create_timestamp.timestamp()
-        found[run.run_id] = LastRun(run_id=run.run_id, status=run.status.value, at=at)
+        touched = {key.path[0] for key in run.asset_selection or () if key.path[0] in datasets}
+        found[run.run_id] = LastRun(run_id=run.run_id, status=run.status.value, at=at, shared=len(touched) > 1)
     return found
 
 

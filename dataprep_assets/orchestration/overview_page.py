@@ -134,12 +134,13 @@ def page(
 
 
 def _is_broken(dataset: DatasetOverview) -> bool:
-    """Whether something of it failed that has not been made since, or its last run failed for another reason."""
+    """Whether something of it failed that has not been made since, or a run of it alone failed for another reason."""
     return dataset.slots.failures > 0 or _run_failed(dataset)
 
 
 def _run_failed(dataset: DatasetOverview) -> bool:
-    return dataset.last_run is not None and dataset.last_run.status == dg.DagsterRunStatus.FAILURE.value
+    run = dataset.last_run
+    return run is not None and run.status == dg.DagsterRunStatus.FAILURE.value and not run.shared
 
 
 def _untouched(dataset: DatasetOverview) -> bool:
@@ -259,7 +260,8 @@ def _text(dataset: DatasetOverview) -> str:
     if run is None:
         first.insert(0, "never run")
     else:
-        first.insert(0, f"last run: [{run.status.lower()} {_time(run.at)} UTC](/runs/{run.run_id})")
+        of = " of several datasets" if run.shared else ""
+        first.insert(0, f"last run{of}: [{run.status.lower()} {_time(run.at)} UTC](/runs/{run.run_id})")
     if dataset.freshness_policy is not None:
         first.append(f"freshness {_escaped(_freshness(dataset))}")
     everything = f"/assets/{quote(dataset.dataset)}"

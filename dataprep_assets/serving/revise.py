@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.formats.document_index import TOKEN_BINS
 from dataprep_assets.serving.mixture import shares
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.source_order import Packs
@@ -56,6 +57,7 @@ class FoundSource:
     weight: float
     shards: tuple[tuple[str, str, int], ...]
     epochs: int | None = None
+    artifact: str = TOKEN_BINS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +194,7 @@ def _source(
         share=share,
         shards=tuple(shards),
         epochs=found.epochs,
+        artifact=found.artifact,
     )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, TransferError
-from dataprep_assets.formats.document_index import ENDS, TOKEN_BINS, TOKENS
+from dataprep_assets.formats.document_index import ENDS, TOKENS
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
@@ -253,7 +253,7 @@ class TrainingData:
         """The tokens of a shard; raises ConfigError if it is not there as the schedule has it."""
         if shard.content in self._tokens:
             return self._tokens[shard.content]
-        artifact = Artifact(dataset=source.dataset, name=TOKEN_BINS, partition=shard.name)
+        artifact = Artifact(dataset=source.dataset, name=source.artifact, partition=shard.name)
         again = (
             f"make a revision from the first step that was not trained on: dataprep schedule {self.name} --from-step N"
         )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
+from dataprep_assets.formats.document_index import TOKEN_BINS
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.serving.mixture import PLACES
 
@@ -30,7 +31,7 @@ class SourceShard:
     """A shard of a source.
 
     Attributes:
-        name: Its partition of `token_bins`.
+        name: Its partition.
         content: Digest of its files.
         tokens: Its tokens.
         samples: How many samples of the revision's length it is cut into.
@@ -57,6 +58,7 @@ class Source:
         name: Its name in the schedule, by which its order goes on in the next revision.
         dataset: The dataset that it is.
         split: The split of the dataset.
+        artifact: The artifact whose partitions its shards are: `indexed_bins` of a blend.
         dtype: Dtype of its tokens.
         tokenizer: SHA-256 of the tokenizer that made them.
         share: How many of 65,536 samples come from it.
@@ -72,6 +74,7 @@ class Source:
     share: int
     shards: tuple[SourceShard, ...]
     epochs: int | None = None
+    artifact: str = TOKEN_BINS
 
     @property
     def lock(self) -> str:
@@ -202,7 +205,11 @@ class TrainingSchedule:
 
     def to_json(self) -> dict[str, Any]:
         """Plain builtins."""
-        return {"dataprep_schedule": SCHEMA, "name": self.name, "revisions": [asdict(one) for one in self.revisions]}
+        revisions = [asdict(one) for one in self.revisions]
+        for source in (source for revision in revisions for source in revision["sources"]):
+            if source["artifact"] == TOKEN_BINS:
+                del source["artifact"]  # checkpoints keep the digest of a schedule that does not say it
+        return {"dataprep_schedule": SCHEMA, "name": self.name, "revisions": revisions}
 
     def to_bytes(self) -> bytes:
         """The file: JSON with a line for each shard, so that its differences can be read."""

@@ -6,7 +6,6 @@ knows is asked through `answered_by`, because nothing here imports it; files are
 those of any other source. So an asset that was materialized again and has the same files changes nothing.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,20 +37,24 @@ Lookup = Callable[[Sequence[str]], Sequence[Materialization]]
 """Returns the latest materializations of the asset with this key: one for each partition that was materialized."""
 
 
-_answering: list[Lookup] = []
+Home = Callable[[], str | None]
+"""Returns DAGSTER_HOME of the instance that is asked; None if that is nowhere in particular."""
 
 
-def answered_by(lookup: Lookup, *, by_default: bool = False) -> None:
-    """Ask this function about assets from now on, in this process; `by_default`: if nobody answers yet."""
+_answering: list[tuple[Lookup, Home]] = []
+
+
+def answered_by(lookup: Lookup, home: Home, *, by_default: bool = False) -> None:
+    """Ask these functions about assets from now on, in this process; `by_default`: if nobody answers yet."""
     if not (by_default and _answering):
-        _answering[:] = [lookup]
+        _answering[:] = [(lookup, home)]
 
 
 @lru_cache(maxsize=64)
 def _materializations(key: tuple[str, ...], _: int) -> tuple[Materialization, ...]:
     if not _answering:
         raise SourceError(f"{'/'.join(key)}: a process without Dagster cannot know where this asset's files are")
-    return tuple(_answering[0](key))
+    return tuple(_answering[0][0](key))
 
 
 def open_asset(
@@ -72,7 +75,10 @@ def open_asset(
         return _opened(name, place, cache_dir, follow_links)
     known = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
     if not known:
-        raise SourceError(f"{name} was never materialized. Materialize it first: `{launch(key)}`, or in the UI")
+        raise SourceError(
+            f"{name} was never materialized. Materialize it first: `{launch(key)}`, or in the UI; `dg list defs` lists "
+            "the assets that there are"
+        )
     places = {one.partition: _place(name, one, place) for one in known}
     if None in places:
         return _opened(name, places[None], cache_dir, follow_links)
@@ -86,7 +92,7 @@ def open_asset(
 
 def launch(key: Sequence[str]) -> str:
     """The command that materializes an asset; without its home, Dagster would forget what it did."""
-    home = os.environ.get("DAGSTER_HOME")
+    home = _answering[0][1]() if _answering else None
     return f"{f'DAGSTER_HOME={home} ' if home else ''}dg launch --assets {'/'.join(key)}"
 
 

@@ -71,6 +71,8 @@ def test_the_wheel_holds_the_package_and_no_other(wheel: Path) -> None:
     assert not [name for name in names if name.endswith(".pyc") or Path(name).name.startswith("test_")]
     for wanted in ("py.typed", "resources/io_manager.py", "resources/r2.py", "project_template/dagster.yaml"):
         assert f"dataprep_assets/{wanted}" in names
+    pages = {path.relative_to(PROJECT_ROOT).as_posix() for path in (PROJECT_ROOT / "docs").rglob("*.md")}
+    assert {f"dataprep_assets/{page}" for page in pages} <= set(names)
 
 
 def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) -> None:
@@ -207,6 +209,11 @@ def test_dagsters_own_command_takes_the_project(project: Path) -> None:
     listed = said(project, "dg", "list", "defs", "--json")
     assert '"sample_corpus/manifest"' in listed
     assert '"mine/manifest"' in listed
+
+
+def test_the_command_says_where_the_documentation_is(project: Path) -> None:
+    told = said(project, "dataprep", "--help").split()
+    assert Path(told[told.index("Documentation:") + 1]).read_text(encoding="utf-8").startswith("# Documentation")
 
 
 def test_outside_of_any_project_the_command_says_what_to_do(project: Path) -> None:

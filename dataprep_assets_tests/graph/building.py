@@ -19,8 +19,11 @@ SAMPLES = (
     "sample_blend_pretrain",
     "sample_blend_sft",
     "sample_blend_rl",
+    "sample_schedule",
 )
-"""One of each kind of dataset that is made of sources."""
+"""One of each kind of dataset."""
+RESTS_ON = {"sample_schedule": "sample_corpus"}
+"""Dataset → the one that is its source."""
 
 
 def sample(name: str) -> Dataset:
@@ -28,6 +31,14 @@ def sample(name: str) -> Dataset:
     declared = declarations_of(find(str(CHECKOUT)))
     dataset = declared.load(declared.files[name])
     assert isinstance(dataset, Dataset)
+    return dataset
+
+
+def with_its_source(name: str, store: ArtifactStore) -> Dataset:
+    """One of this project's datasets, of which all is built."""
+    dataset = sample(name)
+    for one in filter(None, (RESTS_ON.get(name), name)):
+        build_all(sample(one).specs, store)
     return dataset
 
 

@@ -109,6 +109,25 @@ def test_a_failed_check_is_told_with_its_sentence_and_stays_while_later_runs_do_
     assert "[notices/is\\_polite](/assets/notices/notices?view=checks&checkDetail=is_polite)" in text
 
 
+def test_a_run_of_several_datasets_that_failed_at_another_is_no_failure_of_this_one(board: NoticeBoard) -> None:
+    assert board.materialize()
+
+    @dg.asset(key=["letters", "data_card"])
+    def card() -> None:
+        raise ValueError("no letters")
+
+    # the page of both, of a run in which all of the notices are made and the letters fail
+    both = dg.Definitions.merge(board.definitions, dg.Definitions(assets=[card]))
+    job = both.resolve_implicit_global_asset_job_def()
+    wanted = [dg.AssetKey(["notices", "board"]), dg.AssetKey(["letters", "data_card"])]
+    assert not job.execute_in_process(instance=board.instance, asset_selection=wanted, raise_on_error=False).success
+    every = dg.Definitions.merge(both, overview_definitions(lambda: every))
+    told = {one.dataset: one for one in overview(every, board.instance)}
+    shown = page(list(told.values()))
+    (look_at,) = [str(value.value) for name, value in shown.items() if name.startswith("look at")]
+    assert look_at.startswith("**[letters](/assets/letters)**: last run of several datasets: [failure ")
+
+
 def test_an_accepted_failure_shows_the_reason(board: NoticeBoard) -> None:
     board.declaration = board.declaration.model_copy(update={"accept": {"is_polite": "the guard shouts"}})
     carded(board)
@@ -133,7 +152,7 @@ def _quiet(name: str, **changes: object) -> DatasetOverview:
     """A dataset of which all is well."""
     made = DatasetOverview(
         dataset=name,
-        last_run=LastRun(run_id="1", status="SUCCESS", at=0.0),
+        last_run=LastRun(run_id="1", status="SUCCESS", at=0.0, shared=False),
         checks=30,
         passed=30,
         failed=[],

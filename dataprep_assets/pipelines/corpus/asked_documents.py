@@ -129,7 +129,10 @@ class CorpusDocuments(AskedDocuments):
     def _table(self, partition: str) -> Path:
         artifact = self._corpus.artifact(DOCUMENTS, partition)
         if self._store.receipt(artifact) is None:
-            raise MissingArtifactError(f"{artifact}: not there. Run the dataset first")
+            raise MissingArtifactError(
+                f"{artifact}: not there. Run the dataset first; if a check of `selection` holds that back, such as a "
+                f"budget, `dataprep documents {self._corpus.dataset}` alone says what each rule drops, with examples"
+            )
         return self._store.local(artifact) / FILE
 
 

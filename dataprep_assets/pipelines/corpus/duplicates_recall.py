@@ -14,6 +14,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.signatures import signature_shards
+from dataprep_assets.pipelines.corpus.snapshot import fetch_again
 from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
 
 RECALL = Proof(
@@ -90,6 +91,7 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[str]:
     manifest = load_manifest(corpus, store)
     keys = list(manifest.plan)
     chosen = keys[:: max(1, len(keys) // _SHARDS)][:_SHARDS]
+    fetch_again(corpus, manifest, chosen)
     found: list[str] = []
     for shard in signature_shards(corpus, store, manifest, chosen):
         long = (

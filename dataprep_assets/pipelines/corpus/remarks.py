@@ -7,6 +7,7 @@ of a split of a few kilobytes, which may be too short for a view.
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from dataprep_assets.documents.duplicates.signatures import library_version
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.shown import number_of
@@ -50,8 +51,25 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         corpus.document.key()
     except ConfigError as error:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
+    yield from _library_remarks(corpus)
     if not is_mirrored(corpus.source):
         yield from _file_remarks(corpus, bundle)
+
+
+def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
+    """Remarks on what taggers and signatures need that is not there."""
+    for tagger in corpus.taggers:
+        try:
+            tagger.version  # noqa: B018  # asked for what it raises
+        except ConfigError as error:
+            yield Remark(keys=("tag",), sentence=str(error))
+        except SourceError as error:  # of an asset
+            yield Remark(keys=("tag",), sentence=str(error), of_source=True)
+    if corpus.duplicates is not None and corpus.duplicates.kind == "near":
+        try:
+            library_version()
+        except ConfigError as error:
+            yield Remark(keys=("duplicates",), sentence=str(error))
 
 
 def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> Iterator[Remark]:
@@ -59,7 +77,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         files = open_source(corpus.source).list().files
         entries = build_manifest(files, include=corpus.include, splits=corpus.splits)
     except SourceError as error:
-        yield Remark(keys=("source",), sentence=str(error), of_source=True)
+        yield Remark(keys=("source",), sentence=str(error), of_source=True, hides_all=True)
         return
     except ConfigError as error:  # its sentence begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))

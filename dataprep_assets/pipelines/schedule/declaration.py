@@ -14,9 +14,12 @@ REVISIONS = "revisions.json"
 
 
 class ScheduleSource(Declared):
-    """A split of a corpus or a release that is read."""
+    """A split of a corpus, a release or a pretraining blend that is read."""
 
-    dataset: str = Field(description="Name of a corpus or a release of the same storage.")
+    dataset: str = Field(description="Name of a corpus, a release or a pretraining blend of the same storage.")
+    blend: bool = Field(
+        False, description="It is a blend: each of its datasets is a source of its own, in the weights of the blend."
+    )
     split: str = Field("train", description="Its split.")
     name: str | None = Field(
         None, description="Its name in the schedule, under which its order goes on; default: the dataset's."
@@ -88,6 +91,11 @@ class ScheduleDeclaration(DatasetDeclaration):
             raise ValueError("the run never ends: give `steps` or `tokens`, or `epochs` of a source")
         if self.megatron is not None and self.samples != "windows":
             raise ValueError("megatron: says samples of consecutive tokens, not `samples: documents`; leave one out")
+        if self.megatron is not None and (blends := [source.dataset for source in self.sources if source.blend]):
+            raise ValueError(
+                f"megatron: is over the view `megatron` of corpora, which the blend {blends[0]} has not. Declare its "
+                "texts as corpora, each with its weight; or leave `megatron` out"
+            )
         return self
 
     def located(self, folder: Path) -> Self:

@@ -6,7 +6,7 @@ retraction can still be told after it.
 Entry points: `found_sources`, `ShardDocuments`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
+from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration, ScheduleSource
 from dataprep_assets.planning.shard_plan import SHARD_PLAN, read_plan, split_of
 from dataprep_assets.serving.packs import open_packs, pack_shard
 from dataprep_assets.serving.revise import Documents, FoundSource
@@ -28,33 +28,84 @@ from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, documents_f
 from dataprep_assets.serving.training_schedule import SourceShard
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
+# of a blend, whose wing this one does not know: its plan, the shards of its stage `pretrain`, what it lays out of them
+_BLEND_PLAN, _INDEXED_BINS, _RUNS = "blend_plan", "indexed_bins", "runs"
 
-def shards_of(store: ArtifactStore, name: str, dataset: str, split: str) -> list[tuple[Artifact, Receipt]]:
-    """The finished shards of a split, in the order of its plan.
 
-    Raises MissingArtifactError, naming the dataset, if one is not there; ConfigError for a split that it does not have.
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What is one source of the schedule: the name it has there, its part of the declared weight, its shards."""
+
+    called: str
+    share: float
+    shards: Sequence[Artifact]
+
+
+def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[Part]:
+    """A split of a corpus or a release, with its shards in the order of the plan; of a blend a split of each of its
+    datasets.
+
+    Args:
+        store: Holds the artifacts.
+        name: Name of the schedule, for messages.
+        source: What is declared.
+
+    Raises MissingArtifactError, naming the dataset, if it was not made; ConfigError for a split that it does not have,
+    and for a blend of another stage.
     """
-    manifest = Artifact(dataset=dataset, name="manifest")
+    if source.blend:
+        return _parts_of_blend(store, name, source)
+    manifest = Artifact(dataset=source.dataset, name="manifest")
     if store.receipt(manifest) is None:
-        if store.receipt(Artifact(dataset=dataset, name="blend_plan")) is not None:
-            raise ConfigError(
-                f"{name}: source {dataset} is a blend, which is a mixture itself. Declare its texts as corpora, and "
-                "name each of them with its weight"
-            )
-        raise MissingArtifactError(
-            f"{name}: source {dataset}: not there: {manifest}. Run it first: dataprep run {dataset}"
-        )
+        raise _absent(name, source.dataset, str(manifest))
     plan = read_plan(store.local(manifest, [SHARD_PLAN]))
-    artifacts = [Artifact(dataset=dataset, name=TOKEN_BINS, partition=key) for key in plan if split_of(key) == split]
-    if not artifacts:
-        there = ", ".join(sorted({split_of(key) for key in plan}))
-        raise ConfigError(f"{name}: source {dataset}: has no split {split!r}; it has {there}")
-    found = list(zip(artifacts, store.receipts(artifacts), strict=True))
-    if missing := [str(artifact.partition) for artifact, receipt in found if receipt is None]:
-        raise MissingArtifactError(
-            f"{name}: source {dataset}: {len(missing)} of {len(found)} shards are not there, first {missing[0]}. "
-            f"Run it first: dataprep run {dataset}"
+    keys = [key for key in plan if split_of(key) == source.split]
+    if not keys:
+        raise _no_split(name, source, {split_of(key) for key in plan})
+    shards = [Artifact(dataset=source.dataset, name=TOKEN_BINS, partition=key) for key in keys]
+    return [Part(called=source.called, share=1.0, shards=shards)]
+
+
+def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> list[Part]:
+    planned = store.receipt(Artifact(dataset=source.dataset, name=_BLEND_PLAN))
+    if planned is None:
+        raise _absent(name, source.dataset, _BLEND_PLAN)
+    if (stage := planned.facts["stage"]) != "pretrain":
+        raise ConfigError(
+            f"{name}: source {source.dataset} is a blend of the stage {stage}, whose rows its trainer shuffles itself; "
+            "a schedule reads token streams: a corpus, a release, or a blend of the stage pretrain"
         )
+    run = Artifact(dataset=source.dataset, name=_RUNS, partition=planned.facts["run_hash"])
+    if (made := store.receipt(run)) is None:
+        raise _absent(name, source.dataset, str(run))
+    if not (used := made.facts["used"].get(source.split)):
+        raise _no_split(name, source, {split for split, shards in made.facts["used"].items() if shards})
+    wanted = {one["name"]: one["requested"] for one in made.facts["realised"] if one["split"] == source.split}
+    shards: dict[str, list[Artifact]] = {}
+    for key in used:
+        artifact = Artifact(dataset=source.dataset, name=_INDEXED_BINS, partition=key)
+        shards.setdefault(split_of(key), []).append(artifact)
+    return [
+        Part(called=f"{source.called}/{part}", share=wanted[part], shards=artifacts)
+        for part, artifacts in shards.items()
+    ]
+
+
+def _absent(name: str, dataset: str, what: str) -> MissingArtifactError:
+    return MissingArtifactError(f"{name}: source {dataset}: not there: {what}. Run it first: dataprep run {dataset}")
+
+
+def _no_split(name: str, source: ScheduleSource, there: Collection[str]) -> ConfigError:
+    found = ", ".join(sorted(there))
+    return ConfigError(f"{name}: source {source.dataset}: has no split {source.split!r}; it has {found}")
+
+
+def _finished(store: ArtifactStore, name: str, part: Part) -> list[tuple[Artifact, Receipt]]:
+    """The shards with their receipts; raises MissingArtifactError, naming the first that is not there."""
+    found = list(zip(part.shards, store.receipts(part.shards), strict=True))
+    dataset = part.shards[0].dataset
+    if missing := [str(artifact.partition) for artifact, receipt in found if receipt is None]:
+        raise _absent(name, dataset, f"{len(missing)} of {len(found)} shards, first {missing[0]}")
     return [(artifact, receipt) for artifact, receipt in found if receipt is not None]
 
 
@@ -120,29 +171,35 @@ def found_sources(
     """
     sources, documents = [], ShardDocuments(store, declaration.dataset)
     for declared in declaration.sources:
-        found = shards_of(store, declaration.dataset, declared.dataset, declared.split)
-        documents.found.update({receipt.content: (artifact, receipt) for artifact, receipt in found})
-        tokens = [ledger_of(receipt).tokens for _, receipt in found]
-        first = found[0][1]
-        for _, receipt in found:
+        parts = [
+            (part, _finished(store, declaration.dataset, part))
+            for part in parts_of(store, declaration.dataset, declared)
+        ]
+        everything = [one for _, found in parts for one in found]
+        documents.found.update({receipt.content: (artifact, receipt) for artifact, receipt in everything})
+        tokens = {artifact: ledger_of(receipt).tokens for artifact, receipt in everything}
+        first = everything[0][1]
+        for _, receipt in everything:
             if receipt.inputs["tokenizer"] != first.inputs["tokenizer"]:
                 raise IntegrityError(
                     f"{declaration.dataset}: source {declared.called}: {first.partition} and {receipt.partition} "
                     f"were made with different tokenizers. Run it first: dataprep run {declared.dataset}"
                 )
-        sources.append(
+        weight = declared.weight or max(sum(tokens.values()), 1)
+        sources += [
             FoundSource(
-                name=declared.called,
+                name=part.called,
                 dataset=declared.dataset,
                 split=declared.split,
                 dtype=TokenBinsFacts.of(first).dtype,
                 tokenizer=first.inputs["tokenizer"],
-                weight=declared.weight or max(sum(tokens), 1),
+                weight=weight * part.share,
                 shards=tuple(
-                    (str(artifact.partition), receipt.content, count)
-                    for (artifact, receipt), count in zip(found, tokens, strict=True)
+                    (str(artifact.partition), receipt.content, tokens[artifact]) for artifact, receipt in found
                 ),
                 epochs=declared.epochs,
+                artifact=found[0][0].name,
             )
-        )
+            for part, found in parts
+        ]
     return sources, documents

@@ -21,13 +21,19 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs
-from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import MegatronIndices, ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_proofs import MEGATRON_PROOFS, prove_megatron
-from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES, VIEW, Indexed, opened, prefixes
+from dataprep_assets.pipelines.schedule.megatron_sources import (
+    MEGATRON_INDICES,
+    VIEW,
+    Indexed,
+    opened,
+    prefixes,
+    view_of,
+)
 from dataprep_assets.serving.megatron_order import SourceSamples, blend_blocks
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT
 
@@ -63,23 +69,22 @@ def megatron_spec(declaration: ScheduleDeclaration, wanted: MegatronIndices, sch
 
 def _recipe(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> Recipe:
     schedule = store.require(declaration.artifact(SCHEDULE_ARTIFACT))
-    views = {
-        name: store.require(Artifact(dataset=name, name=VIEW)) for name in {s.dataset for s in declaration.sources}
-    }
+    upstream, made = {SCHEDULE_ARTIFACT: schedule.content}, {}
+    for source in declaration.sources:
+        view, shards = view_of(declaration.dataset, source.called, source.dataset, source.split, store)
+        upstream[f"{source.dataset}:{VIEW}"] = view.content
+        made[source.called] = shards
     where = digest_value(list(prefixes(declaration, wanted, store)))
-    upstream = {SCHEDULE_ARTIFACT: schedule.content} | {
-        f"{name}:{VIEW}": receipt.content for name, receipt in sorted(views.items())
-    }
-    settings = {"random_seed": wanted.random_seed, "tokenizer": dict(wanted.tokenizer)}
+    settings = {"random_seed": wanted.random_seed, "tokenizer": dict(wanted.tokenizer), "sources": list(made)}
     return Recipe(
         artifact=declaration.artifact(MEGATRON_INDICES),
         # of the tokenizer as JSON, because its order is part of the names
         key=digest_value(
-            [MEGATRON_INDICES, VERSION, upstream, wanted.random_seed, json.dumps(wanted.tokenizer), where]
+            [MEGATRON_INDICES, VERSION, upstream, made, wanted.random_seed, json.dumps(wanted.tokenizer), where]
         ),
         version=VERSION,
         settings=settings,
-        sources={"prefixes": where},
+        sources={"prefixes": where, "shards": digest_value(made)},
         upstream=upstream,
     )
 

@@ -3,6 +3,7 @@
 Entry point: `opened`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,12 +86,10 @@ def _revise(declaration: ScheduleDeclaration) -> str:
 def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore) -> NDArray[np.uint64]:
     """Where the documents of a source's split end, as Megatron's index has it; the shards have to be the schedule's."""
     name = declaration.dataset
-    view, combined = _view(name, source, store)
-    made = (combined.recipe or {}).get("upstream", {})
-    shards = {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}
-    if made != shards or (view.recipe or {}).get("upstream", {}).get(f"{COMBINED}/{source.split}") != combined.content:
+    _, made = view_of(name, source.name, source.dataset, source.split, store)
+    if made != {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}:
         raise ConfigError(
-            f"{name}: source {source.name}: the view {view.dataset}/{VIEW} is made of other shards than the schedule "
+            f"{name}: source {source.name}: the view {source.dataset}/{VIEW} is made of other shards than the schedule "
             f"reads. {_revise(declaration)}; or make the view again: dataprep run {source.dataset}"
         )
     file = f"{source.split}.idx"
@@ -98,15 +97,19 @@ def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore
     return np.cumsum(index.lengths, dtype=np.uint64)
 
 
-def _view(name: str, source: Source, store: ArtifactStore) -> tuple[Receipt, Receipt]:
-    artifacts = (
-        Artifact(dataset=source.dataset, name=VIEW),
-        Artifact(dataset=source.dataset, name=COMBINED, partition=source.split),
-    )
+def view_of(
+    name: str, called: str, dataset: str, split: str, store: ArtifactStore
+) -> tuple[Receipt, Mapping[str, str] | None]:
+    """A source's view, and the contents of the shards whose tokens it has; None if its split was made again since.
+
+    Raises MissingArtifactError if it is not there.
+    """
+    artifacts = Artifact(dataset=dataset, name=VIEW), Artifact(dataset=dataset, name=COMBINED, partition=split)
     view, combined = (store.receipt(artifact) for artifact in artifacts)
     if view is None or combined is None:
         raise MissingArtifactError(
-            f"{name}: source {source.name}: not there: {artifacts[0]}. Megatron reads a corpus that has `megatron` "
-            f"among its `views`: dataprep run {source.dataset}"
+            f"{name}: source {called}: not there: {artifacts[0]}. Megatron reads a corpus that has `megatron` "
+            f"among its `views`: dataprep run {dataset}"
         )
-    return view, combined
+    is_of_it = (view.recipe or {}).get("upstream", {}).get(f"{COMBINED}/{split}") == combined.content
+    return view, (combined.recipe or {}).get("upstream", {}) if is_of_it else None

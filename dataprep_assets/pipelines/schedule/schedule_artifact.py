@@ -58,7 +58,12 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
         description="What a training run reads at each step, and the documents by which that can be traced.",
         kinds={"json", "file"},
         inputs=tuple(
-            OtherDataset(dataset=source.dataset, name=TOKEN_BINS, split=source.split) for source in declaration.sources
+            OtherDataset(dataset=source.dataset, name="blend", advice="Take `blend: true` away from it")
+            if source.blend
+            else OtherDataset(
+                dataset=source.dataset, name=TOKEN_BINS, split=source.split, advice="Add `blend: true` to a blend"
+            )
+            for source in declaration.sources
         ),
         recipes=lambda store, _: [_recipe(declaration, present_schedule(declaration, store))],
         build=lambda request: [Outcome.of(*build_schedule(declaration, request.store))],
@@ -138,7 +143,7 @@ def _recipe(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Rec
             "schedule": schedule.digest,
         },
         upstream={
-            f"{source.dataset}:{TOKEN_BINS}/{shard.name}": shard.content
+            f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
             for source in last.sources
             for shard in source.shards
         },

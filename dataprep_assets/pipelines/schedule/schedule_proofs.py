@@ -153,7 +153,8 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
 def _sources_current(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: TrainingSchedule) -> Finding:
     defects = []
     last = schedule.revisions[-1]
-    for found in found_sources(declaration, store)[0]:
+    sources = found_sources(declaration, store)[0]
+    for found in sources:
         source = last.source(found.name)
         now = {name: content for name, content, _ in found.shards}
         then = {} if source is None else {shard.name: shard.content for shard in source.shards}
@@ -162,7 +163,7 @@ def _sources_current(declaration: ScheduleDeclaration, store: ArtifactStore, sch
         for what, names in (("new", new), ("changed", changed), ("gone", gone)):
             if names:
                 defects.append(f"source {found.name}: {number_of(len(names), 'shard')} {what}, the first is {names[0]}")
-    declared = {source.called for source in declaration.sources}
+    declared = {found.name for found in sources}
     defects += [
         f"source {source.name} is not declared any more" for source in last.sources if source.name not in declared
     ]

@@ -228,7 +228,8 @@ def _turns(name: str) -> Callable[[Corpus], Steps]:
         corpus.declare()
         if "sensitive" in settings:
             close(corpus.root / corpus.name)
-        yield Step(f"{name} is {settings[name]!r}", _of_key(name, key))
+        now = settings.get(name, ", ".join(f"{one} {settings[one]!r}" for one in key.turned))
+        yield Step(f"{name} is {now!r}", _of_key(name, key))
         if key.back or corpus.rng.random() < 0.3:
             yield _turned_back(corpus, name, key)
 

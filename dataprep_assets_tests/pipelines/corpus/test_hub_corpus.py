@@ -1,6 +1,7 @@
 """A corpus on a hub: mirrored, verified, tokenized; through Dagster, against a real HTTP server."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.graph.building import build_all, failed
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SMALL
@@ -138,6 +140,21 @@ def test_a_branch_that_moved_is_told_and_touches_what_its_files_touch(hub: HubSe
     assert list(stale(specs, store)) == []
     hub.move_branch({**tree(), edited: other, "train/chunk2/new.jsonl.zst": other, "README.md": b"# Data\n"})
     assert run_pipeline(corpus, store).built == ["manifest"]
+
+
+def test_proofs_that_read_texts_fetch_those_of_a_branch_that_moved(hub: HubServer, tmp_path: Path) -> None:
+    # unchanged files keep their artifacts, and the cache has another folder for them, which nobody has filled yet
+    similar = {"duplicates": {"across_splits": "ignore"}, "drop": {"huge": "characters > 10000000"}, "tag": ["gopher"]}
+    plain = declared(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
+    corpus = declared(CorpusDeclaration, attributes(hub, tmp_path, **similar), tmp_path / "defs.yaml")
+    store = LocalArtifacts(tmp_path / "root")
+    build_all(corpus_specs(corpus), store)
+    hub.move_branch({**tree(), "README.md": b"# Data\n"})
+    build_all([spec for spec in corpus_specs(plain) if spec.name == "manifest"], store)
+    for spec in corpus_specs(corpus):
+        if spec.name in ("tags", "signatures", "duplicates"):
+            assert failed(spec, store) == set(), spec.path
+            shutil.rmtree(tmp_path / "hub" / "datasets--org--corpus" / "snapshots" / hub.commit, ignore_errors=True)
 
 
 def test_a_hub_out_of_reach_is_believed_to_be_as_it_was(
