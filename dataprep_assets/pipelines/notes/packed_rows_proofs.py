@@ -61,11 +61,6 @@ def rows_valid(packed: OpenedCohort) -> Finding:
         if not scan.shape.pad_id == packed.facts.pad_id == pad_id:
             said = f"{scan.shape.pad_id} fills the rows, the receipt says {packed.facts.pad_id}"
             defects.append(f"{path}: {said}, the pad that is declared is {pad_id}")
-        tokens = int(scan.used.sum())
-        padding = len(scan.used) * scan.shape.row_length - tokens if packed.notes.layout == "prepacked" else 0
-        fill = round(tokens / (tokens + padding), 6) if tokens + padding else 1.0
-        if (told := (packed.splits[name].padding, packed.splits[name].fill)) != (padding, fill):
-            defects.append(f"{path}: padding and fill are {padding}, {fill}; the receipt says {told[0]}, {told[1]}")
         for line, columns in packed.lines[name].columns.items():
             looked += 1
             if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
@@ -220,11 +215,13 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
         where = f"{name_of(packed.receipt)}: split {name}"
         if tokens.balance != tokens.in_rows:
             defects.append(f"{where}: its notes come to {tokens.balance} tokens, its rows to {tokens.in_rows}")
+        positions = _positions(packed, scan)
         counted = {
             "tokens": (scan.tokens, tokens.in_rows),
             "rows": (len(scan.used), of.rows),
             "segments": (scan.segments, of.segments),
-            "padding": (_positions(packed, scan) - scan.tokens, of.padding),
+            "padding": (positions - scan.tokens, of.padding),
+            "fill": (round(scan.tokens / positions, 6) if positions else 1.0, of.fill),
         }
         defects += [
             f"{where}: {a} {what} in the file, {b} in the receipt" for what, (a, b) in counted.items() if a != b
