@@ -74,8 +74,8 @@ def _defects(data: Bytes) -> Iterator[str]:
     for chunk in chunks:
         if chunk.type == "s" and chunk.header[_HASH:] != bytes(8) + empty + b"s" + bytes(15):
             yield "its signature is another"
-        if (at := _not_zero(data, chunk)) is not None:
-            yield f"byte {at:,}: padding that is not zero"
+        if (free := _not_zero(data, chunk)) is not None:
+            yield f"byte {free:,}: padding that is not zero"
 
 
 def _chunks(data: Bytes) -> Iterator[_Chunk]:
