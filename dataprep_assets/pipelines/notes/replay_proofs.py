@@ -176,7 +176,7 @@ def provenance_complete(
         seen[origin.sha256] += 1
     if replay.mode != "weighted" and seen != shards.expected:
         lost, more = (seen - shards.expected).total(), (shards.expected - seen).total()
-        defects.append(f"{more} shards of the sources are not there, {lost} are there more often than in them")
+        defects.insert(0, f"{more} shards of the sources are not there, {lost} are there more often than in them")
     of_source = Counter(shards.source(origin) for _, _, origin in entries)
     told = ", ".join(f"{count} of {name}" for name, count in sorted(of_source.items()))
     return verdict(
