@@ -23,7 +23,10 @@ def command(
         str | None, typer.Option(metavar="EXPRESSION", help="Rows of which this is true, written as a rule is.")
     ] = None,
     reason: Annotated[
-        str | None, typer.Option(metavar="REASON", help="Rows that were dropped for this reason: a rule, `retracted`.")
+        str | None,
+        typer.Option(
+            metavar="REASON", help="Rows that were dropped for this reason: a rule, `duplicate`, `retracted`."
+        ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV: all of these rows, with all columns.")] = False,
     json_: AsJson = False,
@@ -39,6 +42,8 @@ def command(
             print(json.dumps(None if drops is None else drops.to_json(), ensure_ascii=False))
         elif drops is None:
             print(f"{dataset}: no rules. Columns: {', '.join(asked.columns)}")
+            for gone, count in asked.reasons().items():
+                print(project.shown(f"  {gone}: {number_of(count, 'row')}, which `--reason {gone}` lists"))
         else:
             print(project.shown(f"{dataset}: {number_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text"))
             for line in drops.lines():

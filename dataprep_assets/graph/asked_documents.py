@@ -97,6 +97,10 @@ class AskedDocuments(ABC):
         """What the rules, as they are declared now, drop of the shards that are tagged; None without rules."""
 
     @abstractmethod
+    def reasons(self) -> Mapping[str, int]:
+        """Why rows of the finished tables are not kept → how many, the most frequent first."""
+
+    @abstractmethod
     def rows(
         self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
     ) -> Iterator[dict[str, Any]]:

@@ -238,11 +238,22 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         line = document.line_of([*keys, *_named_first(details)])
         shown = ".".join(str(key) for key in _written(keys, document.attributes, details["type"]))
         # a secret may have been written in the wrong place
-        sentence = _sentence(details, model, hidden=hides_all or not SECRETS.isdisjoint(keys))
+        sentence = _unset(document, line, details) or _sentence(
+            details, model, hidden=hides_all or not SECRETS.isdisjoint(keys)
+        )
         where = f"{document.path}:{line}" if line else str(document.path)
         found.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
     # a mistake in one member of a union is reported for each of its members
     return list(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
+
+
+def _unset(document: Document, line: int, details: ErrorDetails) -> str | None:
+    """What is said of a key whose value is that of a variable of the environment which is not set."""
+    if details["input"] is not None or not line or not document.path.is_file():
+        return None
+    written = document.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1 : line]
+    found = re.search(r"\{\{\s*env(?:\.|\(['\"])(\w+)", "".join(written))
+    return None if found is None else f"the variable {found[1]} is not set"
 
 
 def _named_first(details: ErrorDetails) -> list[str]:

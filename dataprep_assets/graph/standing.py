@@ -141,8 +141,12 @@ def oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
     return min((verdict.at for verdict in known(spec, store, spec.slots(store)).values()), default=None)
 
 
-def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, bool]:
-    """Whether each check of an artifact passed as it is now, or its declaration accepts that it does not, by name.
+_NOT_EXAMINED = "not examined yet"
+
+
+def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, str | None]:
+    """What each check of an artifact says as it is now, by name; None if it passed, or if its declaration accepts that
+    it did not.
 
     A check without a verdict on one of the partitions did not.
     """
@@ -153,15 +157,16 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, bool]:
         slots = spec.slots(store)
         verdicts = known(spec, store, slots)
     except DataprepError:  # not planned
-        return {proof.name: False for proof in spec.proofs.proofs}
+        return {proof.name: _NOT_EXAMINED for proof in spec.proofs.proofs}
     of_slots = [verdicts[slot].findings for slot in slots if slot is not None and slot in verdicts]
     whole = verdicts[None].findings if None in verdicts else {}
-    found = {}
+    found: dict[str, str | None] = {}
     for proof in spec.proofs.proofs:
         judged = [whole[proof.name]] if proof.name in whole else [f[proof.name] for f in of_slots if proof.name in f]
         complete = proof.name in whole or len(judged) == len(slots)
         accepted = not proof.blocking and proof.name in accept
-        found[proof.name] = complete and (accepted or all(finding.passed for finding in judged))
+        failed = None if accepted else next((finding.summary for finding in judged if not finding.passed), None)
+        found[proof.name] = failed if complete else _NOT_EXAMINED
     return found
 
 

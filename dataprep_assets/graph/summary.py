@@ -37,11 +37,12 @@ def summary(dataset: Dataset, store: ArtifactStore, seconds: float | None = None
 
 
 def _checks(dataset: Dataset, store: ArtifactStore) -> str:
-    passed = {(spec.path, name): is_so for spec in dataset.specs for name, is_so in results(spec, store).items()}
-    others = sorted(f"{'/'.join(path)}: {name}" for (path, name), is_so in passed.items() if not is_so)
-    return f"checks: {len(passed) - len(others)} of {len(passed)} passed" + "".join(
-        f"\n  not passed, which is a warning: {name}"  # a blocking check that fails ends the run
-        for name in others
+    told = {(spec.path, name): why for spec in dataset.specs for name, why in results(spec, store).items()}
+    others = sorted(f"{'/'.join(path)}: {name}: {why}" for (path, name), why in told.items() if why is not None)
+    cells = cells_of(dataset.declaration)
+    return f"checks: {len(told) - len(others)} of {len(told)} passed" + "".join(
+        f"\n  not passed, which is a warning: {cells.text(one)}"  # a blocking check that fails ends the run
+        for one in others
     )
 
 

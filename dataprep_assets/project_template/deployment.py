@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from enum import StrEnum
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from dataprep_assets.errors import ConfigError
@@ -16,6 +17,10 @@ from dataprep_assets.project import Project, at
 
 _TEMPLATE = Path(__file__).parent
 _DEPLOY = _TEMPLATE / "deploy"
+PAGE = _DEPLOY / "README.md"
+"""What a person reads of all places."""
+_OF_DATASETS = {"duplicates": "rensa", "language": "py3langid", "warc": "fastwarc", "gigatoken": "gigatoken"}
+"""Extra that declarations ask for → the module that tells whether it is installed."""
 _IGNORED = """# passwords, and what is secret of stores and hubs
 compose/.env
 compose/proxy/htpasswd
@@ -114,11 +119,16 @@ def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list
     return [*written, folder / "dagster-webserver", requirements]
 
 
+def _installed_extras() -> list[str]:
+    """What taggers, signatures, formats and engines of this environment need beside the package."""
+    return [extra for extra, library in _OF_DATASETS.items() if find_spec(library) is not None]
+
+
 def _requirements() -> str:
     lines = [
         "# What the image has, in the versions of the environment that wrote this file. Take extras out, or add `ray`;",
         "# what your own components import belongs here, too.",
-        f"dataprep-assets[k8s,gcs,r2]=={version('dataprep-assets')}",
+        f"dataprep-assets[{','.join(['k8s', 'gcs', 'r2', *_installed_extras()])}]=={version('dataprep-assets')}",
         *(f"{name}=={version(name)}" for name in ("dagster", "dagster-webserver")),
     ]
     return "\n".join(lines) + "\n"

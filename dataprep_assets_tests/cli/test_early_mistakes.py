@@ -21,6 +21,8 @@ MISTAKES = {
     "two": ("  views: [nanogpt]\n", "  views: [nanogpt]\n---\ntype: dataprep_assets.components.TokenizedCorpus\n"),
     "no_parquet": ('["*.jsonl"]', '["*"]'),
     "empty": ("  views", "  views"),
+    "mixed": ("document: {", "document: {id_field: id, "),
+    "unset": ("path: ./texts", 'path: "{{ env.SURELY_NOT_SET }}"'),
 }
 TOLD = {
     "text_name": "9: `text_field: txt`: none of the first 20 rows of split train has it; they have `text`, `id`",
@@ -33,9 +35,10 @@ TOLD = {
     "two": "11: a second document: a dataset has a defs.yaml of its own. Move what is below the `---` into",
     "no_parquet": "4: source: train_more.parquet is no Parquet: it does not begin and end as such a file does",
     "empty": "6: splits.val: no record is in its 1 file; give it one that has some, or leave it out",
+    "mixed": "8: `document.id_field: id`: none of the first 1 rows of the files of split train of format txt has it",
+    "unset": "4: source.path: the variable SURELY_NOT_SET is not set",
     "combined": "5: `sources`: d00: is a TokenizedCorpus, which has no `tfds_directory` to be made of",
 }
-OF_SOURCE = {"no_parquet"}
 COMBINED = """type: dataprep_assets.components.CombinedCohorts
 attributes:
   dataset: combined
@@ -64,6 +67,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_text(path.read_text().replace(right, wrong, 1))
     (defs / "no_parquet" / "texts" / "train_more.parquet").write_text("this is none")
     (defs / "empty" / "texts" / "val.jsonl").write_text("")
+    mixed = defs / "mixed" / "defs.yaml"
+    mixed.write_text(mixed.read_text().replace('["*.jsonl"]', '["*"]'))
+    (defs / "mixed" / "texts" / "train_more.txt").write_text("a text without fields")
     for name, text in (("combined", COMBINED), ("held", BLEND)):
         (defs / name).mkdir()
         (defs / name / "defs.yaml").write_text(text)
@@ -88,7 +94,7 @@ def test_check_tells_each_with_its_line(project: Path) -> None:
     assert (right.returncode, right.stdout) == (0, "2 declarations: nothing to correct\n")
 
 
-@pytest.mark.parametrize("name", sorted(set(TOLD) - OF_SOURCE))
+@pytest.mark.parametrize("name", sorted(TOLD))
 def test_run_tells_it_before_anything_is_made(project: Path, name: str) -> None:
     done = dataprep(project, "run", name, project=project, PATH=without_slurm(project))
     folder = project / "my_texts" / "defs" / "wrong" / name
@@ -98,10 +104,14 @@ def test_run_tells_it_before_anything_is_made(project: Path, name: str) -> None:
 
 
 def test_what_the_source_alone_can_tell_is_named_with_dataset_and_artifact(project: Path) -> None:
-    done = dataprep(project, "run", "no_parquet", project=project)
+    path = write_corpus(project / "my_texts" / "defs" / "damaged", "no_parquet_later")
+    path.write_text(path.read_text().replace('["*.jsonl"]', '["*"]'))
+    assert dataprep(project, "run", "no_parquet_later", project=project).returncode == 0
+    (path.with_name("texts") / "train_more.parquet").write_text("this is none")
+    done = dataprep(project, "run", "no_parquet_later", project=project)
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if "train-00000" in line]
-    assert line.startswith("    no_parquet/token_bins_train: ")
+    assert line.startswith("    no_parquet_later/token_bins_train: ")
     assert "train_more.parquet: Parquet cannot be read" in line
 
 

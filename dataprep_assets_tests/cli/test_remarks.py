@@ -179,7 +179,7 @@ def test_it_is_told_in_one_sentence_with_its_line(
     path = defs / name / "defs.yaml"
     places = [at for at, line in enumerate(path.read_text().splitlines(), 1) if line.lstrip().startswith(key)]
     (line,) = lines[name]
-    assert line.startswith(tuple(f"{path}:{place}: " for place in places)), line
+    assert line.removeprefix("note: ").startswith(tuple(f"{path}:{place}: " for place in places)), line
     assert said in line
     assert "Ann Nonymous" not in line
 

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,10 @@ def test_the_image_copies_what_is_there_and_serves_what_compose_serves(project: 
     (base,) = re.findall(r"^ARG BASE=(.+)$", text, re.M)
     assert re.fullmatch(r"python:[\w.-]+@sha256:[0-9a-f]{64}", base)
     requirements = (project / "deploy" / "requirements.txt").read_text()
-    assert f"dataprep-assets[k8s,gcs,r2]=={version('dataprep-assets')}\n" in requirements
+    (ours,) = (line for line in requirements.splitlines() if line.startswith("dataprep-assets["))
+    assert ours.endswith(f"]=={version('dataprep-assets')}")
+    assert ours.startswith("dataprep-assets[k8s,gcs,r2")
+    assert ("duplicates" in ours) == (find_spec("rensa") is not None)
     assert f"dagster=={version('dagster')}\n" in requirements
 
 

@@ -57,7 +57,7 @@ TRANSFORMERS = Family(
 TORCHDATA = Family(
     name="torchdata",
     needs=("torch", "torchdata"),
-    install="pip install torchdata",
+    install="the extra `readers`",
     modules=_TORCH | {"torchdata"},
 )
 GRAIN = Family(name="grain", needs=("grain",), install="the extra `tfds`", modules=frozenset({"grain", "jax"}))

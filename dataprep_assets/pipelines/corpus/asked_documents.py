@@ -59,7 +59,7 @@ class CorpusDocuments(AskedDocuments):
         asked = {} if where is None else {"where": parse(where, columns, "--where")}
         if reason is not None:
             declared = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
-            if reason not in (reasons := {*declared, *RESERVED, *self._reasons}):
+            if reason not in (reasons := {*declared, *RESERVED, *self.reasons()}):
                 known = ", ".join([*declared, *sorted(reasons - set(declared))])
                 raise ConfigError(f"--reason: there is no reason {reason!r}. Reasons: {known}")
             asked["reason"] = parse(f"reason == {reason!r}", columns, "--reason")
@@ -120,11 +120,11 @@ class CorpusDocuments(AskedDocuments):
         manifest = load_manifest(self._corpus, self._store)
         return [partition for split in self._corpus.splits for partition in manifest.partitions(split)]
 
-    @property
-    def _reasons(self) -> set[str]:
-        """The reasons in the tables that are there: a format of another package has its own."""
-        tables = self._store.receipts([self._corpus.artifact(DOCUMENTS, one) for one in self._partitions])
-        return {reason for one in tables if one is not None for reason in DocumentsFacts.of(one).reasons}
+    def reasons(self) -> Mapping[str, int]:
+        found = Counter[str]()
+        for one in self._store.receipts([self._corpus.artifact(DOCUMENTS, one) for one in self._partitions]):
+            found.update({} if one is None else DocumentsFacts.of(one).reasons)
+        return dict(found.most_common())
 
     def _table(self, partition: str) -> Path:
         artifact = self._corpus.artifact(DOCUMENTS, partition)

@@ -120,30 +120,33 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
             if not_parquet(source.path(entry)):
                 name = "a file" if corpus.sensitive else entry.relpath
                 sentence = f"source: {name} is no Parquet: it does not begin and end as such a file does"
-                yield Remark(keys=("source",), sentence=sentence, of_source=True)
+                yield Remark(keys=("source",), sentence=sentence, of_source=True, hides_all=True)
                 return
     asked: list[tuple[tuple[str, ...], str, tuple[type, ...]]] = [(("text_field",), corpus.text_field, (str,))]
     if corpus.document.id_field is not None:
         asked.append((("document", "id_field"), corpus.document.id_field, (str, int)))
     for split in corpus.splits:
-        paths = [source.path(entry) for entry in entries if entry.split == split]
-        try:
-            rows = list(first_rows(paths, corpus.reading))
-        except (DataprepError, OSError):  # of a file when it is read
-            continue
-        if not rows:
-            files = number_of(len(paths), "file")
-            sentence = f"splits.{split}: no record is in its {files}; give it one that has some, or leave it out"
-            yield Remark(keys=("splits", split), sentence=sentence)
-            continue
-        faults = []
-        for keys, field, types in asked:
-            told = absent_field(rows, ".".join(keys), field, f"split {split}", types, hidden=corpus.sensitive)
-            if told is not None:
-                faults.append(Remark(keys=keys, sentence=told))
-        if faults:
-            yield from faults
-            return
+        members = [entry for entry in entries if entry.split == split]
+        formats = sorted({entry.format for entry in members})
+        for name in formats:  # each has fields of its own
+            whose = f"split {split}" if len(formats) == 1 else f"the files of split {split} of format {name}"
+            paths = [source.path(entry) for entry in members if entry.format == name]
+            try:
+                rows = list(first_rows(paths, corpus.reading))
+            except (DataprepError, OSError):  # of a file when it is read
+                continue
+            if not rows and len(formats) == 1:
+                files = number_of(len(paths), "file")
+                sentence = f"splits.{split}: no record is in its {files}; give it one that has some, or leave it out"
+                yield Remark(keys=("splits", split), sentence=sentence)
+            faults = []
+            for keys, field, types in asked:
+                told = absent_field(rows, ".".join(keys), field, whose, types, hidden=corpus.sensitive)
+                if told is not None:
+                    faults.append(Remark(keys=keys, sentence=told))
+            if faults:
+                yield from faults
+                return
 
 
 def _split_remarks(

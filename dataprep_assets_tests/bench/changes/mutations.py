@@ -282,12 +282,19 @@ def _damage(corpus: Corpus, path: Path, how: str) -> Step:
         case _:
             (path.parent / "extra").write_bytes(b"x")
             named = "extra"
-    damaged = {p.parent.relative_to(below).as_posix() for p in same}
-    lost = how == "gone" and path.name == NAME
+    damaged = {_artifact(p, below) for p in same}
+    lost = how == "gone" and path.name == NAME and path.parent == below / _artifact(path, below)
     because = dict.fromkeys(damaged, ("absent", ("absent",)) if lost else ("damaged", ("damaged: ",)))
     if not lost:
-        because[path.parent.relative_to(below).as_posix()] = ("damaged", (named,))
+        because[_artifact(path, below)] = ("damaged", (named,))
     return Step(f"{how}: {path.relative_to(below)}", because, damaged)
+
+
+def _artifact(path: Path, below: Path) -> str:
+    """The artifact that a file is of, in whose folder a view may have folders of its own."""
+    parts = path.relative_to(below).parts[:-1]
+    depth = 1 if parts[0].endswith("_bins") and parts[0] not in ("token_bins", "combined_bins") else len(parts)
+    return "/".join(parts[:depth])
 
 
 def _some_product(corpus: Corpus, artifact: str) -> Path:
