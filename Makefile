@@ -7,14 +7,14 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # the trainers' own readers, for the tests of the views; `make test READERS=` leaves them (and PyTorch) out
 READERS ?= ,readers
-# buckets (r2, gcs), and TensorFlow with the readers of TFDS directories (tfds)
-EXTRAS ?= r2,gcs,tfds
+# buckets (r2, gcs), TensorFlow with the readers of TFDS directories (tfds), near-duplicates (duplicates)
+EXTRAS ?= r2,gcs,tfds,duplicates
 # pip refuses empty extras, `.[]` and `.[,dev]`; and in a call of make's a comma ends the argument
 comma := ,
 # Where every file that is installed has a hash in requirements/; elsewhere its version alone is fixed
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 hashed = $(foreach extra,$(subst $(comma), ,$(1)),-r requirements/$(extra).txt)
-SAMPLES := sample_corpus sample_documents sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl sample_schedule
+SAMPLES := sample_corpus sample_documents sample_duplicates sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl sample_schedule
 
 # a process more than cores: a fifth of the time tests wait for servers, daemons and kills. A file is one process's
 # alone, and those with slow tests go first

@@ -20,7 +20,7 @@ import numpy as np
 from dataprep_assets.documents.duplicates.words import UNICODE, ShingleHashes, words_of
 from dataprep_assets.documents.table import Columns, DocumentBatch
 from dataprep_assets.documents.tagging import BatchTagger
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 
 BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
@@ -37,13 +37,27 @@ class BenchmarkSet:
 
     Attributes:
         name: The set's name.
-        path: The file.
+        path: The file, or the address of one (`benchmark_files`).
+        cache_dir: Where it is fetched to, if it is in a bucket.
         fields: The fields that are looked for; none: all that hold a text, or texts.
     """
 
     name: str
-    path: Path
+    path: Path | str
+    cache_dir: Path | None = None
     fields: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> Path:
+        """The file on this machine; one that is elsewhere is fetched. Raises ConfigError if it is not there."""
+        if isinstance(self.path, Path):
+            return self.path
+        from dataprep_assets.documents.benchmark_files import fetched
+
+        try:
+            return fetched(self.path, self.cache_dir)
+        except DataprepError as error:
+            raise ConfigError(f"decontaminate.sets.{self.name}: {error}") from error
 
     def parts(self) -> Iterator[tuple[str, str]]:
         """The name, `set:row:field`, and the text of each part of each item.
@@ -65,12 +79,13 @@ class BenchmarkSet:
 
     def _items(self) -> Iterator[Any]:
         try:
-            if self.path.suffix == ".parquet":
+            file = self.file
+            if file.suffix == ".parquet" or str(self.path).endswith(".parquet"):
                 import pyarrow.parquet as pq
 
-                yield from pq.read_table(self.path).to_pylist()
+                yield from pq.read_table(file).to_pylist()
                 return
-            for line in self.path.read_bytes().splitlines():
+            for line in file.read_bytes().splitlines():
                 if line.strip():
                     yield json.loads(line)
         except (OSError, ValueError) as error:
@@ -208,7 +223,7 @@ class BenchmarkTagger(BatchTagger):
 
 def _digest(one: BenchmarkSet) -> str:
     try:
-        return sha256_file(one.path)
+        return sha256_file(one.file)
     except OSError as error:
         raise ConfigError(f"decontaminate.sets.{one.name}: {one.path}: {error.strerror or error}") from error
 

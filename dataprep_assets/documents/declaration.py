@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.documents.asset_tagger import AssetTagger
+from dataprep_assets.documents.benchmark_files import check_address, in_bucket, is_elsewhere
 from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkSet, BenchmarkTagger
 from dataprep_assets.documents.duplicates.banding import PROMISED, Banding, banding_for
 from dataprep_assets.documents.duplicates.kept_set import AcrossSplits
@@ -213,17 +214,47 @@ class DuplicatesDeclaration(Declared):
 class DeclaredSet(Declared):
     """A benchmark whose items are not to be in the documents."""
 
-    path: Path = Field(description="A file of JSON lines or Parquet, an item a row; relative to this YAML.")
+    path: str = Field(
+        description="A file of JSON lines or Parquet, an item a row: relative to this YAML, "
+        "`hf://datasets/organization/name@revision/file`, `s3://bucket/file` or `gs://bucket/file`."
+    )
+    cache_dir: Path | None = Field(
+        None,
+        description="Folder for what is fetched, relative to this YAML; needed for a bucket, of a hub by default the "
+        "standard cache.",
+    )
     fields: tuple[str, ...] = Field(
         (), description="Fields that are looked for, each by itself; default: all that hold a text, or a list of texts."
     )
+
+    @model_validator(mode="after")
+    def _is_reachable(self) -> Self:
+        if not is_elsewhere(self.path):
+            if self.cache_dir is not None:
+                raise ValueError("`cache_dir` has no effect on a file that is read in place; leave it out")
+            return self
+        try:
+            check_address(self.path)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        if in_bucket(self.path) and self.cache_dir is None:
+            raise ValueError(f"{self.path}: name the folder to fetch it to, `cache_dir`")
+        return self
+
+    def benchmark(self, name: str, folder: Path) -> BenchmarkSet:
+        """The set of this name; paths are relative to a folder."""
+        if not is_elsewhere(self.path):
+            return BenchmarkSet(name=name, path=folder / self.path, fields=self.fields)
+        cache_dir = None if self.cache_dir is None else folder / self.cache_dir
+        return BenchmarkSet(name=name, path=self.path, cache_dir=cache_dir, fields=self.fields)
 
 
 class DecontaminateDeclaration(Declared):
     """Benchmarks whose items are looked for in the documents."""
 
-    sets: dict[RuleName, Path | DeclaredSet] = Field(
-        min_length=1, description="Name of each benchmark → its file of items, or `{path: …, fields: […]}`."
+    sets: dict[RuleName, str | DeclaredSet] = Field(
+        min_length=1,
+        description="Name of each benchmark → its file of items, also `hf://…`, or `{path: …, fields: […]}`.",
     )
     ngram: int = Field(8, ge=2, le=64, description="Words of an n-gram.")
     min_words: int = Field(
@@ -237,6 +268,15 @@ class DecontaminateDeclaration(Declared):
         description="What happens to a document that contains an item: `drop`, with the reason `benchmark`; `block` "
         "the run, with the pairs; `tag` it alone, in the columns `benchmark` and `benchmark_overlap`.",
     )
+
+    @field_validator("sets", mode="after")
+    @classmethod
+    def _files(cls, sets: dict[str, str | DeclaredSet]) -> dict[str, str | DeclaredSet]:
+        """Look at the short form, too, as at the long one."""
+        for one in sets.values():
+            if isinstance(one, str):
+                DeclaredSet(path=one)
+        return sets
 
     @model_validator(mode="after")
     def _has_effect(self) -> Self:
@@ -262,9 +302,7 @@ class DecontaminateDeclaration(Declared):
     def tagger(self, folder: Path) -> BenchmarkTagger:
         """The tagger that looks for the items; paths are relative to a folder."""
         sets = [
-            BenchmarkSet(name=name, path=folder / one)
-            if isinstance(one, Path)
-            else BenchmarkSet(name=name, path=folder / one.path, fields=one.fields)
+            (DeclaredSet(path=one) if isinstance(one, str) else one).benchmark(name, folder)
             for name, one in self.sets.items()
         ]
         return BenchmarkTagger(

@@ -92,6 +92,7 @@ def _recipe(card: Card) -> Recipe:
         "checks": digest_value([asdict(check) for check in card.checks]),
         "columns": digest_value([asdict(records) for records in card.records]),
         "proof": digest_value(None if card.again is None else asdict(card.again)),
+        **({"sections": digest_value([asdict(one) for one in card.sections])} if card.sections else {}),
         **{f"receipts of {artifact.name}": digest_value(asdict(artifact)) for artifact in card.artifacts},
     }
     upstream = dict(content for artifact in card.artifacts for content in artifact.contents)

@@ -125,6 +125,15 @@ class CardCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CardSection:
+    """A part of the page that a wing has of its own: `text` is Markdown, in which no name and no text of a sensitive
+    dataset may stand."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Card:
     """Everything that a card says; and the build time, which differs between builds and is shown on no page.
 
@@ -145,6 +154,7 @@ class Card:
     build_seconds: float
     again: Again | None = None
     cells: SmallCells = SHOW_ALL
+    sections: tuple[CardSection, ...] = ()
 
     @property
     def licenses(self) -> list[str]:
@@ -172,6 +182,7 @@ class CardSubject:
         tokenizer: Its tokenizer; None if nothing is tokenized.
         splits: The counts of its splits; by default from the ledgers of `counted`.
         records: The Parquet files among the products' files.
+        sections: What the page says besides.
     """
 
     declaration: DatasetDeclaration
@@ -182,6 +193,7 @@ class CardSubject:
     tokenizer: Callable[[Receipts], CardTokenizer | None] = field(default=lambda _: None)
     splits: Callable[[Receipts], Sequence[SplitCounts]] | None = None
     records: Callable[[Receipts], Sequence[CardRecords]] = field(default=lambda _: ())
+    sections: Callable[[Receipts], Sequence[CardSection]] = field(default=lambda _: ())
 
 
 def ledger_counts(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
@@ -222,6 +234,7 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         build_seconds=sum(_seconds(receipt) for every in receipts.values() for receipt in every),
         again=_again(declaration, receipts),
         cells=cells_of(declaration),
+        sections=tuple(subject.sections(receipts)),
     )
     return _counts_alone(card) if declaration.sensitive else card
 

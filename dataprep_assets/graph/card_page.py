@@ -127,6 +127,8 @@ def _page(card: Card) -> str:
     parts += ["## Sources", _sources(card.sources), *_citations(card)]
     parts += ["## Counts", _counts(card), "## Dropped", _dropped(card)]
     parts += ["## Tokenizer", _tokenizer(card), "## Files", _products(card), "## Lineage", _lineage(card)]
+    for section in card.sections:
+        parts += [f"## {section.title}", section.text]
     parts += ["## Checks", *_checks(card)]
     return "\n\n".join(part for part in parts if part) + "\n"
 

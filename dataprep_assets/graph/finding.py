@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from dataprep_assets.errors import DataprepError, IntegrityError
-from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.shown import Markdown, number_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
 
@@ -30,7 +30,7 @@ _P = ParamSpec("_P")
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """What a proof found. `facts` are numbers to plot (texts if they cannot change),
-    `table` rows to look at.
+    `table` rows to look at, `plot` a picture.
 
     `summary` is one sentence: what holds, or what is wrong, where, and what to do. `warning` is the severity of a
     failure: True when the artifact may still be used by someone who has read the sentence.
@@ -40,6 +40,7 @@ class Finding:
     summary: str
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
     table: tuple[Row, ...] = ()
+    plot: Markdown | None = None
     warning: bool = False
 
 

@@ -14,7 +14,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.standing import failures, keep, known, oldest, unproven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import Context, asset_key
-from dataprep_assets.orchestration.metadata import rendered_entries, table
+from dataprep_assets.orchestration.metadata import rendered, rendered_entries, table
 from dataprep_assets.orchestration.partitions import partitions_of_run
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import private_files, privately
@@ -141,6 +141,8 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
     cells = cells_of(spec.declaration)
     if finding.table:
         metadata["table"] = table([cells.row(row) for row in finding.table[:_MAX_ROWS]])
+    if finding.plot is not None:
+        metadata["plot"] = rendered(finding.plot)
     return dg.AssetCheckResult(
         asset_key=asset_key(spec),
         check_name=name,

@@ -1,31 +1,39 @@
 """Seeded changes of a corpus with duplicates: `python -m dataprep_assets_tests.bench.duplicate_changes --rounds 200`.
 
 Each round changes something (files appended, removed, edited, their rows in another order; documents retracted; a rule;
-the threshold; a build that is killed at any moment) and builds what is not current. Then everything is made from
-nothing in another folder, given the same plan and the same ages of files, and has to have the same bytes. Where a
-column decides, the kept texts are compared, too, with those of the same rows in other files and shards. Printed: how
-often each change came, and every round that differed, with its seed.
+the threshold; the duplicates lost) and builds what is not current. Before that, a build may be killed while it writes
+one of the artifacts, each in its turn. Then everything is made from nothing in another folder, sometimes by two worker
+processes, given the same plan and the same ages of files, and has to have the same bytes. The kept texts are compared,
+too, with those of the same files cut into other shards or, where a column decides, of the same rows in other files.
+Printed: how often each change came, and each kill, and every round that differed, with its seed.
 """
 
 import argparse
 import json
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 from dataprep_assets.documents.retractions import Retraction, add_retractions
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
+from dataprep_assets_tests import forked
+from dataprep_assets_tests.faults.armed import armed
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
-CHANGES = ("append", "remove", "edit", "reorder", "retract", "rule", "threshold", "nothing")
+CHANGES = ("append", "remove", "edit", "reorder", "retract", "rule", "threshold", "lose", "nothing")
 NAMES = ("duplicates", "selection", "signatures")
+STAGES = ("manifest", "snapshot", "tags", "signatures", "duplicates", "selection")
+"""Artifacts in the writing of which a build is killed."""
+_POINTS = {"manifest": 12, "snapshot": 4, "tags": 14, "signatures": 30, "duplicates": 30, "selection": 14}
+"""Write points of one of each, or of its first shards; a kill comes at one of them."""
+_SECONDS = 120
 PRIORITIES: dict[str, Any] = {"oldest": "oldest", "column": {"column": "score", "order": "lowest"}}
 
 
@@ -40,6 +48,7 @@ class Changed:
         self.declared: dict[str, Any] = {"threshold": 0.8}
         self.rule: str | None = None
         self.named = 0
+        self.before: dict[str, str] = {}
         for _ in range(3):
             self.append()
 
@@ -92,15 +101,20 @@ class Changed:
     def turn_threshold(self) -> None:
         self.declared = {"threshold": self.draw.choice([0.7, 0.8, 0.9])}
 
+    def lose(self) -> None:
+        shutil.rmtree(self.folder / "artifacts" / "pages" / "duplicates", ignore_errors=True)
+
     def change(self, name: str) -> None:
         """Carry out a change, and write the files."""
+        # what is lost is made as it was, and nothing changes by itself
+        self.before = self.selected().bytes(NAMES) if name in ("lose", "nothing") else {}
         known = {"rule": self.turn_rule, "threshold": self.turn_threshold, "nothing": lambda: None}
         known.get(name, getattr(self, name, None))()  # type: ignore[misc]
         shutil.rmtree(self.folder / "data", ignore_errors=True)
         self.selected().write(self.files)
 
 
-def from_nothing(changed: Changed, folder: Path) -> dict[str, str]:
+def from_nothing(changed: Changed, folder: Path, workers: int | None) -> dict[str, str]:
     """The bytes of a build in an empty folder that is given the plan and the ages of the files alone."""
     made = changed.folder / "artifacts" / "pages"
     shutil.copytree(changed.folder / "data", folder / "data", copy_function=shutil.copy2)
@@ -109,8 +123,20 @@ def from_nothing(changed: Changed, folder: Path) -> dict[str, str]:
     for name in ("ages.json", "receipt.json"):
         shutil.copy(made / "duplicates" / name, folder / "artifacts/pages/duplicates" / name)
     selected = changed.selected(folder)
-    selected.build()
+    selected.build(workers)
     return selected.bytes(NAMES)
+
+
+def kept_in_other_shards(changed: Changed, folder: Path) -> list[str]:
+    """The texts that are kept of the same files, of the same ages, cut into other shards."""
+    made = folder / "artifacts/pages/duplicates"
+    shutil.copytree(changed.folder / "data", folder / "data", copy_function=shutil.copy2)
+    made.mkdir(parents=True)
+    for name in ("ages.json", "receipt.json"):
+        shutil.copy(changed.folder / "artifacts/pages/duplicates" / name, made / name)
+    selected = changed.selected(folder, shards={"count": 1 + len(changed.files) % 3})
+    selected.build()
+    return sorted(set(selected.kept()))
 
 
 def kept_elsewhere(changed: Changed, folder: Path) -> list[str]:
@@ -124,8 +150,8 @@ def kept_elsewhere(changed: Changed, folder: Path) -> list[str]:
     return sorted(set(selected.kept()))
 
 
-def killed(changed: Changed, seconds: float) -> None:
-    """A build that is killed after so many seconds, if it has not ended by then."""
+def killed(changed: Changed, folder: Path, stage: str) -> bool:
+    """A build that is killed while it writes an artifact; whether it came so far."""
     retractions = changed.folder / "retracted.jsonl"
     code = (
         "import sys, json; from pathlib import Path; "
@@ -138,18 +164,27 @@ def killed(changed: Changed, seconds: float) -> None:
         "drop": {} if changed.rule is None else {"low": changed.rule},
         "retractions": str(retractions),
     }
-    process = subprocess.Popen([sys.executable, "-c", code, json.dumps(given), str(changed.folder)])
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    at = changed.draw.randint(1, _POINTS[stage])
+    # an artifact without partitions is staged beside its folder, a shard in it
+    staged = f".staging/{stage}" if stage in ("manifest", "duplicates") else stage
+    environment = armed(folder, changed.folder / "artifacts/pages" / staged, at=at)
+    process = forked.start(["-c", code, json.dumps(given), changed.folder], env=environment)
+    ended = process.wait(_SECONDS)
+    assert ended in (0, -SIGKILL), f"a build that was to be killed in {stage} ended with {ended}"
+    return ended != 0
 
 
-def one_round(changed: Changed, scratch: Path, *, kill: bool) -> str | None:
-    """Build after a change and compare; what differs, or None."""
-    if kill:
-        killed(changed, changed.draw.uniform(0.5, 6))
+def one_round(changed: Changed, scratch: Path, counted: Counter[str], *, stage: str | None) -> str | None:
+    """Build after a change and compare; what differs, or None.
+
+    Args:
+        changed: The corpus, already changed.
+        scratch: An empty folder.
+        counted: Counts the kills that came.
+        stage: The artifact in the writing of which a first build is killed; None: none is.
+    """
+    if stage is not None and killed(changed, scratch / "killed", stage):
+        counted[f"killed in {stage}"] += 1
     selected = changed.selected()
     selected.build()
     if selected.build():
@@ -157,14 +192,21 @@ def one_round(changed: Changed, scratch: Path, *, kill: bool) -> str | None:
     wrong = [name for name, one in selected.findings().items() if not one.passed and name != "recall_as_promised"]
     if wrong:
         return f"the check {wrong[0]} failed"
-    there, anew = selected.bytes(NAMES), from_nothing(changed, scratch / "anew")
+    if changed.before and changed.before != selected.bytes(NAMES):
+        return "other bytes are there, and nothing has changed"
+    workers = changed.draw.choice((None, None, None, 2))
+    counted["two workers"] += workers is not None
+    there, anew = selected.bytes(NAMES), from_nothing(changed, scratch / "anew", workers)
     # shards that left the plan are not of this build
     if other := [name for name in anew if there.get(name) != anew[name]]:
         return f"{other[0]} has other bytes when it is made from nothing"
+    kept = sorted(set(_kept(changed, selected)))
+    others = {"shards": kept_in_other_shards}
     if changed.priority == "column":
-        kept, elsewhere = sorted(set(_kept(changed, selected))), kept_elsewhere(changed, scratch / "other")
-        if kept != elsewhere:
-            return f"{len(set(kept) ^ set(elsewhere))} other texts are kept of the same rows in other files"
+        others["files"] = kept_elsewhere
+    for name, other in others.items():
+        if kept != (elsewhere := other(changed, scratch / name)):
+            return f"{len(set(kept) ^ set(elsewhere))} other texts are kept of the same rows in other {name}"
     return None
 
 
@@ -183,7 +225,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kills", type=float, default=0.1, help="share of rounds whose first build is killed")
+    parser.add_argument("--killed-in", choices=STAGES, action="append", help="where builds are killed; default: in all")
+    parser.add_argument("--kills", type=float, default=0.4, help="share of rounds whose first build is killed")
     asked = parser.parse_args(arguments)
     counted: Counter[str] = Counter()
     failed, started = 0, time.monotonic()
@@ -196,11 +239,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in range(asked.rounds):
             changed = corpora[number % len(corpora)]
             name = draw.choice(CHANGES)
-            kill = draw.random() < asked.kills
+            stage = draw.choice(asked.killed_in or STAGES) if draw.random() < asked.kills else None
             changed.change(name)
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                told = one_round(changed, Path(scratch), kill=kill)
-            counted.update([name, *(["killed"] if kill else [])])
+                told = one_round(changed, Path(scratch), counted, stage=stage)
+            counted[name] += 1
             if told is not None:
                 failed += 1
                 print(f"round {number + 1} (seed {asked.seed}), {changed.priority}, {name}: {told}", flush=True)

@@ -1,8 +1,10 @@
 """The benches of duplicates, with few documents: they end well, and nothing depends on the order of files."""
 
+from pathlib import Path
+
 import pytest
 
-from dataprep_assets_tests.bench import duplicate_changes, duplicates
+from dataprep_assets_tests.bench import duplicate_changes, duplicates, duplicates_at_scale
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")
 pytestmark = pytest.mark.slow
@@ -21,3 +23,9 @@ def test_ours_keeps_the_same_texts_in_another_order_and_none_goes_wrongly(capsys
     assert "0 went wrongly; in another order the same" in printed
     assert "0.0% 100.00%, 0.5% 100.00%" in printed
     assert "4 appended" in printed
+
+
+def test_the_join_of_invented_signatures_finds_their_versions(tmp_path: Path) -> None:
+    duplicates_at_scale.invent(tmp_path / "tables", 5_000, seed=1)
+    gone = duplicates_at_scale.join(tmp_path / "tables")
+    assert gone == int(5_000 * duplicates_at_scale.VERSIONS)

@@ -13,6 +13,7 @@ from dataprep_assets_tests.conftest import CHECKOUT
 
 SAMPLES = (
     "sample_corpus",
+    "sample_duplicates",
     "sample_notes",
     "sample_release",
     "sample_tasks",

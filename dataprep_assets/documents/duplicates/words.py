@@ -10,6 +10,7 @@ Entry points: `words_of`, `ShingleHashes`.
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -121,7 +122,9 @@ class ShingleHashes:
             The hashes of all, uint64, of each text sorted and each once; and where each text's end: ``(texts,)``.
         """
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
-        flat = np.fromiter((self._known[word] for text in texts for word in text), np.uint64, int(counts.sum()))
+        # without a Python frame a word: this is most of what signatures cost
+        words = chain.from_iterable(texts)
+        flat = np.fromiter(map(self._known.__getitem__, words), np.uint64, int(counts.sum()))
         size = self._words
         # a short text is one shingle: its words in the places of the last ones
         windows = np.where(counts == 0, 0, np.maximum(counts - size + 1, 1))

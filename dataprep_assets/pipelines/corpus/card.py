@@ -1,23 +1,28 @@
 """What the data card of a corpus says in addition to its receipts: source, tokenizer, counts by split, Parquet rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from dataprep_assets.graph.card import data_card_spec
 from dataprep_assets.graph.card_contents import (
     CardRecords,
+    CardSection,
     CardSource,
     CardSubject,
     CardTokenizer,
     Receipts,
 )
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates import DuplicatesFacts
 from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts
+from dataprep_assets.pipelines.corpus.recall_plot import curve
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
@@ -56,8 +61,29 @@ def corpus_card(
             sources=partial(_sources, corpus),
             tokenizer=partial(_tokenizer, stream),
             records=partial(_records, corpus),
+            sections=lambda receipts: list(card_sections(corpus, receipts)),
         )
     )
+
+
+def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[CardSection]:
+    """What was done about duplicates: the declaration, how many went, and the curve by which they are found."""
+    if (declared := corpus.duplicates) is None:
+        return
+    (receipt,) = (every[0] for spec, every in receipts.items() if spec.name == DUPLICATES)
+    facts, count = DuplicatesFacts.of(receipt), cells_of(corpus).count
+    gone = sum(facts.removed.values())
+    text = f"Of {count(facts.documents)} documents {count(gone)} went, because one that is kept is like them. "
+    if declared.kind == "exact":
+        text += f"Two are alike if they are equal (`{declared.normalize}`)."
+    else:
+        text += (
+            f"Two are alike if the Jaccard similarity of their runs of {declared.shingle or 5} words is at least "
+            f"{declared.similarity:g}, which is verified of each; candidates are those that share one of "
+            f"{declared.banding.bands} bands of {declared.banding.rows} MinHash values:\n\n"
+            f"{curve(declared.banding, declared.similarity).text}"
+        )
+    yield CardSection(title="Duplicates", text=text)
 
 
 def _sources(corpus: CorpusDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:

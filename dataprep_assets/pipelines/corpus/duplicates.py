@@ -27,15 +27,16 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import SHOWN
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table, number_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.cluster_table import CLUSTERS, largest_clusters
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.joined_documents import AGES, Joined, ages_of, joined
+from dataprep_assets.pipelines.corpus.file_ages import ages_of, write_ages
+from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, REMOVED, removed_file, removed_rows
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
@@ -43,7 +44,7 @@ from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
 
 VERSION = 1
-PAIRS, CLUSTERS, ACROSS = "pairs.bin", "clusters.parquet", "across.parquet"
+PAIRS, ACROSS = "pairs.bin", "across.parquet"
 _CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
 _ACROSS: Columns = {
     "split": "string",
@@ -207,7 +208,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, stag
     _write_clusters(staged / CLUSTERS, kept, names)
     _write_across(staged / ACROSS, kept, names, found)
     (staged / PAIRS).write_bytes(kept.compared.pairs.astype("<u8").tobytes())
-    (staged / AGES).write_bytes(canonical_json(ages) + b"\n")
+    write_ages(staged, ages)
     return Written(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(
@@ -308,8 +309,6 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
         "compared_pairs": facts.compared,
         "across_splits": facts.across,
     }
-    if not corpus.sensitive:
-        found = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
-        if found is not None and found.num_rows:
-            shown["largest_clusters"] = Table(found.slice(0, SHOWN).to_pylist())
+    if clusters := largest_clusters(corpus, store):
+        shown["largest_clusters"] = Table(clusters)
     return shown

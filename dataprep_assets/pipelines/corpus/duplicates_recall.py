@@ -1,6 +1,7 @@
 """The proof that near-duplicates are found as often as the bands promise: planted in a sample of its texts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -13,6 +14,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.recall_plot import curve, points_of
 from dataprep_assets.pipelines.corpus.signatures import signature_shards
 from dataprep_assets.pipelines.corpus.snapshot import fetch_again
 from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
@@ -40,7 +42,8 @@ def recall_as_promised(corpus: CorpusDeclaration, store: ArtifactStore, receipt:
     alike = np.concatenate([one.similarities for one in planted])
     shared = np.concatenate([one.shared for one in planted])
     chance = corpus.duplicates.banding.chance(alike)
-    above = alike >= corpus.duplicates.similarity
+    above_from = corpus.duplicates.similarity
+    above = alike >= above_from
     found, promised = float(shared.mean()), float(chance.mean())
     deviation = float(np.sqrt((chance * (1 - chance)).sum())) / len(alike)
     recall = float(shared[above].mean()) if above.any() else 1.0
@@ -53,7 +56,7 @@ def recall_as_promised(corpus: CorpusDeclaration, store: ArtifactStore, receipt:
         )
     if found < promised - _SLACK - _DEVIATIONS * deviation:
         defects.append(f"{found:.2%} of all planted pairs share a band, and {promised:.2%} should")
-    return verdict(
+    finding = verdict(
         defects,
         f"{recall:.2%} of {int(above.sum()):,} planted near-duplicates at or above the threshold are found; the bands "
         f"promise {promised_above:.2%}. None below it is removed.",
@@ -67,10 +70,12 @@ def recall_as_promised(corpus: CorpusDeclaration, store: ArtifactStore, receipt:
         },
         table=[_row(one, corpus) for one in planted],
     )
+    plot = curve(corpus.duplicates.banding, above_from, points_of(alike, shared))
+    return replace(finding, plot=plot)
 
 
 def _row(one: Planted, corpus: CorpusDeclaration) -> dict[str, Any]:
-    """What was found of one kind of edit, with a bar to look at."""
+    """What was found of one kind of edit."""
     assert corpus.duplicates is not None
     chance, above = corpus.duplicates.banding.chance(one.similarities), corpus.duplicates.similarity
     alike = one.similarities >= above
@@ -83,7 +88,6 @@ def _row(one: Planted, corpus: CorpusDeclaration) -> dict[str, Any]:
         "promised_%": round(100 * float(chance.mean()), 1),
         "removed_%": round(100 * float((one.shared & alike).mean()), 1),
         "above_threshold_%": round(100 * float(alike.mean()), 1),
-        "curve": "█" * round(20 * share),
     }
 
 

@@ -1,6 +1,5 @@
 """The documents of all shards of a corpus, ready to be compared: which rows count, and which of two is kept."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,41 +13,15 @@ from dataprep_assets.documents.duplicates.kept_set import Priority, ShardOrder
 from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.documents.rules import ruled
 from dataprep_assets.documents.table import side_by_side
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.file_ages import ages_of
 from dataprep_assets.pipelines.corpus.manifest import Manifest
-from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import natural_key
-
-AGES = "ages.json"
-
-
-def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> dict[str, int]:
-    """Source file → which of the builds that found new files brought it, from 0; empty if that does not count.
-
-    It is told by the present duplicates: what they do not know is new.
-    """
-    assert corpus.duplicates is not None
-    if corpus.duplicates.priority != "oldest":
-        return {}
-    files = {entry.relpath for entry in manifest.entries}
-    try:
-        receipt = store.receipt(corpus.artifact(DUPLICATES))
-        if receipt is None:
-            return dict.fromkeys(sorted(files), 0)
-        known = json.loads((store.local(corpus.artifact(DUPLICATES), [AGES]) / AGES).read_bytes())
-    except (DataprepError, OSError, ValueError):  # lost, so all files are of one age again
-        return dict.fromkeys(sorted(files), 0)
-    before = {str(name): int(age) for name, age in known.items()}
-    new = max(before.values(), default=0) + 1
-    ages = {name: before.get(name, new) for name in files}
-    # a dataset of which all first files are gone begins again
-    least = min(ages.values(), default=0)
-    return {name: age - least for name, age in sorted(ages.items())}
 
 
 @dataclass(frozen=True, kw_only=True)

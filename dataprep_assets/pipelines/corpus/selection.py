@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from dataprep_assets.documents.ruled_out import (
     COLUMNS,
@@ -40,7 +41,9 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK, no_benchmark
+from dataprep_assets.pipelines.corpus.budget_examples import examples_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.file_ages import ages_in_shard
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
 from dataprep_assets.pipelines.corpus.selection_counts import NOTHING, Counted, Counts, added, folded, pair, percent
@@ -48,17 +51,21 @@ from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 
 SELECTION = "selection"
 VERSION = 1
+_EXAMPLES = 3
+"""Sources over their budget of which examples are shown."""
 
 
 class SelectionFacts(Facts):
     """Facts of a selection: the digest of what is dropped, and of each source what it has and what each rule drops.
 
-    A count is of documents and of bytes; refused records are neither.
+    A count is of documents and of bytes; refused records are neither. `ages` are those of the shard's files
+    (`file_ages`), where they decide which duplicates are kept.
     """
 
     dropped: str
     sources: dict[str, Counts]
     by_rule: dict[str, dict[str, Counts]]
+    ages: dict[str, int] = Field(default_factory=dict)
 
 
 def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
@@ -159,9 +166,16 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
                 yield rows
 
         found = by_file(written())
+    ages = ages_in_shard(corpus, store, partition)
     return Written(
         inputs={str(tags): store.require(tags).content},
-        facts=SelectionFacts(dropped=digest_of(found), sources=counted.sources, by_rule=counted.by_rule),
+        # a fact that is not given is not written: without duplicates receipts are as before
+        facts=SelectionFacts(
+            dropped=digest_of(found),
+            sources=counted.sources,
+            by_rule=counted.by_rule,
+            **({"ages": ages} if ages else {}),
+        ),
     )
 
 
@@ -359,16 +373,19 @@ def _within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, 
         "dropped_bytes_%": percent(*pair(gone, every, 1)),
         **{f"dropped_by_{rule}_%": percent(*pair(counts, every, 0)) for rule, counts in sorted(by_rule.items())},
     }
+    over = list(_sources_over(corpus, receipts))
+    examples = examples_of(corpus, store, partitions, [name for name, _ in over[:_EXAMPLES]])
     return verdict(
-        _over_budget(corpus, receipts),
+        [*_rules_over(corpus, receipts), *(told for _, told in over)],
         f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
         "Look at `dataprep documents`, correct the rule, or raise its budget",
         facts=facts,
-        table=_source_rows(receipts),
+        table=[*_source_rows(receipts), *examples],
     )
 
 
-def _over_budget(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]:
+def _rules_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]:
+    """A sentence for each rule that drops more than its budget."""
     budget = corpus.budget
     every, by_rule = _totals(receipts)
     for rule, most in budget.per_rule.items():
@@ -377,16 +394,28 @@ def _over_budget(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iter
             if part > most * whole:
                 yield f"the rule {rule} drops {part:,} of {whole:,} {noun} ({part / whole:.2%}), more than {most:.2%}"
                 break
-    sources, dropped = _by_source(receipts) if budget.per_source is not None else ({}, {})
+
+
+def _sources_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[tuple[str, str]]:
+    """Each source of which more is dropped than its budget, and a sentence: that which loses most comes first."""
+    most = corpus.budget.per_source
+    if most is None:
+        return
+    sources, dropped = _by_source(receipts)
+    lost = []
     for source, counts in sources.items():
-        assert budget.per_source is not None
         gone = folded(dropped.get(source, {}).values())
-        for noun, at in (("documents", 0), ("bytes", 1)):
-            part, whole = pair(gone, counts, at)
-            if part > budget.per_source * whole:
-                worst = Counter({rule: one[at] for rule, one in dropped[source].items()}).most_common(1)[0][0]
-                yield (
-                    f"of the source {source} rules drop {part:,} of {whole:,} {noun} ({part / whole:.2%}), most of "
-                    f"them {worst}; `budget.per_source` allows {budget.per_source:.2%}"
-                )
-                break
+        shares = [
+            (part / whole if whole else 0.0, part, whole)
+            for part, whole in (pair(gone, counts, 0), pair(gone, counts, 1))
+        ]
+        at = 0 if shares[0][0] > most else 1
+        if shares[at][0] > most:
+            lost.append((max(share for share, _, _ in shares), source, at, shares[at]))
+    for _, source, at, (share, part, whole) in sorted(lost, key=lambda one: (-one[0], one[1])):
+        worst = Counter({rule: one[at] for rule, one in dropped[source].items()}).most_common(1)[0][0]
+        yield (
+            source,
+            f"of the source {source} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} ({share:.2%}), most "
+            f"of them {worst}; `budget.per_source` allows {most:.2%}",
+        )

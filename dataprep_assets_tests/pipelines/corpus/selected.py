@@ -57,26 +57,38 @@ class Selected:
         """Its artifacts by name and split."""
         return {(one.name, one.split): one for one in corpus_specs(self.corpus)}
 
-    def build(self) -> list[str]:
-        """Make what is not current, up to the selection; the artifacts that were made, with their partitions."""
+    def build(self, workers: int | None = None) -> list[str]:
+        """Make what is not current, up to the selection; the artifacts that were made, with their partitions.
+
+        Without a number of workers this process makes the shards, which takes no start of others.
+        """
         self.built, corpus, specs = [], self.corpus, self.specs()
         self._run(specs["manifest", None])
         for split in corpus.splits:
             self._run(specs["snapshot", split])
+        if workers is None:
+            self._make_here(corpus)
+        else:
+            for name in ("tags", "signatures"):
+                for split in corpus.splits:
+                    self._run(specs[name, split], workers)
+        self._run(specs["duplicates", None])
+        for split in corpus.splits:
+            self._run(specs["selection", split])
+        return self.built
+
+    def _make_here(self, corpus: CorpusDeclaration) -> None:
+        """The tags and signatures of all shards."""
         manifest = load_manifest(corpus, self.store)
         keys = list(manifest.plan)
         for tagged in tagged_shards(corpus, self.store, manifest, keys):
             self._note(Outcome.of(*ensure_tags(tagged, "full", None)), "tags")
         for signed in signature_shards(corpus, self.store, manifest, keys):
             self._note(Outcome.of(*ensure_signatures(signed, "full", None)), "signatures")
-        self._run(specs["duplicates", None])
-        for split in corpus.splits:
-            self._run(specs["selection", split])
-        return self.built
 
-    def _run(self, spec: ArtifactSpec) -> None:
+    def _run(self, spec: ArtifactSpec, workers: int = 1) -> None:
         partitions = [] if spec.partitions is None else list(spec.partitions.keys(self.store))
-        request = BuildRequest(store=self.store, partitions=partitions, warn=self.warnings.append)
+        request = BuildRequest(store=self.store, partitions=partitions, workers=workers, warn=self.warnings.append)
         for outcome in spec.build(request):
             self._note(outcome, spec.name)
 

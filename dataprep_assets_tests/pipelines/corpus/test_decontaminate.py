@@ -9,9 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets.documents.benchmark_files import fetched
 from dataprep_assets.documents.benchmarks import Benchmarks, BenchmarkSet, rewrites
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.documents.signed import page
+from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
+from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 
@@ -111,6 +114,9 @@ def test_a_changed_set_runs_its_tagger_again(tmp_path: Path) -> None:
         ({"min_words": 5}, "`min_words: 5` has no effect"),
         ({"action": "tag", "containment": 0.9}, "`containment` has no effect with `action: tag`"),
         ({"sets": {}}, "at least 1 item"),
+        ({"sets": {"quiz": "s3://bucket/quiz.jsonl"}}, "name the folder to fetch it to, `cache_dir`"),
+        ({"sets": {"quiz": "hf://org/quiz"}}, "'hf://org/quiz' is no file's address"),
+        ({"sets": {"quiz": {"path": "quiz.jsonl", "cache_dir": "cache"}}}, "`cache_dir` has no effect"),
     ],
 )
 def test_a_declaration_without_effect_is_refused(tmp_path: Path, asked: dict[str, Any], said: str) -> None:
@@ -144,3 +150,43 @@ def test_short_texts_and_common_phrases_flag_nothing(tmp_path: Path) -> None:
     assert names == [None, None, "set:4:prompt", None]
     assert shares == [0, 0, 1, 0]
     assert set(rewrites("a b")) == {"case", "punctuation", "white space", "line breaks", "embedded", "Unicode"}
+
+
+def dropped_by(tmp_path: Path, quiz: dict[str, Any]) -> list[tuple[int, str]]:
+    """The rows that go from the usual corpus, of which the benchmark is at an address."""
+    fetched.cache_clear()
+    leaky = Leaky(tmp_path, sets={"quiz": quiz})
+    (tmp_path / "quiz.jsonl").unlink()
+    leaky.build()
+    assert all(one.passed for one in leaky.findings("selection", "train").values())
+    return [(one["row"], one["reason"]) for one in leaky.dropped()]
+
+
+WITH_ITEMS = [(4, "benchmark"), (6, "benchmark")]
+
+
+def test_a_benchmark_may_be_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Leaky(tmp_path)
+    data = (tmp_path / "quiz.jsonl").read_bytes()
+    with HubServer({"test/quiz.jsonl": data, "README.md": b"# quiz\n"}, repo_id="org/quiz") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        quiz = {"path": f"hf://datasets/org/quiz@{hub.commit}/test/quiz.jsonl", "cache_dir": "cache"}
+        assert dropped_by(tmp_path, quiz) == WITH_ITEMS
+        fetched.cache_clear()
+        with pytest.raises(
+            ConfigError, match=r"sets\.quiz: hf://datasets/org/quiz/other\.jsonl: there is no such file"
+        ):
+            Leaky(tmp_path, sets={"quiz": "hf://datasets/org/quiz/other.jsonl"}).build()
+
+
+def test_a_benchmark_may_be_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str) -> None:
+    Leaky(tmp_path)
+    bucket = new_bucket(moto)
+    new_client(moto).put_object(Bucket=bucket, Key="quizzes/a.jsonl", Body=(tmp_path / "quiz.jsonl").read_bytes())
+    monkeypatch.setenv("DATAPREP_ENDPOINT_URL", moto)
+    for name in ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    quiz = {"path": f"s3://{bucket}/quizzes/a.jsonl", "cache_dir": "cache"}
+    assert dropped_by(tmp_path, quiz) == WITH_ITEMS
+    assert (tmp_path / "cache" / bucket / "quizzes" / "a.jsonl").exists()

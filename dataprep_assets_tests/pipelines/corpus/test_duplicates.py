@@ -3,11 +3,13 @@
 import json
 import random
 import shutil
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,8 +18,11 @@ import pytest
 from dataprep_assets.documents.duplicates.signatures import Signer
 from dataprep_assets.documents.retractions import Retraction, add_retractions
 from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.graph.shown import Table
 from dataprep_assets.integrity.receipt import record_files
+from dataprep_assets.pipelines.corpus.card import card_sections
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
+from dataprep_assets.pipelines.corpus.excerpts import Excerpts
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.documents.signed import one_other, page
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
@@ -86,6 +91,37 @@ def test_of_documents_that_are_alike_one_is_kept_and_named(made: Pages) -> None:
     assert made.build() == []
 
 
+def test_the_largest_clusters_are_shown_with_excerpts(made: Pages) -> None:
+    spec = made.specs()["duplicates", None]
+    receipt = made.store.require(made.corpus.artifact("duplicates"))
+    shown = spec.metadata(made.store, receipt)["largest_clusters"]
+    assert isinstance(shown, Table)
+    texts = {f"{name}:{at}": text for name, rows in made.files.items() for at, text in enumerate(rows, 1)}
+    assert len(shown.rows) == 10
+    for row in shown.rows:
+        assert texts[row["representative"]].startswith(row["text"])
+        assert texts[row["example"]].startswith(row["example_text"])
+        assert row["text"]
+        assert row["example_text"]
+
+
+def test_recall_is_drawn_for_the_ui_and_the_curve_for_the_card(made: Pages) -> None:
+    plot = made.findings()["recall_as_promised"].plot
+    assert plot is not None
+    said, _, picture = plot.text.partition("](data:image/svg+xml;base64,")
+    assert said.startswith("![the chance that the bands find a pair")
+    drawn = ElementTree.fromstring(b64decode(picture.removesuffix(")")))
+    marks = [one.tag.rpartition("}")[2] for one in drawn]
+    assert marks.count("circle") >= 10
+    assert marks.count("polyline") == 1
+    specs = list(made.specs().values())
+    duplicates = next(one for one in specs if one.name == "duplicates")
+    receipt = made.store.require(made.corpus.artifact("duplicates"))
+    (section,) = card_sections(made.corpus, {duplicates: [receipt]})
+    assert section.text.startswith("Of 53 documents 13 went, because one that is kept is like them.")
+    assert "data:image/svg+xml;base64," in section.text
+
+
 def test_the_kept_texts_are_the_same_for_other_files_and_shards(made: Pages, tmp_path: Path) -> None:
     everything = [text for rows in made.files.values() for text in rows]
     for seed, shards in ((1, 1), (2, 3)):
@@ -125,6 +161,21 @@ def test_a_build_from_nothing_with_the_same_ages_has_the_same_bytes(pages: Pages
         if path.name not in ("ages.json", "receipt.json"):
             path.unlink()
     pages.build()
+    assert pages.bytes() == before
+
+
+@pytest.mark.parametrize("lost", ["ages.json", "receipt.json", ""])
+def test_ages_outlive_the_loss_of_the_duplicates(pages: Pages, lost: str) -> None:
+    draw = random.Random(8)
+    pages.write({"train/0.jsonl": joined([one_other(words, draw) for words in pages.pages[5:15]])})
+    pages.build()
+    before, duplicates = pages.bytes(), pages.folder / "artifacts/pages/duplicates"
+    assert json.loads((duplicates / "ages.json").read_bytes())["train/0.jsonl"] == 1
+    if lost:
+        (duplicates / lost).unlink()
+    else:
+        shutil.rmtree(duplicates)
+    assert pages.build() == ["duplicates"]
     assert pages.bytes() == before
 
 
@@ -200,12 +251,20 @@ def test_rules_come_first_and_what_they_drop_stands_for_nothing(tmp_path: Path) 
 
 
 def test_a_budget_holds_for_duplicates_too_and_names_the_source(tmp_path: Path) -> None:
-    pages = Pages(tmp_path, budget={"per_source": 0.3, "per_rule": {"duplicate": 0.2}})
+    pages = Pages(tmp_path, budget={"per_source": 0.2, "per_rule": {"duplicate": 0.2}})
     pages.write(pages.files)
     pages.build()
     found = pages.findings("selection", "train")["within_budget"]
     assert not found.passed
     assert "the rule duplicate drops 13 of 53 documents (24.53%), more than 20.00%" in found.summary
+    examples = [one for one in found.table if "example" in one]
+    assert [(one["source"], one["dropped_as"]) for one in examples] == [("train", "duplicate")] * 3
+    texts = {f"{name}:{at}": text for name, rows in pages.files.items() for at, text in enumerate(rows, 1)}
+    for one in examples:
+        assert one["example_text"]
+        assert one["stays_text"]
+        assert texts[str(one["example"])].startswith(str(one["example_text"]))
+        assert texts[str(one["stays"])].startswith(str(one["stays_text"]))
     kinder = Pages(tmp_path, budget={"per_rule": {"duplicate": 0.5}})
     assert kinder.findings("selection", "train")["within_budget"].passed
 
@@ -234,6 +293,9 @@ def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pyt
     assert digests[0].isdisjoint(digests[1])
     findings = pages.findings()
     assert all(one.passed for name, one in findings.items() if name != "closed_to_others"), findings
+    receipt = pages.store.require(pages.corpus.artifact("duplicates"))
+    assert "largest_clusters" not in pages.specs()["duplicates", None].metadata(pages.store, receipt)
+    assert Excerpts(pages.corpus, pages.store).of("train/a.jsonl:1") == ""
     words = {word for words in pages.pages for word in words}
     assert not words & set(" ".join(one.summary for one in findings.values()).split())
     with pytest.raises(ValueError, match=r"document\.id_key"):

@@ -1,0 +1,71 @@
+"""The files of benchmarks: beside the declaration, in a repository of a hub, or in a bucket.
+
+What is elsewhere is fetched by the access that the sources of datasets have, verified, and kept: a hub's file in the
+standard cache, an object in the folder that is declared. It is looked up once a process, so that all that a process
+does is done with one version.
+"""
+
+import re
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.planning.manifest import build_manifest
+from dataprep_assets.sources.access import HubMirror, SourceAccess
+from dataprep_assets.sources.hub import HubRepo
+from dataprep_assets.sources.object_store import ObjectStorePrefix
+
+_HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@([^/@]+))?/(.+)")
+_BUCKETS = ("s3://", "gs://")
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether a declared path is an address."""
+    return "://" in path
+
+
+def in_bucket(path: str) -> bool:
+    """Whether it is that of an object."""
+    return path.startswith(_BUCKETS)
+
+
+def check_address(path: str) -> None:
+    """Raise ConfigError for an address that is none of a file."""
+    if not _HUB.fullmatch(path) and not (in_bucket(path) and PurePosixPath(path.partition("://")[2]).suffix):
+        raise ConfigError(
+            f"{path!r} is no file's address: give hf://datasets/organization/name@revision/file, s3://bucket/file, "
+            "gs://bucket/file, or a path"
+        )
+
+
+@lru_cache(maxsize=64)
+def fetched(path: str, cache_dir: Path | None) -> Path:
+    """The file of an address on this machine, fetched unless it is there.
+
+    Args:
+        path: The address.
+        cache_dir: Where objects of buckets are kept.
+
+    Raises ConfigError if there is no such file, SourceError if it cannot be fetched.
+    """
+    access, name = _opened(path, cache_dir)
+    listing = access.list()
+    files = [file for file in listing.files if file.relpath == name]
+    if not files:
+        raise ConfigError(f"{path}: there is no such file. Correct its name or its revision")
+    (entry,) = build_manifest(
+        files, include=["**"], splits={"items": ["**"]}, commit=listing.commit, url_prefix=listing.url_prefix
+    )
+    access.fetch([entry])
+    return access.path(entry)
+
+
+def _opened(path: str, cache_dir: Path | None) -> tuple[SourceAccess, str]:
+    """The access to what holds a file, and the file's name in it."""
+    check_address(path)
+    if found := _HUB.fullmatch(path):
+        repo = HubRepo(repo_id=found[1], revision=found[2] or "main", endpoint=None, cache_dir=cache_dir)
+        return HubMirror(repo), found[3]
+    assert cache_dir is not None, "an object needs a folder"
+    folder, _, name = path.rpartition("/")
+    return ObjectStorePrefix(url=folder, cache_dir=cache_dir), name
