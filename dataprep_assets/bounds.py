@@ -4,7 +4,7 @@ A file can be made so that reading it takes all memory, or for ever; so each pro
 the cause (`execution.watch` holds it to that). A process says where it is at (`at`: a file and a row) and that it is
 getting on (`alive`); what exceeds the bound is ended, tried once more alone and `closely`, and then named.
 
-Entry points: `Bounds`, `at`, `alive`, `told_to`, `is_close`, `parsed`.
+Entry points: `Bounds`, `at`, `at_work_on`, `alive`, `told_to`, `is_close`, `parsed`.
 """
 
 import json
@@ -89,6 +89,13 @@ def at(label: str, row: int, byte: int = -1) -> None:
         _Said.where = f"{label}, {'row' if _Said.close else 'from row'} {row:,}{begins}"
         _Said.when = time.monotonic()
         _Said.tell(_Said.where)
+
+
+def at_work_on(what: str) -> None:
+    """Say what this process is at that has no rows; costs as much as `at`."""
+    if _Said.tell is not None:
+        _Said.where, _Said.when = what, time.monotonic()
+        _Said.tell(what)
 
 
 def alive() -> None:

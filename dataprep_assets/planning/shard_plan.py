@@ -164,10 +164,14 @@ def plan_bytes(plan: Mapping[str, Sequence[int]]) -> bytes:
 def read_plan(directory: Path) -> dict[str, range]:
     """Partition key → range of manifest ordinals, in manifest order.
 
-    Raises FormatError if the file is missing or not a shard plan.
+    Raises FormatError if the file is missing or not a shard plan, and for a shard without files.
     """
     path = directory / SHARD_PLAN
     try:
-        return {key: range(*bounds) for key, bounds in json.loads(path.read_bytes()).items()}
+        plan = {key: range(first, stop) for key, (first, stop) in json.loads(path.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"{path}: not a shard plan: {error}") from error
+    for key, ordinals in plan.items():
+        if not ordinals:
+            raise FormatError(f"{path}: not a shard plan: shard {key} holds no file")
+    return plan

@@ -3,6 +3,7 @@
 Files are mapped and read in blocks. Offsets in messages are token offsets in the shard's stream.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.finding import SHOWN, Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
+from dataprep_assets.stream.token_stream import StreamPlan
 
 BLOCK = 1 << 20
 """Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
@@ -20,12 +22,13 @@ _REBUILD = "Delete the shard's directory and materialize it again"
 
 
 @judged
-def separators_match_documents(directory: Path, receipt: Receipt) -> Finding:
+def separators_match_documents(directory: Path, receipt: Receipt, recipe: StreamPlan | None = None) -> Finding:
     """Each document ends with one separator (and starts with one BOS), and nothing else in the file is one.
 
     The file has as many separators as documents plus the ledger's literal ones. Two separators or two BOS in a row mean
     that special tokens were added twice; only an empty document may look like that. If the text itself contains the
-    doubled literal (`special_tokens: match`) the failure is a warning: the bytes are as planned.
+    doubled literal (`special_tokens: match`) the failure is a warning: the bytes are as planned. `recipe` is that of
+    the shard; None if it is not known.
     """
     ledger = ledger_of(receipt)
     facts = TokenBinsFacts.of(receipt)
@@ -42,6 +45,7 @@ def separators_match_documents(directory: Path, receipt: Receipt) -> Finding:
             f"{TOKENS} holds {seen.separators} separators (id {separator}), expected {expected}: {len(ends)} documents "
             f"and {ledger.literal_separators} literal ones"
         )
+    seen.defects += [] if recipe is None else other_specials(facts, recipe)
     if seen.empty != ledger.empty_documents:
         seen.defects.append(f"{seen.empty} documents are empty, the ledger has {ledger.empty_documents}")
     todo = "The text holds its own specials: render it without them, or use `special_tokens: text`"
@@ -59,6 +63,16 @@ def separators_match_documents(directory: Path, receipt: Receipt) -> Finding:
         },
         warning=from_text,
     )
+
+
+def other_specials(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
+    """Defects where a shard tells of another separator or BOS than its recipe has."""
+    for what, told, wanted in (
+        ("separator", facts.separator_id, recipe.separator_id),
+        ("BOS", facts.bos_id, recipe.bos_id),
+    ):
+        if told != wanted:
+            yield f"its {what} is {told}, that of its recipe is {wanted}"
 
 
 class _Boundaries:

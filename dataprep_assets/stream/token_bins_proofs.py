@@ -43,7 +43,9 @@ TOKEN_BINS_PROOFS = (
     ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
     Proof(
-        "separators_match_documents", "One separator ends each document; none is doubled, missing or unaccounted for."
+        "separators_match_documents",
+        "One separator ends each document; none is doubled, missing or unaccounted for.",
+        version=2,
     ),
     Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
     Proof(
@@ -70,13 +72,13 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
         bundle, seed = loaded_once(plan.tokenizer), int(receipt.key[:8], 16)
         tokens, ends = directory / TOKENS, directory / ENDS
+        recipe = plan if receipt.key == shard.key else None  # an out-of-date shard may have another dtype or separator
         return {
             "files_intact": files_intact(directory, receipt),
             "ledger_balances": ledger_balances(directory, receipt),
-            # an out-of-date shard may have another dtype
-            "size_matches": size_matches(directory, receipt, plan.dtype if receipt.key == shard.key else None),
+            "size_matches": size_matches(directory, receipt, None if recipe is None else recipe.dtype),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
-            "separators_match_documents": separators_match_documents(directory, receipt),
+            "separators_match_documents": separators_match_documents(directory, receipt, recipe),
             "certificate_valid": certificate_valid(receipt, bundle, plan.special_tokens),
             "round_trip": round_trip(
                 directory,

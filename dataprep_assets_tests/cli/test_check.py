@@ -71,7 +71,8 @@ def _small(data: Path) -> list[tuple[str, str]]:
 def lines(project: Path, name: str, told: str) -> list[str]:
     """Those about a dataset, without its path."""
     prefix = f"{project}/mine/defs/{name}/defs.yaml:"
-    return [line.removeprefix(prefix) for line in told.splitlines() if line.startswith(prefix)]
+    every = [line.removeprefix("note: ") for line in told.splitlines()]
+    return [line.removeprefix(prefix) for line in every if line.startswith(prefix)]
 
 
 def test_every_mistake_of_every_declaration_is_told_with_its_line(project: Path) -> None:

@@ -110,7 +110,7 @@ def test_what_the_source_alone_can_tell_is_named_with_dataset_and_artifact(proje
     (path.with_name("texts") / "train_more.parquet").write_text("this is none")
     done = dataprep(project, "run", "no_parquet_later", project=project)
     assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if "train-00000" in line]
+    (line,) = [line for line in done.stderr.splitlines() if "train-00001" in line]
     assert line.startswith("    no_parquet_later/token_bins_train: ")
     assert "train_more.parquet: Parquet cannot be read" in line
 

@@ -110,7 +110,8 @@ def test_an_asset_of_ones_own_says_where_its_files_are_as_its_page_has_it(
     made = event.asset_materialization
     assert made is not None
     told = {name: str(value.value) for name, value in made.metadata.items()}
-    monkeypatch.setattr(upstream, "_answering", [lambda _: [Materialization(partition=None, metadata=told)]])
+    answer = [Materialization(partition=None, metadata=told)]
+    monkeypatch.setattr(upstream, "_answering", [(lambda _: answer, lambda: None)])
     assert [file.relpath for file in open_asset(["team", "cleaned"]).list().files] == ["a.jsonl"]
 
 

@@ -12,7 +12,6 @@ from random import Random
 from dataprep_assets.graph.dataset import declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets_tests.bench.invented_text import sentence, vocabulary
 from dataprep_assets_tests.drill.datasets import Bench, corpus_attributes, write_texts
 from dataprep_assets_tests.drill.judge import alarms
@@ -68,7 +67,6 @@ def _mixed(random: Random) -> Files:
 
 
 SHAPES: Mapping[str, Callable[[Random], Files]] = {
-    "an empty validation split": lambda random: _files(_english(random, 5), []),
     "an empty document": lambda random: _files(["", "x"]),
     "only empty documents": lambda random: _files(["", "", ""]),
     "one document": lambda random: _files(["One."]),
@@ -108,8 +106,6 @@ def false_alarms(name: str, files: Files, folder: Path, **changes: object) -> li
     # the reference engine needs no certificate, which would be most of the time
     tokenizer = {"path": str(folder / "tokenizer"), "name": "sample-bpe-4096", "engine": "tokenizers"}
     settings = {"tokenizer": tokenizer, "include": ["**/*.jsonl"], "olmo_sequence_length": 2, "mds_sequence_length": 2}
-    if not all(any(texts for name, texts in files.items() if name.startswith(split)) for split in ("train", "valid")):
-        settings["views"] = [view for view in VIEWS if view != "mds"]  # its reader opens no dataset without a sample
     attributes = corpus_attributes(folder, write_texts(folder / "source", files), **{**settings, **changes})
     component = TokenizedCorpus(declared(CorpusDeclaration, attributes, folder / "defs.yaml"))
     made = Bench("corpus", folder, (component,))

@@ -42,7 +42,7 @@ MEMORIES: dict[str, Callable[[dict[str, Any]], None]] = {
 def _remembered(change: Callable[[dict[str, Any]], None], damage: Apply) -> Apply:
     def apply(box: Box, target: Target, random: Random) -> str | None:
         store, artifact = box.bench.store, target.spec.located(box.bench.store, target.slot)
-        memory = verdicts._memory(artifact, store)
+        memory = verdicts.memory(artifact, store)
         if not memory.exists():
             raise InapplicableError
         where = damage(box, target, random)

@@ -84,6 +84,22 @@ def test_memory_of_files_does_not_count(tmp_path: Path) -> None:
     assert after[0] - before[0] < 50 * MIB
 
 
+_CORE = """
+import resource
+from dataprep_assets.cli import main
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+main(["--version"])
+print(hard, resource.getrlimit(resource.RLIMIT_CORE)[0])
+"""
+
+
+def test_a_command_leaves_no_core() -> None:
+    printed = subprocess.run([sys.executable, "-c", _CORE], check=True, capture_output=True, text=True).stdout
+    hard, left = printed.splitlines()[-1].split()
+    assert left == "0", f"{left} of {hard}"
+
+
 COMMAND = """
 import sys, time
 from pathlib import Path

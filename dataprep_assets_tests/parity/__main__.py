@@ -17,14 +17,16 @@ from dataprep_assets_tests.parity.table import Row, render
 MODULES = {
     "nemotron": ("nemotron_sft", "nemotron_rl", "nemotron_blends"),
     "bridge": ("bridge",),
+    "megatron_lm": ("megatron_lm",),
     "mezo": ("mezo",),
-    "maxtext": ("maxtext",),
+    "maxtext": ("maxtext", "maxtext_training"),
     "templar": ("templar",),
 }
 """For each option the modules beside this one whose `compare(folder)` is run."""
 CLONES = {
     "nemotron": "NVIDIA-NeMo/Nemotron",
     "bridge": "NVIDIA-NeMo/Megatron-Bridge",
+    "megatron_lm": "NVIDIA/Megatron-LM; it wants torch",
     "mezo": "Rongite/Synthetic_Data_for_ZO",
     "maxtext": "AI-Hypercomputer/maxtext; it wants an interpreter with jax and what MaxText imports",
     "templar": "tplr-ai/templar; it wants torch",
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.parity", description=__doc__)
     for option, clone in CLONES.items():
-        parser.add_argument(f"--{option}", type=Path, metavar="DIR", help=f"a clone of {clone}")
+        parser.add_argument(f"--{option.replace('_', '-')}", type=Path, metavar="DIR", help=f"a clone of {clone}")
     parser.add_argument("--only", metavar="MODULE", help="one of the modules alone, such as nemotron_sft")
     given = parser.parse_args(argv)
     folders = {option: folder for option in MODULES if (folder := getattr(given, option)) is not None}

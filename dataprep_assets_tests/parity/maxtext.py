@@ -3,7 +3,9 @@
 Theirs run as they are: the settings that we print go through MaxText's `pyconfig`, and `create_data_iterator` gives the
 batches that a training would get. A record is a label that the notes have, as a pair of input and target; it is equal
 where MaxText trains on it as often as it is there. A pair that is not of the notes, because it leads onto padding or
-into another note, is a difference without a reason. The pairs are counted from the JSON lines with plain loops.
+into another note, is a difference without a reason. The pairs are counted in notes that transformers alone tokenizes
+(`tokenized_notes`); of rows that are a stream of notes, where each stands in the stream is read from the JSON lines.
+Where there are two splits, those of MaxText's iterator for training and of that for evaluation are counted together.
 
 It wants the interpreter to have jax, flax, grain, tensorflow-datasets and whatever else MaxText imports.
 """
@@ -15,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,7 +34,8 @@ from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.serving import maxtext as loader
 from dataprep_assets_tests.parity.table import Row
-from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration, run_notes
+from dataprep_assets_tests.parity.tokenized_notes import labels, tokenized
+from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, SAMPLES, declaration, run_notes
 
 MONTHS = {"first": "2010-11", "last": "2010-12"}
 LENGTH = 256
@@ -59,11 +62,19 @@ class Case:
         rows = "" if shown == "prepacked" else f", {self.declared.get('rows', 'notes')}"
         pipeline = self.declared.get("pipeline", "grain" if self.format == "array_record" else "tfds")
         workers = self.besides.get("grain_worker_count")
+        evaluated = ", and evaluation" if self.evaluates else ""
         files = f" {self.format}" if pipeline == "grain" else ""
-        return f"{shown}{rows}: {pipeline}{files}" + (f", {workers} workers" if workers else "")
+        return f"{shown}{rows}: {pipeline}{files}" + (f", {workers} workers" if workers else "") + evaluated
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there is a second split, on which MaxText evaluates."""
+        return "splits" in self.declared
 
 
 BOTH = ["tfrecord", "array_record"]
+HALVES = {"train": 0.5, "val": 0.5}
+NO_WORKERS = {"grain_worker_count": "0", "grain_worker_count_eval": "0"}
 CASES = [
     Case(declared={"formats": BOTH}),
     Case(declared={"formats": BOTH}, format="array_record", besides={"grain_worker_count": "0"}),
@@ -90,15 +101,24 @@ CASES = [
             Case(declared={"layout": "unpacked", "rows": rows, "pipeline": "hf"}),
         )
     ),
+    Case(declared={"formats": BOTH, "splits": HALVES}),
+    *(
+        Case(declared={"formats": BOTH, "splits": HALVES, **declared}, format="array_record", besides=NO_WORKERS)
+        for declared in ({}, {"layout": "unpacked", "pipeline": "grain"})
+    ),
+    *(Case(declared={"layout": "unpacked", "splits": HALVES, "pipeline": pipeline}) for pipeline in ("tfds", "hf")),
 ]
 
 
-MIXTURES: tuple[tuple[Pipeline, Mapping[str, Any]], ...] = (
-    ("tfds", {}),
-    ("grain", {"format": "array_record"}),
-    ("hf", {"mode": "virtual"}),
+EVALUATION = {"eval_interval": "1000", "eval_steps": "10"}
+MIXTURES: tuple[tuple[Pipeline, Mapping[str, Any], bool], ...] = (
+    ("tfds", {}, False),
+    ("grain", {"format": "array_record"}, False),
+    ("hf", {"mode": "virtual"}, False),
+    ("tfds", {}, True),
+    ("grain", {"format": "array_record"}, True),
 )
-"""Stock pipeline, and how two datasets of a month each are combined for it."""
+"""Pipeline, how two datasets of a month each are combined for it, and whether their rows are prepacked."""
 
 
 def compare(folder: Path) -> list[Row]:
@@ -112,7 +132,7 @@ def compare(folder: Path) -> list[Row]:
     with TemporaryDirectory() as name:
         home = Path(name)
         for number, (kind, change) in enumerate(TOKENIZERS.items()):
-            tokenizer = _tokenizer(home / f"tokenizer-{number}", change)
+            tokenizer = tokenizer_of(home / f"tokenizer-{number}", change)
             for case in CASES:
                 found.append(_row(folder, home / f"{number}", tokenizer, kind, case))
                 sys.stderr.write(f"{found[-1]}\n")
@@ -121,7 +141,8 @@ def compare(folder: Path) -> list[Row]:
     return found
 
 
-def _tokenizer(folder: Path, change: Mapping[str, Any]) -> Path:
+def tokenizer_of(folder: Path, change: Mapping[str, Any]) -> Path:
+    """A new folder with the sample's tokenizer, of whose `tokenizer_config.json` something is changed."""
     shutil.copytree(SAMPLES / "sample_corpus" / "tokenizer", folder)
     config = folder / "tokenizer_config.json"
     config.chmod(0o644)
@@ -130,14 +151,18 @@ def _tokenizer(folder: Path, change: Mapping[str, Any]) -> Path:
 
 
 def _row(folder: Path, home: Path, tokenizer: Path, kind: str, case: Case) -> Row:
-    notes, store = _made(home, tokenizer, case)
-    rows = list(_lines(notes, store))
-    wanted, across = _pairs(notes, rows)
+    notes, store = made_notes(home, tokenizer, case)
+    wanted, across = labels_of(notes, store, tokenizer)
     options = maxtext_settings(notes, store, case.format) | dict(case.besides)
     prepacked = notes.layout == "prepacked"
     ignored = set[int]() if prepacked else _ignored(options["dataset_type"], kind, tokenizer)
     trained = _trained(folder, home, options, with_loader=prepacked)
     said = [f"{across} of them across notes, as `rows: stream` asks for"] if across else []
+    if case.evaluates:
+        evaluated = _trained(folder, home, options | EVALUATION, with_loader=prepacked, evaluates=True)
+        assert evaluated
+        trained += evaluated
+        said.append(f"{evaluated.total()} of them in batches for evaluation")
     return _compared(kind, case.name, wanted, trained, ignored, said)
 
 
@@ -153,16 +178,23 @@ def _compared(kind: str, name: str, wanted: Pairs, trained: Pairs, ignored: set[
 
 
 def _mixture(
-    folder: Path, home: Path, tokenizer: Path, kind: str, pipeline: Pipeline, declared: Mapping[str, Any]
+    folder: Path,
+    home: Path,
+    tokenizer: Path,
+    kind: str,
+    pipeline: Pipeline,
+    declared: Mapping[str, Any],
+    prepacked: bool,
 ) -> Row:
     """A row for a combination of two datasets, by the settings that it shows."""
     wanted: Pairs = Counter()
-    root, names = home / f"mixture_{pipeline}", ("first_notes", "second_notes")
+    layout = "prepacked" if prepacked else "unpacked"
+    root, names = home / f"mixture_{layout}_{pipeline}", ("first_notes", "second_notes")
     for dataset, month in zip(names, MONTHS.values(), strict=True):
         notes = declaration(
             dataset=dataset,
-            layout="unpacked",
-            pipeline=pipeline,
+            layout=layout,
+            **({} if prepacked else {"pipeline": pipeline}),
             formats=BOTH,
             months={"first": month, "last": month},
             row_length=LENGTH,
@@ -170,20 +202,21 @@ def _mixture(
         )
         outcome = run_notes(notes, root)
         assert not outcome.failed, outcome.failed
-        wanted += _pairs(notes, list(_lines(notes, LocalArtifacts(root))))[0]
+        wanted += labels_of(notes, LocalArtifacts(root), tokenizer)[0]
     mix = ReplayDeclaration.model_validate(
         {"dataset": "mixture", "sources": [{"dataset": name} for name in names], **declared}
     )
     store = LocalArtifacts(root)
     receipt, _ = build_replay(mix, store)
-    line = combined_line(mix, store, DirectoryFacts.of(receipt), str(tokenizer)).removeprefix("MaxText: ")
+    line = combined_line(mix, store, DirectoryFacts.of(receipt), str(tokenizer)).rpartition(": ")[2]
     options = dict(setting.split("=", 1) for setting in line.split(" "))
-    trained = _trained(folder, home, options, with_loader=False)
-    ignored = _ignored(options["dataset_type"], kind, tokenizer)
-    return _compared(kind, f"mixture, notes: {pipeline}", wanted, trained, ignored)
+    trained = _trained(folder, home, options, with_loader=prepacked)
+    ignored = set[int]() if prepacked else _ignored(options["dataset_type"], kind, tokenizer)
+    return _compared(kind, f"mixture, {'prepacked' if prepacked else 'notes'}: {pipeline}", wanted, trained, ignored)
 
 
-def _made(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaration, LocalArtifacts]:
+def made_notes(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaration, LocalArtifacts]:
+    """The dataset of a case, made below `home`, and where its artifacts are."""
     notes = declaration(
         months=MONTHS, row_length=LENGTH, tokenizer={"path": tokenizer, "name": "sample"}, **dict(case.declared)
     )
@@ -200,23 +233,26 @@ def _lines(notes: NotesDeclaration, store: LocalArtifacts) -> Iterator[dict[str,
         yield from (json.loads(line) for line in path.read_bytes().splitlines())
 
 
-def _pairs(notes: NotesDeclaration, rows: Sequence[Mapping[str, list[int]]]) -> tuple[Pairs, int]:
-    """Every label of the rows with its input, counted one by one, and how many of them lead into another note."""
-    found: Pairs = Counter()
-    across = 0
-    for row in rows:
-        if notes.layout == "prepacked":
-            ids, segments = row["inputs"], row["inputs_segmentation"]
-            for at in range(len(ids) - 1):
-                if segments[at] and segments[at] == segments[at + 1]:
-                    found[ids[at], ids[at + 1]] += 1
-            continue
-        ids = row["tokens"]
-        separator = rows[-1]["tokens"][-1]  # it ends every note, and is in none
-        for before, after in pairwise(ids):
-            found[before, after] += 1
-            across += before == separator
-    return found, across
+def labels_of(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -> tuple[Pairs, int]:
+    """Every label of the notes with its input, and how many of them lead into another note."""
+    stream = notes.layout == "unpacked" and notes.rows == "stream"
+    # rows that tfds shifts away by one are stored one token longer; a stream has no notes that are cut
+    longest = sys.maxsize if stream else LENGTH + (notes.layout == "unpacked" and notes.pipeline == "tfds")
+    found = tokenized((SAMPLE / f"{month}.json" for month in notes.months.expected), tokenizer, longest)
+    if not stream:
+        return labels(found), 0
+    rows = [row["tokens"] for row in _lines(notes, store)]
+    separator = rows[-1][-1]  # it ends every note, and is in none
+    parts: Counter[tuple[int, ...]] = Counter()
+    note: list[int] = []
+    for number in chain.from_iterable(rows):
+        note.append(number)
+        if number == separator:
+            parts[tuple(note)] += 1
+            note = []
+    assert parts == found, "the stream is not made of the notes"
+    pairs = Counter(pair for row in rows for pair in pairwise(row))
+    return pairs, sum(times for (before, _), times in pairs.items() if before == separator)
 
 
 def _ignored(pipeline: str, kind: str, tokenizer: Path) -> set[int]:
@@ -228,17 +264,19 @@ def _ignored(pipeline: str, kind: str, tokenizer: Path) -> set[int]:
     return {pad} if pad is not None else {0 if pipeline == "grain" else -1}
 
 
-def _trained(folder: Path, home: Path, options: Mapping[str, str], *, with_loader: bool) -> Pairs:
+def _trained(
+    folder: Path, home: Path, options: Mapping[str, str], *, with_loader: bool, evaluates: bool = False
+) -> Pairs:
     """The pairs that MaxText's loss counts: of every batch of its iterator, where the target's segment is not 0."""
     found: Pairs = Counter()
-    for batch in _batches(folder, home, options, with_loader=with_loader):
+    for batch in _batches(folder, home, options, with_loader=with_loader, evaluates=evaluates):
         counted = batch["targets_segmentation"] != 0
         found.update(zip(batch["inputs"][counted].tolist(), batch["targets"][counted].tolist(), strict=True))
     return found
 
 
 def _batches(
-    folder: Path, home: Path, options: Mapping[str, str], *, with_loader: bool
+    folder: Path, home: Path, options: Mapping[str, str], *, with_loader: bool, evaluates: bool
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     from jax.sharding import Mesh
     from maxtext.configs import pyconfig
@@ -266,7 +304,7 @@ def _batches(
     try:
         if with_loader:
             loader.install()
-        iterator, _ = interface.create_data_iterator(config, mesh)
+        iterator = interface.create_data_iterator(config, mesh)[evaluates]
         while True:
             try:
                 batch = next(iterator)
@@ -280,8 +318,8 @@ def _batches(
 
 def _without_the_loader(folder: Path, home: Path, tokenizer: Path) -> Row:
     """What a stock pipeline makes of prepacked rows, so that it is seen that these counts can be other than 0."""
-    notes, store = _made(home, tokenizer, CASES[0])
-    wanted, _ = _pairs(notes, list(_lines(notes, store)))
+    notes, store = made_notes(home, tokenizer, CASES[0])
+    wanted, _ = labels_of(notes, store, tokenizer)
     options = maxtext_settings(notes, store) | {
         "train_data_columns": "['inputs']",
         "tokenize_train_data": "False",

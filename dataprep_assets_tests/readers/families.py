@@ -11,12 +11,13 @@ from dataclasses import dataclass
 HEAVY = frozenset(
     {
         *("tensorflow", "tensorflow_datasets", "keras", "jax", "grain"),
-        *("torch", "torchdata", "torchvision", "triton", "megatron", "streaming", "datatrove"),
+        *("torch", "torchvision", "triton", "megatron", "streaming", "datatrove"),
         *("transformers", "datasets", "ray"),
     }
 )
 """Top-level modules that no test process imports. `array_record` is none of them: it is a small extension module that
-the product itself imports wherever it writes ArrayRecord."""
+the product itself imports wherever it writes ArrayRecord; nor is `torchdata`, whose name alone imports no torch and
+which mlcroissant looks for."""
 
 _TORCH = frozenset({"torch", "torchvision", "triton"})
 
@@ -58,7 +59,7 @@ TORCHDATA = Family(
     name="torchdata",
     needs=("torch", "torchdata"),
     install="the extra `readers`",
-    modules=_TORCH | {"torchdata"},
+    modules=_TORCH,
 )
 GRAIN = Family(name="grain", needs=("grain",), install="the extra `tfds`", modules=frozenset({"grain", "jax"}))
 MEGATRON = Family(

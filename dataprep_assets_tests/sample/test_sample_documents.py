@@ -28,7 +28,8 @@ def test_of_every_dropped_document_it_is_said_which_rule_dropped_it(
     assert isinstance(made, dg.MaterializeResult)
     assert made.metadata is not None
     told = {"path": str(tmp_path / "cleaned")}
-    monkeypatch.setattr(upstream, "_answering", [lambda _: [Materialization(partition=None, metadata=told)]])
+    answer = [Materialization(partition=None, metadata=told)]
+    monkeypatch.setattr(upstream, "_answering", [(lambda _: answer, lambda: None)])
     declared = declarations_of(find(str(CHECKOUT)))
     dataset = declared.load(declared.files["sample_documents"])
     assert isinstance(dataset, Corpus)

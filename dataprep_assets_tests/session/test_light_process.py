@@ -22,6 +22,7 @@ COMMANDS = {
         "parity/nemotron_sft.py",
         "parity/templar_rank.py",
         "parity/their_sft.py",
+        "parity/tokenized_notes.py",
     ),
 }
 SKIPPERS = {"importorskip", "import_module", "__import__"}

@@ -53,6 +53,15 @@ def test_the_file_list_follows_every_page(tmp_path: Path) -> None:
         assert hub.count("tree") == 13 + 3
 
 
+def test_a_file_list_that_always_goes_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataprep_assets.sources.hub._MOST_PAGES", 3)
+    tree = {f"f{n:03}": b"x" for n in range(40)}
+    with HubServer(tree, page_size=10) as hub:
+        with pytest.raises(SourceError, match="it goes on after 3 pages, which no repository has"):
+            repo(hub, tmp_path).list_files(hub.commit)
+        assert hub.count("tree") == 3
+
+
 def test_a_file_list_that_continues_on_another_host_is_refused(tmp_path: Path) -> None:
     with HubServer(TREE, page_size=2) as hub:
         source = repo(hub, tmp_path, endpoint=hub.endpoint.replace("127.0.0.1", "localhost"), token="hf_secret")

@@ -1,12 +1,14 @@
 """Separators and BOS: lost, stray and doubled ones are named by their document and offset."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dataprep_assets.stream import separator_proofs
 from dataprep_assets.stream.separator_proofs import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
-from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
+from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special, make_plan
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
     PAD,
     SEPARATOR,
@@ -16,6 +18,7 @@ from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
     put,
     with_ledger,
 )
+from dataprep_assets_tests.pipelines.corpus.shards import bundle
 
 
 def test_a_lost_separator_names_its_document(shard: Shard) -> None:
@@ -23,6 +26,15 @@ def test_a_lost_separator_names_its_document(shard: Shard) -> None:
     edit(shard.directory / TOKENS, "<u2", put(int(ends[7]) - 1, 5))
     found = separators_match_documents(shard.directory, shard.receipt)
     assert f"document 7 (from token offset {ends[6]}) does not end with separator {SEPARATOR}" in found.summary
+
+
+def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(shard: Shard) -> None:
+    plan = make_plan(bundle())
+    assert separators_match_documents(shard.directory, shard.receipt, plan).passed
+    other = replace(plan, separator_id=PAD, bos_id=PAD)
+    found = separators_match_documents(shard.directory, shard.receipt, other)
+    assert f"its separator is {SEPARATOR}, that of its recipe is {PAD}" in found.summary
+    assert "(and 1 more)" in found.summary
 
 
 def test_a_stray_separator_fails_the_count(shard: Shard) -> None:

@@ -7,12 +7,14 @@ import argparse
 import shutil
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
-from dataprep_assets_tests.zoo.animals import animals
+from dataprep_assets_tests.zoo.animals import Animal, animals
 from dataprep_assets_tests.zoo.keeper import Keeper, Seen
 
 
@@ -22,23 +24,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the files; default: 1")
     parser.add_argument("--files", type=int, default=300, metavar="N", help="how many; default: 300")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="begin with this number; default: 0")
-    parser.add_argument("--seconds", type=float, metavar="S", help="begin with no file after so long; default: all")
+    parser.add_argument("--together", type=int, default=10, metavar="N", help="in one run, each alone: 1; default: 10")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time; default: 2")
     given = parser.parse_args(argv)
-    home, began, seen = Path(tempfile.mkdtemp(prefix="dataprep-zoo-")), time.monotonic(), list[Seen]()
+    chosen = [animal for animal in animals(given.seed, given.files) if animal.number >= given.first]
+    groups = [chosen[at : at + given.together] for at in range(0, len(chosen), given.together)]
+    home = Path(tempfile.mkdtemp(prefix="dataprep-zoo-"))
     try:
-        keeper = Keeper(home)
-        for animal in animals(given.seed, given.files):
-            if animal.number < given.first:
-                continue
-            if given.seconds is not None and time.monotonic() - began > given.seconds:
-                break
-            found = keeper.show(animal)
-            seen.append(found)
-            print(_line(found), file=sys.stderr, flush=True)
+        keepers = SimpleQueue[Keeper]()
+        for job in range(given.jobs):
+            keepers.put(Keeper(home / f"{job}"))
+        with ThreadPoolExecutor(given.jobs) as threads:
+            seen = [one for some in threads.map(partial(_shown, keepers), groups) for one in some]
     finally:
         shutil.rmtree(home, ignore_errors=True)
     print(table(seen))
     return 1 if any(one.fault for one in seen) else 0
+
+
+def _shown(keepers: SimpleQueue[Keeper], animals: Sequence[Animal]) -> list[Seen]:
+    keeper, seen = keepers.get(), list[Seen]()
+    try:
+        for found in keeper.show(animals):
+            print(_line(found), file=sys.stderr, flush=True)
+            seen.append(found)
+    finally:
+        keepers.put(keeper)
+    return seen
 
 
 def _line(seen: Seen) -> str:

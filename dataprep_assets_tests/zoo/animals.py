@@ -30,8 +30,18 @@ class Animal:
         return Random(f"{self.seed} {self.number}")
 
     @property
+    def dataset(self) -> str:
+        """The dataset that reads it."""
+        return f"zoo_{self.number:04d}"
+
+    @property
+    def file(self) -> str:
+        """What has to be told if it is refused."""
+        return f"{self.dataset}/{self.name.removesuffix('/receipt.json')}" if self.kind == "artifact" else self.name
+
+    @property
     def name(self) -> str:
-        """The name of its file, which has to be told if it is refused."""
+        """The name of its file."""
         random, stem = self.random, f"animal_{self.number:04d}"
         if self.kind == "parquet":
             return f"{stem}.parquet"
@@ -83,7 +93,7 @@ class Animal:
             files = "good*" if self.has_good else "animal*"
             return {
                 **listed,
-                "dataset": "zoo",
+                "dataset": self.dataset,
                 "source": {"kind": "local", "path": str(folder)},
                 "splits": {"train": [files]},
                 "include": [files],
@@ -96,7 +106,7 @@ class Animal:
         path = folder / ("good.jsonl" if self.has_good else self.name)
         blend = {"datasets": [{"name": "animals", "path": str(path)}]}
         common = {
-            "dataset": "zoo",
+            "dataset": self.dataset,
             "stage": self.pipeline,
             "blend": str(folder / self.name) if self.kind == "blend" else blend,
             "bad_records": {"policy": "drop", "budget": 1},
@@ -109,7 +119,7 @@ class Animal:
             template = str(folder / self.name) if self.kind == "template" else "chatml_reasoning"
             tokenizer = {"path": str(folder.parent / "chat_tokenizer"), "engine": "tokenizers"}
             return {**common, "tokenizer": tokenizer, "sft": {"pack_size": 512, "chat_template": template}}
-        pretrain = {"separator": "<|endoftext|>", "sequence_length": 64}
+        pretrain = {"separator": "<|endoftext|>", "sequence_length": 8}
         return {**common, "tokenizer": {"path": str(sample), "engine": "tokenizers"}, "pretrain": pretrain}
 
 

@@ -24,7 +24,7 @@ def chat(path: Path, random: Random) -> str:
     with open(path, "wb") as file:
         file.write(good)
         if kind == "turns":
-            count = random.choice((2_000, 30_000, 300_000))
+            count = random.choice((2_000, 2_000, 2_000, 30_000, 30_000, 300_000))
             file.write(b'{"messages":[')
             file.writelines(_turns(random, count, random.choice(("a", "a longer sentence.", "é\n" * 20))))
             file.write(b"]}\n")
@@ -58,7 +58,7 @@ def chat(path: Path, random: Random) -> str:
 def records(path: Path, random: Random) -> str:
     """An array of JSON, or lines, of records with very many objects in each."""
     one = random.choice((b"{},", b"[],", b'{"a":[{}]},', b"0,", b'"",'))
-    count, rows = random.choice((1_000, 300_000, 1_400_000)), random.choice((2, 40))
+    count, rows = random.choice((1_000, 1_000, 300_000, 1_400_000)), random.choice((2, 2, 40))
     row = b'{"prompt":[{"role":"user","content":"a"}],"x":[' + one * count + b"0]}"
     as_array = ".json." in f"{path.name}."
     pieces = [b"[" * as_array, *[row + (b"," if as_array else b"\n")] * (rows - 1), row, b"]" * as_array, b"\n"]

@@ -18,7 +18,7 @@ COUNT = 3
 def test_hostile_files_are_read_in_bounds_or_refused_by_name(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     chosen = [animal for animal in animals(SEED, 60) if _is_small(animal, tmp_path)][:COUNT]
-    seen = [keeper.show(animal) for animal in chosen]
+    seen = list(keeper.show(chosen))
     assert [(one.animal, one.fault, one.said) for one in seen if one.fault] == []
     assert f"| all ({COUNT}) |" in table(seen)
 

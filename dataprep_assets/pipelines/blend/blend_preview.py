@@ -4,7 +4,7 @@ Its proof stops the run if a dataset would round to zero. `preview.py` makes the
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
-from dataprep_assets.pipelines.blend.fields import fault_of_files
+from dataprep_assets.pipelines.blend.fields import fault_of_files, first_refused
 from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, load_blend_plan, plan_key
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
@@ -97,7 +97,7 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
 
     def write(staged: Path) -> Written:
         found = preview_blend(blend, plan)
-        faults = _faults(blend, plan, [source.name for source in found if source.rounds_to_zero])
+        faults = _faults(blend, plan, {source.name: source for source in found if source.rounds_to_zero})
         (staged / PREVIEW).write_text(_text(found), encoding="utf-8")
         return Written(
             inputs={unit.name: unit.plan_hash for unit in plan.units},
@@ -127,13 +127,15 @@ def _facts(plan: BlendPlan, found: Sequence[SourcePreview], faults: Mapping[str,
     )
 
 
-def _faults(blend: BlendDeclaration, plan: BlendPlan, names: Collection[str]) -> dict[str, str]:
+def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, SourcePreview]) -> dict[str, str]:
     """Dataset → what is wrong with it, for those of these datasets that have a fault of their own."""
     found: dict[str, str] = {}
     for unit in plan.units:
-        if unit.name in names:
+        if (source := sources.get(unit.name)) is not None:
             paths = sampled_paths(blend, unit)
             fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
+            if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
+                fault = first_refused(blend, unit.dataset, paths)
             if fault is not None:
                 found[unit.name] = fault
     return found
@@ -169,13 +171,13 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) ->
     others = []
     if facts != _facts(load_blend_plan(blend, store), facts.sources, facts.faults):
         others.append(f"{blend.dataset}: the receipt of its preview contradicts itself, or is of another plan")
-    if file.read_bytes() != _text(facts.sources).encode():
+    if not file.is_file() or file.read_bytes() != _text(facts.sources).encode():
         others.append(f"{file}: is not what the receipt of the preview says")
     yield "nothing_rounds_to_zero", nothing_rounds_to_zero(receipt, others)
     yield "disk_headroom", disk_headroom(store.root, facts.bytes_to_fetch + facts.disk_bytes)
 
 
-_FAULT_ADVICE = "Name the field that its rows have, correct its path, or set its weight to 0"
+_FAULT_ADVICE = "Name the field that its rows have, correct its rows or its path, or set its weight to 0"
 
 
 @judged

@@ -2,11 +2,11 @@
 
 Reported before the plan if the source is on this machine (`remarks.py`), and by the preview in any case.
 
-Entry points: `asked_field`, `conversation_fields`, `fault_of_files`.
+Entry points: `asked_field`, `conversation_fields`, `fault_of_files`, `first_refused`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.losses import by_reason
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
+from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.first_rows import ROWS, first_rows
+from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
 
 _SHOWN = 8
@@ -55,21 +57,40 @@ def fault_of_files(
         paths: Files of it, in order.
         whole: Whether these are all its files, so that it is empty if they are.
     """
+    files = list(paths)
     try:
-        return _fault_of_rows(blend, dataset, first_rows(paths), whole=whole)
+        return _fault_of_rows(blend, dataset, files, whole=whole)
     except (CorruptSourceError, OSError):
         return None
 
 
-def _fault_of_rows(
-    blend: BlendDeclaration, dataset: BlendDataset, rows: Iterator[dict[str, Any]], *, whole: bool
-) -> str | None:
-    """As `fault_of_files`, from the first of these rows."""
+def first_refused(blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path]) -> str | None:
+    """A sentence that names the first row, of files of which no row can be trained, and why not; None if it can.
+
+    Raises CorruptSourceError or OSError for a file that cannot be read.
+    """
+    for path in paths:
+        kind, compression = file_format(path.name)
+        for block in read_rows(path, format=kind, compression=compression, label=path.name):
+            refused = [(bad.row, bad.reason) for bad in block.bad[:1]]
+            for row, number in zip(block.rows, block.numbers, strict=True):
+                if asked_field(blend, dataset) is None or (reason := _of_no_use(blend, dataset, row)) is None:
+                    return None
+                refused.append((number, reason))
+                break
+            if refused:
+                number, reason = min(refused)
+                return f"dataset {dataset.name}: no row that was read can be used; {path.name}, row {number}: {reason}"
+    return None
+
+
+def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, whole: bool) -> str | None:
+    """As `fault_of_files`; raises CorruptSourceError or OSError for a file that cannot be read."""
     asked = asked_field(blend, dataset)
     seen: dict[str, None] = {}
     reasons: Counter[str] = Counter()
     count = having = 0
-    for row in rows:
+    for row in first_rows(paths):
         if asked is None or (reason := _of_no_use(blend, dataset, row)) is None:
             return None
         reasons[reason] += 1
@@ -83,6 +104,7 @@ def _fault_of_rows(
     shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
     told = "" if blend.sensitive else f"; they have {shown}"
     begun = f"`{asked[0]}: {asked[1]}`: none of the first {count:,} rows of dataset {dataset.name}"
+    begun += f", from {paths[0].name} on,"
     if not having:
         return f"{begun} has it{told}"
     if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):

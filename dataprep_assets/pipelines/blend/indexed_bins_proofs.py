@@ -17,6 +17,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_of, round_trip
+from dataprep_assets.stream.separator_proofs import other_specials
 from dataprep_assets.stream.token_bins_proofs import ids_in_vocabulary, ledger_balances
 from dataprep_assets.stream.token_shard import (
     ENDS,
@@ -25,6 +26,7 @@ from dataprep_assets.stream.token_shard import (
     TokenBinsFacts,
     TokenShard,
 )
+from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.tokenization.bundle import loaded_once
 
 INDEXED_BINS_PROOFS = (
@@ -32,7 +34,11 @@ INDEXED_BINS_PROOFS = (
     Proof("ledger_balances", "Rows in = documents + rows dropped by reason, in total and for each source file."),
     Proof("index_matches_stream", "The idx describes the bin: sizes, pointers, lengths of 1 and more, indices 0 to S."),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
-    Proof("documents_end_right", "Every document begins and ends with the configured tokens, none of them doubled."),
+    Proof(
+        "documents_end_right",
+        "Every document begins and ends with the configured tokens, none of them doubled.",
+        version=2,
+    ),
     Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
     Proof(
         "round_trip",
@@ -56,7 +62,9 @@ def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
             "ledger_balances": ledger_balances(directory, receipt),
             "index_matches_stream": index_matches_stream(directory, receipt),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
-            "documents_end_right": documents_end_right(directory, receipt),
+            "documents_end_right": documents_end_right(
+                directory, receipt, shard.plan if receipt.key == shard.key else None
+            ),
             "certificate_valid": certificate_valid(receipt, bundle, shard.plan.special_tokens),
             "round_trip": round_trip(
                 directory,
@@ -104,16 +112,19 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
 
 
 @judged
-def documents_end_right(directory: Path, receipt: Receipt) -> Finding:
+def documents_end_right(directory: Path, receipt: Receipt, recipe: StreamPlan | None = None) -> Finding:
     """Each document begins with the BOS and ends with the separator that the receipt names, if it names one.
 
     Neither stands next to itself, except where a document is empty or holds it as text, which the ledger counts.
+    `recipe` is that of the shard; None if it is not known.
     """
-    tokens = flat_bins.open_tokens(directory / TOKENS, TokenBinsFacts.of(receipt).dtype)
+    facts = TokenBinsFacts.of(receipt)
+    others = [] if recipe is None else [f"{name_of(receipt)}: {d}" for d in other_specials(facts, recipe)]
+    tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
     ends = document_ends.open_ends(directory / ENDS)
     document_ends.validate(directory / ENDS, len(tokens))
     return verdict(
-        _boundary_defects(receipt, tokens, ends),
+        [*others, *_boundary_defects(receipt, tokens, ends)],
         f"{len(ends)} documents begin and end as configured.",
         _REBUILD,
         facts={"documents": len(ends)},

@@ -93,7 +93,7 @@ _PROOFS = (
     Proof(
         "names_the_latest_run",
         "The manifest is that of the plan's run, and every file that it names is there.",
-        version=2,
+        version=3,
     ),
 )
 
@@ -122,6 +122,8 @@ def names_the_latest_run(blend: BlendDeclaration, store: ArtifactStore, director
     ]
     if value.get("run_hash") != run.partition:
         defects.append(f"{name_of(receipt)}: of the run {value.get('run_hash')}, the plan's is {run.partition}")
+    if (said := RlManifestFacts.of(receipt).run_hash) != run.partition:
+        defects.append(f"{name_of(receipt)}: its receipt says the run {said}, the plan's is {run.partition}")
     for key in ("train", "val", "test"):
         path = value.get(key)
         if not isinstance(path, str):

@@ -92,11 +92,15 @@ def _ensured(
     def write(staged: Path) -> Written:
         (staged / FILES).write_bytes(files_bytes(lines))
         return Written(
-            inputs={"manifest": digest_value([e.relpath for e in entries])},
+            inputs={"manifest": _listing(entries)},
             facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
         )
 
     return ensure(recipe, store, write)
+
+
+def _listing(entries: Sequence[ManifestEntry]) -> str:
+    return digest_value([entry.relpath for entry in entries])
 
 
 def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
@@ -243,7 +247,7 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
 
 
 _PROOFS = (
-    Proof("digests_match", "Files on disk have the snapshot's SHA-256.", version=3),
+    Proof("digests_match", "Files on disk have the snapshot's SHA-256.", version=4),
     Proof("disk_headroom", "Token bins will fit, with 20 % to spare.", blocking=False),
 )
 
@@ -264,6 +268,8 @@ def _other_claims(
     wanted = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
     if SnapshotFacts.of(receipt) != wanted:
         yield f"{artifact}: its receipt counts other files or bytes than the manifest"
+    if receipt.inputs != {"manifest": _listing(entries)}:
+        yield f"{artifact}: its receipt names other inputs than the files of the manifest"
 
 
 def _examine(

@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
-from dataprep_assets.pipelines.notes.maxtext import combined_line, evaluation_line, maxtext_line
+from dataprep_assets.pipelines.notes.maxtext import combined_line, evaluates, evaluation_line, maxtext_line
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts_spec
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
@@ -130,6 +130,7 @@ class Replay(Dataset):
         sources = " + ".join(source.dataset for source in self.declaration.sources)
         lines = [f"{sources}, by {self.declaration.mode}"]
         if (receipt := store.receipt(self.product(store))) is not None:
-            lines.append(combined_line(self.declaration, store, DirectoryFacts.of(receipt), self.tokenizer()))
-            lines += evaluation_line(self.declaration.splits) if self.declaration.mode != "virtual" else []
+            facts = DirectoryFacts.of(receipt)
+            lines.append(combined_line(self.declaration, store, facts, self.tokenizer()))
+            lines += evaluation_line(self.declaration.splits) if evaluates(self.declaration, facts) else []
         return lines

@@ -129,6 +129,11 @@ def evaluation_line(splits: Sequence[str]) -> list[str]:
     ]
 
 
+def evaluates(replay: ReplayDeclaration, facts: DirectoryFacts) -> bool:
+    """Whether MaxText can evaluate on the second split of a combination; ``facts`` are those of its receipt."""
+    return len(replay.splits) > 1 and (replay.mode != "virtual" or for_hf(replay, facts.pipeline))
+
+
 def combined_line(
     replay: ReplayDeclaration, store: ArtifactStore, facts: DirectoryFacts, tokenizer: str | None = None
 ) -> str:
@@ -138,10 +143,10 @@ def combined_line(
     None if it is not known here. hf reads no shards, but the JSON lines that a virtual combination lists.
     """
     where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
-    evaluates = len(replay.splits) > 1 and (replay.mode != "virtual" or for_hf(replay, facts.pipeline))
+    evaluated = evaluates(replay, facts)
     if for_hf(replay, facts.pipeline):
         found = {"dataset_type": "hf", "hf_path": where, "train_split": split}
-        found |= {"hf_eval_split": replay.splits[1]} if evaluates else {}
+        found |= {"hf_eval_split": replay.splits[1]} if evaluated else {}
     elif replay.mode == "virtual" and replay.format == "tfrecord":
         return (
             f"no pipeline of MaxText reads several directories; in Python: tfds.builder_from_directories(json.load("
@@ -161,7 +166,7 @@ def combined_line(
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
     pipeline: Pipeline = "tfds" if found["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
-    return f"MaxText: {_joined(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluates))}"
+    return f"MaxText: {_joined(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))}"
 
 
 def _joined(settings: dict[str, str]) -> str:

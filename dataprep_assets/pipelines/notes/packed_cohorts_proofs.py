@@ -55,7 +55,9 @@ COHORT_PROOFS = (
     ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), and none is the pad id, recomputed from the file."),
     Proof(
-        "tokens_conserved", "Tokens of the notes, less truncated, plus repeated headers and overlaps, are in the rows."
+        "tokens_conserved",
+        "Tokens of the notes, less truncated, plus repeated headers and overlaps, are in the rows.",
+        version=2,
     ),
     Proof("separators_match_notes", "One separator ends each note, and one BOS begins it; none is doubled or missing."),
     Proof("jsonl_equals_rows", "The JSON lines are as many as the columnar rows, and sampled ones are equal."),

@@ -215,11 +215,13 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
         where = f"{name_of(packed.receipt)}: split {name}"
         if tokens.balance != tokens.in_rows:
             defects.append(f"{where}: its notes come to {tokens.balance} tokens, its rows to {tokens.in_rows}")
+        positions = _positions(packed, scan)
         counted = {
             "tokens": (scan.tokens, tokens.in_rows),
             "rows": (len(scan.used), of.rows),
             "segments": (scan.segments, of.segments),
-            "padding": (_positions(packed, scan) - scan.tokens, of.padding),
+            "padding": (positions - scan.tokens, of.padding),
+            "fill": (round(scan.tokens / positions, 6) if positions else 1.0, of.fill),
         }
         defects += [
             f"{where}: {a} {what} in the file, {b} in the receipt" for what, (a, b) in counted.items() if a != b

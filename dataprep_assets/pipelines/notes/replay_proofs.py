@@ -58,7 +58,7 @@ _OF_SOURCES = (
     Proof(
         "provenance_complete",
         "Every shard has its entry, and is byte for byte the source's; none is there unasked twice.",
-        version=3,
+        version=4,
     ),
     Proof("shares_achieved", "Each source's share of the rows, recounted, is the declared one within the tolerance."),
     Proof("splits_disjoint", "No patient of any source is in two splits of the combination."),
@@ -176,7 +176,7 @@ def provenance_complete(
         seen[origin.sha256] += 1
     if replay.mode != "weighted" and seen != shards.expected:
         lost, more = (seen - shards.expected).total(), (shards.expected - seen).total()
-        defects.append(f"{more} shards of the sources are not there, {lost} are there more often than in them")
+        defects.insert(0, f"{more} shards of the sources are not there, {lost} are there more often than in them")
     of_source = Counter(shards.source(origin) for _, _, origin in entries)
     told = ", ".join(f"{count} of {name}" for name, count in sorted(of_source.items()))
     return verdict(
@@ -199,7 +199,7 @@ def _astray(
     if origin.sha256 not in shards.known:
         yield "no source has a shard of these bytes"
         return
-    told = ("dataset", "partition", "source_shard", "rows")
+    told = ("dataset", "partition", "source_shard", "rows", *(() if replay.mode == "weighted" else ("repeat",)))
     if not any(
         all(getattr(theirs, of) == getattr(origin, of) for of in told) for theirs in shards.known[origin.sha256][1]
     ):

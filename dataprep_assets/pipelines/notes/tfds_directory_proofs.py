@@ -41,7 +41,7 @@ DIRECTORY_PROOFS = (
     Proof(
         "equals_cohort_shards",
         "Each shard is, byte for byte, one of a cohort as it is now; rows equal the JSON lines.",
-        version=3,
+        version=4,
     ),
     Proof(
         "months_complete",
@@ -90,6 +90,9 @@ def equals_cohort_shards(directory: TfdsDirectory, notes: NotesDeclaration, stor
             record = directory.receipt.file(f"{directory.dataset}/{directory.version}/{name}")
             source = receipts.get(origin.partition)
             known = {} if source is None else {file.path: file.sha256 for file in source.files}
+            if (origin.dataset, origin.repeat) != (notes.dataset, 0):
+                said = f"{PROVENANCE} has it of {origin.dataset}, {origin.repeat} times before"
+                defects.append(f"{name} of {split}: {said}; it is of {notes.dataset}, and there once")
             if not record.sha256 == origin.sha256 == known.get(origin.source_shard):
                 defects.append(f"{name} of {split}: not the bytes that {origin.partition} has in {origin.source_shard}")
     listed = {split.name: directory.info.shard_names(split) for split in directory.info.splits}

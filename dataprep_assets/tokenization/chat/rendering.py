@@ -322,14 +322,16 @@ def stop_token(renderer: Renderer, specials: Sequence[SpecialToken], declared: s
     try:
         text = renderer.render(messages, None, prompt=False, thinking=False).rstrip()
     except TemplateRenderError as failure:
-        raise ConfigError(f"chat_template: it cannot render a question and an answer: {failure}") from failure
+        raise ConfigError(
+            f"chat_template {renderer.name}: it cannot render a question and an answer: {failure}"
+        ) from failure
     ending = [s for s in specials if text.endswith(s.content)]
     found = max(ending, key=lambda s: len(s.content), default=None)
     if found is None or declared not in ("auto", found.content):
         said = repr(found.content) if found else "no special token of this tokenizer"
         known = [s.content for s in specials][:12]
         raise ConfigError(
-            f"chat_template: an answer ends with {said}, expected {declared!r}; it ends in {text[-24:]!r}. Use a "
-            f"template and a tokenizer that belong together; the special tokens are {known}"
+            f"chat_template {renderer.name}: an answer ends with {said}, expected {declared!r}; it ends in "
+            f"{text[-24:]!r}. Use a template and a tokenizer that belong together; the special tokens are {known}"
         )
     return found

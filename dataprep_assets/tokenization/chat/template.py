@@ -13,12 +13,13 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dataprep_assets.bounds import at_work_on
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -160,8 +161,11 @@ class Renderer:
         render: Callable[..., str],
         failures: tuple[type[Exception], ...],
         kwargs: Mapping[str, Any] | None = None,
+        *,
+        name: str,
     ) -> None:
         self._render, self._failures, self._kwargs = render, failures, dict(kwargs or {})
+        self.name = name
 
     def render(
         self,
@@ -207,13 +211,14 @@ def compile_template(
         kwargs: Further variables, passed individually and all together as `chat_template_kwargs`.
         marks: Texts to write where a `{% generation %}` begins and ends.
 
-    Raises ConfigError for a syntax error, naming the line, for a template that needs a date if none is declared, and
-    for a further variable whose value each rendering sets.
+    Raises ConfigError for a syntax error, naming the line, for an expression that is nested too deeply, for a template
+    that needs a date if none is declared, and for a further variable whose value each rendering sets.
     """
     import jinja2
     import jinja2.meta
 
     environment = _environment(marks)
+    at_work_on(f"chat_template {template.name}")
     try:
         compiled = environment.from_string(template.text)
         # a name is in the text as it is; finding the names takes twice the time of compiling
@@ -223,6 +228,11 @@ def compile_template(
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError(
             f"chat_template {template.name}: line {error.lineno}: {error.message}. Correct the template"
+        ) from error
+    # jinja descends into an expression, and Python's compiler into the code that is made of it
+    except (RecursionError, MemoryError, SyntaxError) as error:
+        raise ConfigError(
+            f"chat_template {template.name}: an expression nested too deeply. Correct the template"
         ) from error
     if dated:
         if today is None:
@@ -239,7 +249,7 @@ def compile_template(
         *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
         RecursionError,  # a tool's schema may be nested too deeply for `tojson`
     )
-    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs)
+    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs, name=template.name)
 
 
 def _environment(marks: tuple[str, str]) -> "ImmutableSandboxedEnvironment":
@@ -269,6 +279,8 @@ _PADDING = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
 """Methods of texts whose first argument is a width."""
 _WIDE = re.compile(r"%[^%a-zA-Z]*(?:\*|\d{8})")
 """A conversion that makes a text as wide as a number says."""
+_WIDE_FIELD, _WIDTH_GIVEN = re.compile(r":[^{}]*\d{8}"), re.compile(r":[^{}]*\{")
+"""The same of a field of `format`, and one whose width is another field."""
 _ATTRIBUTES_OF_DICT = frozenset(dir(dict))
 _OF_LOOP = frozenset({"index", "index0", "first", "last", "length"})
 
@@ -292,6 +304,8 @@ def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
             return super().call_binop(context, operator, left, right)
 
         def call(self, context: Context, called: Any, *args: Any, **named: Any) -> Any:
+            if _is_wide_format(called, [*args, *named.values()]):
+                raise SecurityError(f"`format` makes more than {_MOST_MADE:,} characters at once")
             is_padding = bool(args) and getattr(called, "__name__", "") in _PADDING
             if is_padding and isinstance(args[0], int) and args[0] > _MOST_MADE:
                 raise SecurityError(f"a text of more than {_MOST_MADE:,} characters")
@@ -305,6 +319,18 @@ def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
             return super().getattr(obj, attribute)
 
     return Environment
+
+
+def _is_wide_format(called: Any, given: Sequence[Any]) -> bool:
+    """Whether this is a text's `format`, with a field as wide as a large number says, or one of what it is given."""
+    if getattr(called, "__name__", "") not in ("format", "format_map"):
+        return False
+    text = getattr(getattr(called, "__wrapped__", called), "__self__", None)  # the sandbox's is around that of the text
+    if not isinstance(text, str):
+        return False
+    held = [value for one in given for value in (one.values() if isinstance(one, dict) else (one,))]
+    is_large = any(isinstance(value, int) and value > _MOST_MADE for value in held)
+    return _WIDE_FIELD.search(text) is not None or (is_large and _WIDTH_GIVEN.search(text) is not None)
 
 
 def _size(operator: str, left: Any, right: Any) -> float:

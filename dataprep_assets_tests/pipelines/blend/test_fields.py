@@ -22,7 +22,7 @@ from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokeni
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
 CHAT = [{"messages": TURNS, "meta": i} for i in (1, 2)]
-WRONG_TEXT = "`text_field: txt`: none of the first 60 rows of dataset a has it; they have `text`"
+WRONG_TEXT = "`text_field: txt`: none of the first 60 rows of dataset a, from {} on, has it; they have `text`"
 
 
 def _blend(path: Path, entry: dict[str, Any] | None = None, **changes: Any) -> BlendDeclaration:
@@ -51,15 +51,17 @@ def _previewed(blend: BlendDeclaration, root: Path) -> str:
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet"])
 def test_a_text_field_that_no_row_has_is_named_with_those_that_they_have(tmp_path: Path, name: str) -> None:
     blend = _blend(write_rows(tmp_path / name, texts("a", 60)), {"text_field": "txt"})
-    assert _told(blend) == [(("blend", "datasets", 0, "text_field"), WRONG_TEXT)]
-    assert _previewed(blend, tmp_path / "out").startswith(f"{WRONG_TEXT}. Name the field that its rows have")
+    wrong = WRONG_TEXT.format(name)
+    assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wrong)]
+    assert _previewed(blend, tmp_path / "out").startswith(f"{wrong}. Name the field that its rows have")
     hidden = _told(blend.model_copy(update={"sensitive": True}))
-    assert hidden == [(("blend", "datasets", 0, "text_field"), WRONG_TEXT.partition(";")[0])]
+    assert hidden == [(("blend", "datasets", 0, "text_field"), wrong.partition(";")[0])]
 
 
 def test_a_messages_field_that_no_row_has_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", CHAT)
-    wrong = "`messages_field: turns`: none of the first 2 rows of dataset a has it; they have `messages`, `meta`"
+    wrong = "`messages_field: turns`: none of the first 2 rows of dataset a, from a.jsonl on, has it; "
+    wrong += "they have `messages`, `meta`"
     for blend in (_chat(path, {"messages_field": "turns"}), _chat(path, messages_field="turns")):
         assert _told(blend) == [(("blend", "datasets", 0, "messages_field"), wrong)]
         assert _previewed(blend, tmp_path / "out").startswith(wrong)
@@ -70,7 +72,9 @@ def test_one_of_the_first_thousand_rows_is_enough(tmp_path: Path) -> None:
     rows = [*({"id": i} for i in range(999)), {"txt": "a"}, {"id": 0}]
     assert _told(_blend(write_rows(tmp_path / "a.jsonl", rows), {"text_field": "txt"})) == []
     ((_, told),) = _told(_blend(write_rows(tmp_path / "b.jsonl", [{"id": 0}, *rows]), {"text_field": "txt"}))
-    assert told == "`text_field: txt`: none of the first 1,000 rows of dataset a has it; they have `id`"
+    assert (
+        told == "`text_field: txt`: none of the first 1,000 rows of dataset a, from b.jsonl on, has it; they have `id`"
+    )
 
 
 @pytest.mark.parametrize("rows", [[], [b"\n", b"\n"]])
@@ -100,6 +104,19 @@ def test_what_cannot_be_read_is_left_to_the_build(tmp_path: Path) -> None:
     assert _told(_blend(tmp_path / "a.jsonl", {"weight": 1, "path": "hf://org/name"})) == []
 
 
+@pytest.mark.parametrize("stage", ["pretrain", "rl"])
+def test_where_every_row_is_refused_the_first_is_named_with_its_file(tmp_path: Path, stage: str) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [b"\n", b"{broken\n", b"[]\n", b'"text"\n'])
+    if stage == "rl":
+        blend = rl_blend(tmp_path / "s", num_shards=1, blend={"train": [{"name": "a", "path": str(path)}]})
+    else:
+        blend = _blend(path, num_shards=1)
+    blend = blend.model_copy(update={"bad_records": blend.bad_records.model_copy(update={"policy": "drop"})})
+    assert _told(blend) == []
+    told = _previewed(blend, tmp_path / "out")
+    assert "dataset a: no row that was read can be used; a.jsonl, row 2: bad_json. Name the field" in told
+
+
 def test_a_parquet_file_that_cannot_be_opened_is_named_wherever_it_stands(tmp_path: Path) -> None:
     whole = write_rows(tmp_path / "d" / "a.parquet", texts("a", 60)).read_bytes()
     (tmp_path / "d" / "b.parquet").write_bytes(whole[:-9])
@@ -120,7 +137,7 @@ USELESS: dict[str, tuple[list[dict[str, Any]], str]] = {
 def test_a_text_field_without_any_text_says_so_before_the_plan_and_in_the_preview(tmp_path: Path, what: str) -> None:
     rows, told = USELESS[what]
     blend = _blend(write_rows(tmp_path / "a.jsonl", rows))
-    wanted = f"`text_field: text`: none of the first 9 rows of dataset a can be used: {told}"
+    wanted = f"`text_field: text`: none of the first 9 rows of dataset a, from a.jsonl on, can be used: {told}"
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wanted)]
     assert _previewed(blend, tmp_path / "out").startswith(f"{wanted}. Name the field that its rows have")
 
@@ -138,7 +155,7 @@ def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path
     blend = _chat(write_rows(tmp_path / "a.jsonl", [{"messages": value, "meta": i} for i in (1, 2)]))
     ((keys, sentence),) = _told(blend)
     assert keys == ("blend", "datasets", 0, "messages_field")
-    begun = "`messages_field: messages`: none of the first 2 rows of dataset a can be used: "
+    begun = "`messages_field: messages`: none of the first 2 rows of dataset a, from a.jsonl on, can be used: "
     assert sentence.startswith(begun + told)
     assert sentence.endswith("; they have `messages`, `meta`")
     (hidden,) = _told(blend.model_copy(update={"sensitive": True}))

@@ -55,6 +55,12 @@ def _receipt(work: TokenShard) -> Receipt:
     return work.store.require(work.artifact)
 
 
+def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(work: TokenShard) -> None:
+    plan = replace(work.plan, separator_id=EOS - 1)
+    told = proofs.documents_end_right(work.store.directory(work.artifact), _receipt(work), plan)
+    assert f"its separator is {EOS}, that of its recipe is {EOS - 1}" in told.summary
+
+
 @pytest.mark.parametrize("options", [{}, {"add_eos": False}, {"max_doc_tokens": None}, {"dtype": "int32"}])
 def test_a_good_shard_passes_every_proof(tmp_path: Path, options: dict[str, Any]) -> None:
     found = _findings(_work(tmp_path, **options))

@@ -190,6 +190,29 @@ def test_the_settings_of_a_mixture_are_complete_with_the_tokenizer_of_its_source
 
 
 @pytest.mark.parametrize(
+    ("changes", "mode", "split"),
+    [
+        ({}, "concat", "eval_split"),
+        ({"layout": "unpacked"}, "concat", "eval_split"),
+        ({"layout": "unpacked", "pipeline": "hf"}, "virtual", "hf_eval_split"),
+    ],
+)
+def test_the_settings_of_a_mixture_name_its_second_split_for_evaluation(
+    changes: dict[str, Any], mode: str, split: str, tmp_path: Path
+) -> None:
+    source(tmp_path, "finetune", 20, splits={"train": 0.5, "val": 0.5}, **changes)
+    mix = combined(sources=[{"dataset": "finetune"}], splits=["train", "val"], mode=mode)
+    store = LocalArtifacts(tmp_path / "out")
+    build_replay(mix, store)
+    *_, line, evaluation = CombinedCohorts(mix).summary(store)
+    assert evaluation.startswith("to evaluate on val, add for example eval_interval=1000 eval_steps=10")
+    settings = dict(setting.split("=", 1) for setting in line.split(" ") if "=" in setting)
+    assert {"train_split": "train", split: "val"}.items() <= settings.items()
+    assert settings.get("eval_dataset_name") == settings.get("dataset_name")
+    assert ("eval_data_columns" in settings) is ("layout" in changes)
+
+
+@pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"row_length": 64}, "row_length 64, not 32"),

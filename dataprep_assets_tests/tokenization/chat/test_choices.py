@@ -14,7 +14,7 @@ from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, ChatChoice
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import Rendered
 from dataprep_assets_tests.tokenization.chat.tokenizers import conversation_renderer
-from dataprep_assets_tests.tokenization.chat.trap import TRAP
+from dataprep_assets_tests.tokenization.chat.trap import HEADERS, HERMES, TRAP
 
 ROOT = Path(__file__).parents[3]
 END, HEADER = "<|im_end|>", "<|im_start|>assistant\n<think></think>"
@@ -26,12 +26,12 @@ def answer(content: Any = "b", **others: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **others}
 
 
-def trained(choices: ChatChoices, *messages: dict[str, Any], **row: Any) -> list[list[str]] | str:
+def trained(choices: ChatChoices, *messages: dict[str, Any], template: str = TRAP, **row: Any) -> list[list[str]] | str:
     """The trained texts of each sequence of a row, or the reason against it."""
     conversation = read_conversation({"messages": list(messages), **row}, ConversationFields(), choices)
     if isinstance(conversation, Refusal):
         return conversation.reason
-    rendered = conversation_renderer(TRAP, choices=choices).render(conversation)
+    rendered = conversation_renderer(template, choices=choices).render(conversation)
     if isinstance(rendered, Refusal):
         return rendered.reason
     return [[chunk.text for chunk in chunks if chunk.trained] for chunks in rendered.sequences]
@@ -135,6 +135,27 @@ def test_each_difference_is_a_choice(what: str) -> None:
     row, ours, theirs = DIFFERENCES[what]
     assert trained(OURS, *row["messages"], tools=row.get("tools")) == ours
     assert trained(NEMOTRON, *row["messages"], tools=row.get("tools")) == theirs
+
+
+def test_a_thought_that_only_ends_is_refused_beside_reasoning_like_nemotron() -> None:
+    """A template as Nemotron's, which take it for one; the original trains it from 15 characters on."""
+    template = TRAP.replace("'<think>' not in", "'</think>' not in")
+    messages = [USER, answer("c", reasoning_content="t"), USER, answer("t</think>b")]
+    assert trained(NEMOTRON, *messages, template=template) == "template_mismatch"
+
+
+@pytest.mark.parametrize("choices", [OURS, NEMOTRON])
+@pytest.mark.parametrize("template", [HERMES, HEADERS])
+def test_with_a_template_that_is_not_theirs_an_answer_is_trained_from_its_own_prompt_on(
+    template: str, choices: ChatChoices
+) -> None:
+    """The original's mask begins 15 characters late there, as if its own mark stood before the answer."""
+    said = "an answer of more than fifteen characters"
+    found = trained(choices, USER, answer("c", reasoning_content="t"), USER, answer(said), template=template)
+    assert not isinstance(found, str)
+    (last,) = [text for sequence in found for text in sequence if said in text]
+    assert last.startswith(said)
+    assert sum(text.startswith("c") for sequence in found for text in sequence) == 1
 
 
 def test_a_literal_special_token_is_text_or_special() -> None:

@@ -113,6 +113,9 @@ def test_arguments_given_as_json_become_objects_and_the_row_stays_as_it_was() ->
 def test_nulls_that_parquet_fills_in_are_no_fields() -> None:
     found = read({**USER, "tool_calls": None, "reasoning_content": None}, {**ANSWER, "tool_calls": []}, tools=None)
     assert found == Conversation([USER, ANSWER])
+    # transformers 4.57, which Nemotron pins, gives a template the nulls; `like: nemotron` does not
+    row = {"messages": [{**USER, "reasoning_content": None}, {**ANSWER, "tool_calls": None}], "tools": None}
+    assert read_conversation(row, ConversationFields(), NEMOTRON) == Conversation([USER, ANSWER])
 
 
 def test_marks_that_train_nothing_else_are_taken_under_both_presets() -> None:

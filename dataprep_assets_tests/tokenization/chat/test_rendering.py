@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.tokenization.chat import rendering
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
 from dataprep_assets.tokenization.chat.rendering import Rendered, stop_token
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
@@ -44,6 +45,17 @@ def test_every_answer_of_a_plain_conversation_is_trained_with_its_stop_token_and
     messages = [USER, answer("First\n"), USER, USER, answer(" Second")]
     rendered = render(messages)
     assert trained(rendered) == [[f"First\n{END}", f" Second{END}"]]
+
+
+def test_a_conversation_of_very_many_answers_is_refused_before_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find an answer all before it is rendered: the time grows with the square of the answers, and has a limit."""
+    messages = [USER, answer("A")] * 60
+    assert len(trained(render(messages))[0]) == 60
+    monkeypatch.setattr(rendering, "_MOST_RENDERED", 1 << 20)
+    refused = refusal(messages, "chatml_reasoning")
+    assert refused.reason == "too_many_messages"
+    assert refused.message is not None
+    assert 20 < refused.message < 120
 
 
 def test_the_chunks_together_are_the_rendering_of_the_whole() -> None:

@@ -124,6 +124,21 @@ def test_a_syntax_error_names_its_line() -> None:
         compile_template(ChatTemplate.load("{{ bos_token }}\n{% for m in messages %}\n{% endif %}"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ " + "(" * 5_000 + "1" + ")" * 5_000 + " }}",
+        "{{ " + "+".join(["1"] * 50_000) + " }}",
+        "{% if a %}" * 500 + "{% endif %}" * 500,
+        "{{ " + "a[" * 900 + "0" + "]" * 900 + " }}",
+    ],
+    ids=["brackets", "sums", "ifs", "look-ups"],
+)
+def test_a_template_nested_too_deeply_to_compile_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"chat_template deep\.jinja: "):
+        compile_template(ChatTemplate("deep.jinja", text))
+
+
 def test_a_template_that_writes_the_date_needs_one() -> None:
     template = ChatTemplate.load("{{ strftime_now('%d %B %Y') }}")
     with pytest.raises(ConfigError, match="Declare `template_date`"):
@@ -139,12 +154,20 @@ def test_a_template_that_writes_the_date_needs_one() -> None:
         "{{ messages[0].content + 3 }}",
         "{{ messages.append(1) }}",
         "{{ [].__class__.__mro__ }}",
+        "{{ '{:>4294967296}'.format('x') }}",
+        "{{ '{:{}}'.format('x', 4294967296) }}",
+        "{{ '{a:{b}}'.format_map({'a': 'x', 'b': 4294967296}) }}",
     ],
 )
 def test_a_template_that_refuses_fails_or_reaches_out_is_a_render_error(text: str) -> None:
     renderer = compile_template(ChatTemplate.load(text))
     with pytest.raises(TemplateRenderError):
         renderer.render([USER], None, prompt=False, thinking=True)
+
+
+def test_a_format_of_ordinary_width_is_made() -> None:
+    renderer = compile_template(ChatTemplate.load("{{ '{:>6}|{:{}}'.format('x', 'y', 3) }}"))
+    assert renderer.render([USER], None, prompt=False, thinking=True) == "     x|y  "
 
 
 # --- whose template
