@@ -6,6 +6,8 @@ of a split of a few kilobytes, which may be too short for a view.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
+from typing import Any
 
 from dataprep_assets.documents.duplicates.signatures import library_version
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
@@ -126,24 +128,26 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
     if corpus.document.id_field is not None:
         asked.append((("document", "id_field"), corpus.document.id_field, (str, int)))
     for split in corpus.splits:
+        rows: dict[str, list[dict[str, Any]]] = {}  # of each format, which has fields of its own
         members = [entry for entry in entries if entry.split == split]
-        formats = sorted({entry.format for entry in members})
-        for name in formats:  # each has fields of its own
-            whose = f"split {split}" if len(formats) == 1 else f"the files of split {split} of format {name}"
-            paths = [source.path(entry) for entry in members if entry.format == name]
-            try:
-                rows = list(first_rows(paths, corpus.reading))
-            except (DataprepError, OSError):  # of a file when it is read
-                continue
-            if not rows and len(formats) == 1:
-                files = number_of(len(paths), "file")
-                sentence = f"splits.{split}: no record is in its {files}; give it one that has some, or leave it out"
-                yield Remark(keys=("splits", split), sentence=sentence)
-            faults = []
-            for keys, field, types in asked:
-                told = absent_field(rows, ".".join(keys), field, whose, types, hidden=corpus.sensitive)
-                if told is not None:
-                    faults.append(Remark(keys=keys, sentence=told))
+        for name in sorted({entry.format for entry in members}):
+            with suppress(DataprepError, OSError):  # of a file when it is read
+                paths = [source.path(entry) for entry in members if entry.format == name]
+                rows[name] = list(first_rows(paths, corpus.reading))
+        if rows and not any(rows.values()):
+            files = number_of(len(members), "file")
+            sentence = f"splits.{split}: no record is in its {files}; give it one that has some, or leave it out"
+            yield Remark(keys=("splits", split), sentence=sentence)
+            continue
+        every = {f"split {split}": list(chain.from_iterable(rows.values()))}
+        apart = {f"the files of split {split} of format {name}": some for name, some in rows.items()}
+        for parts in (every, apart) if len(rows) > 1 else (every,):
+            faults = [
+                Remark(keys=keys, sentence=told)
+                for keys, field, types in asked
+                for whose, some in parts.items()
+                if (told := absent_field(some, ".".join(keys), field, whose, types, hidden=corpus.sensitive))
+            ]
             if faults:
                 yield from faults
                 return
