@@ -156,8 +156,8 @@ class Rest:
         gone = {at: [(0, one.tokens)] for at, one in enumerate(order.shards) if moved[at] < 0 and one.tokens}
         touched = [order.touching(s, *span) for s, spans in {**removed, **gone}.items() for span in spans]
         self._holed = np.unique(np.concatenate([_NONE, *touched]))
-        # A slot is emptied by what was taken out; one that is cut anew may also lie where samples lacked tokens, and the
-        # last one ends early
+        # A slot is emptied by what was taken out; one that is cut anew may also lie where samples lacked tokens, and
+        # the last one ends early
         suspects = self._cover(self._holed)
         if length != self._wide and self._slots:
             suspects = np.union1d(self._cover(np.union1d(self._holed, order.short())), [self._slots - 1])
