@@ -53,12 +53,18 @@ def in_process_of(family: Family) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             if family.missing:
                 pytest.skip(family.missing)
-            result: R = _process(family).call(function.__module__, function.__qualname__, args, kwargs)
+            result: R = _process(family).call(_module_of(function), function.__qualname__, args, kwargs)
             return result
 
         return call
 
     return decorate
+
+
+def _module_of(function: Callable[..., Any]) -> str:
+    """The name by which another process imports a function's module; that of a command is `__main__` here."""
+    spec = sys.modules[function.__module__].__spec__
+    return function.__module__ if spec is None else spec.name
 
 
 @functools.cache
