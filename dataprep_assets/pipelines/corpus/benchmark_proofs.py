@@ -10,6 +10,7 @@ from dataprep_assets.graph.finding import SHOWN, Finding, judged, verdict
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 
 NO_BENCHMARK = Proof(
@@ -65,7 +66,7 @@ class _Kept:
     def of(self, partitions: Sequence[str]) -> Iterator[str]:
         """A sentence for each of the first kept documents that contain an item."""
         for partition in partitions:
-            selection = self._corpus.artifact("selection", partition)
+            selection = self._corpus.artifact(SELECTION, partition)
             if self._store.receipt(selection) is None:
                 continue
             dropped = read_dropped(self._store.local(selection))

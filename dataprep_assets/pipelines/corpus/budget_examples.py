@@ -11,6 +11,7 @@ from dataprep_assets.graph.finding import Row
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.excerpts import Excerpts
+from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 
 _EACH = 3
@@ -44,7 +45,7 @@ def _dropped(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, excerpts: Excerpts, found: dict[str, list[Row]]
 ) -> Iterator[tuple[str, Row]]:
     """The first dropped rows of a shard, of sources of which more examples are wanted."""
-    selection = corpus.artifact("selection", partition)
+    selection = corpus.artifact(SELECTION, partition)
     if store.receipt(selection) is None:
         return
     dropped = {

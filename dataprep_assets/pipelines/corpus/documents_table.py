@@ -37,7 +37,8 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.documents_sums import FILE, TableSums, runs_of
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import removed_rows
-from dataprep_assets.pipelines.corpus.selection import SELECTION, ruled_out_of
+from dataprep_assets.pipelines.corpus.selection import ruled_out_of
+from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, document_rows
 

@@ -12,24 +12,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import Field
-
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
+from dataprep_assets.pipelines.corpus.selection_counts import SELECTION, SelectionFacts
 
 AGES = "ages.json"
-_SELECTION = "selection"
-
-
-class _SelectedAges(Facts):
-    """Of the facts of a selection the ages of its files."""
-
-    ages: dict[str, int] = Field(default_factory=dict)
 
 
 def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> dict[str, int]:
@@ -83,11 +74,11 @@ def _read(path: Path, _: str) -> Mapping[str, int]:
 
 def _selected(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, int]:
     """The ages by the receipts of selections; of a file that came twice the last one."""
-    artifacts = [corpus.artifact(_SELECTION, one) for one in store.partitions(corpus.dataset, _SELECTION)]
+    artifacts = [corpus.artifact(SELECTION, one) for one in store.partitions(corpus.dataset, SELECTION)]
     found: dict[str, int] = {}
     try:
         for receipt in store.receipts(artifacts):
-            for name, age in {} if receipt is None else _SelectedAges.of(receipt).ages.items():
+            for name, age in {} if receipt is None else SelectionFacts.of(receipt).ages.items():
                 found[name] = max(age, found.get(name, 0))
     except DataprepError:
         return {}

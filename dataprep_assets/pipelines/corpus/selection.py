@@ -45,6 +45,7 @@ from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, dupl
 from dataprep_assets.pipelines.corpus.selection_budget import within_budget
 from dataprep_assets.pipelines.corpus.selection_counts import (
     NOTHING,
+    SELECTION,
     Counted,
     SelectionFacts,
     folded,
@@ -54,7 +55,6 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
 )
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 
-SELECTION = "selection"
 VERSION = 1
 
 

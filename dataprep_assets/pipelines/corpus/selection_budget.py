@@ -10,6 +10,7 @@ from dataprep_assets.pipelines.corpus.budget_examples import examples_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.selection_counts import (
     NOTHING,
+    SELECTION,
     by_source,
     folded,
     pair,
@@ -24,7 +25,7 @@ _EXAMPLES = 3
 
 def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """The proof itself, of the shards of a split that are there."""
-    receipts = [one for one in store.receipts([corpus.artifact("selection", p) for p in partitions]) if one is not None]
+    receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     every, by_rule = totals_of(receipts)
     gone = folded(by_rule.values())
     facts: dict[str, int | float | str] = {

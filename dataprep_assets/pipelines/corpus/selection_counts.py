@@ -9,6 +9,8 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import SHOWN
 from dataprep_assets.integrity.receipt import Receipt
 
+SELECTION = "selection"
+"""The artifact of whose receipts these are."""
 Counts = tuple[int, int]
 """Documents and their bytes of text."""
 NOTHING: Counts = (0, 0)

@@ -1,13 +1,17 @@
 """The source files of a corpus's shards as they are read: with the digests of their snapshot, and on any machine."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 
 from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import Manifest
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_digests
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.sources.records import Block, RecordFields
 from dataprep_assets.stream.source import open_source
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
@@ -55,3 +59,30 @@ def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Seq
     """
     access = open_source(corpus.source)
     return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}
+
+
+class PresentFiles:
+    """The source files of a corpus as they are now, to look at rows of them; nothing is read before it is asked for."""
+
+    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
+        self._corpus, self._store = corpus, store
+
+    @cached_property
+    def entries(self) -> dict[str, ManifestEntry]:
+        """The files of the manifest by their names."""
+        return {entry.relpath: entry for entry in load_manifest(self._corpus, self._store).entries}
+
+    @cached_property
+    def _access(self) -> SourceAccess:
+        return open_source(self._corpus.source)
+
+    def path(self, entry: ManifestEntry) -> Path:
+        """Where a file is on this machine."""
+        return self._access.path(entry)
+
+    def record_at(self, entry: ManifestEntry, row: int, fields: RecordFields) -> Block | None:
+        """The record of a row of a file; raises as `SourcePart.record_at`, and OSError if the file cannot be read."""
+        corpus = self._corpus
+        limit = corpus.bad_records.max_record_bytes
+        part = SourcePart.of(entry, self.path(entry), "", max_record_bytes=limit, reading=corpus.reading)
+        return part.record_at(row, fields)

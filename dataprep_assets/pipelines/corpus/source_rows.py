@@ -21,14 +21,11 @@ from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
-from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.pipelines.corpus.source_parts import PresentFiles
 from dataprep_assets.sources.line_range import MOST_BYTES, line_range
 from dataprep_assets.sources.records import RecordFields
-from dataprep_assets.stream.source import open_source
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
-from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.document_ids import hash_id
 
@@ -41,6 +38,7 @@ class SourceRows:
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
         """Take a corpus whose manifest is in a store; nothing is read yet."""
         self._corpus, self._store = corpus, store
+        self._files = PresentFiles(corpus, store)
 
     def bytes_of(self, file: str, row: int, hashed: int | None) -> SourceBytes:
         """The bytes of a row of a source file, or why there are none.
@@ -50,12 +48,12 @@ class SourceRows:
             row: The row, from 1.
             hashed: The hash of the document made from it; None if the shard has no hashes: then it is not compared.
         """
-        entry = self._entries[file]
+        entry = self._files.entries[file]
         if entry.format != "jsonl":
             return SourceBytes(absent=f"no byte range: the source file is of format {entry.format}")
         if entry.compression is not None:
             return SourceBytes(absent=f"no byte range: the source file is compressed ({entry.compression})")
-        path = self._access.path(entry)
+        path = self._files.path(entry)
         try:
             if path.stat().st_size != entry.size_bytes:
                 return _CHANGED
@@ -80,19 +78,17 @@ class SourceRows:
         """
         if (told := self._told(file, row)) is not None:
             return told
-        entry, corpus = self._entries.get(file), self._corpus
+        entry, corpus = self._files.entries.get(file), self._corpus
         if entry is None or entry.size_bytes > MOST_BYTES or row < 1:
             return None
         ids = corpus.document.ids(sensitive=corpus.sensitive)
         fields = RecordFields(corpus.text_field, None if ids is None else ids.id_field)
         try:
             selection = Selection(ids=ids, retracted=retracted_ids(corpus.retractions, ids))
-            path = self._access.path(entry)
+            path = self._files.path(entry)
             if path.stat().st_size != entry.size_bytes:
                 return None
-            limit = corpus.bad_records.max_record_bytes
-            part = SourcePart.of(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
-            block = part.record_at(row, fields)
+            block = self._files.record_at(entry, row, fields)
         except (DataprepError, OSError):
             return None
         return None if block is None else selection.refusal(block)
@@ -130,14 +126,6 @@ class SourceRows:
         except (ValueError, KeyError, TypeError):
             return False
         return hash_id(value, ids.key) == hashed
-
-    @cached_property
-    def _entries(self) -> dict[str, ManifestEntry]:
-        return {entry.relpath: entry for entry in load_manifest(self._corpus, self._store).entries}
-
-    @cached_property
-    def _access(self) -> SourceAccess:
-        return open_source(self._corpus.source)
 
 
 def corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, list[IndexedShard]]:
