@@ -112,7 +112,8 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         anew = [
             key
             for key in keys
-            if not _stands(said.get(key), made.get(key), findings[key].passed) and not _just_made(made.get(key))
+            if not _stands(said.get(key), made.get(key), findings[key].passed)
+            and not just_made(_when(made.get(key)), time.time())
         ]
         events = [check_evaluation(by_key[key], FRESH, findings[key]) for key in anew]
         stale = [key.to_user_string() for key in keys if not findings[key].passed]
@@ -152,9 +153,14 @@ def _when(made: dg.EventLogRecord | None) -> float | None:
     return None if made is None else made.timestamp
 
 
-def _just_made(made: dg.EventLogRecord | None) -> bool:
-    """Whether an evaluation now would count as one from before: SQLite keeps its time in whole seconds."""
-    return made is not None and int(time.time()) <= made.timestamp
+def just_made(made: float | None, now: float) -> bool:
+    """Whether an evaluation now would count as one from before: SQLite keeps its time in whole seconds.
+
+    Args:
+        made: When the asset was last materialized, in seconds since 1970; None for never.
+        now: The present time, in seconds since 1970.
+    """
+    return made is not None and int(now) <= made
 
 
 def _stands(said: _Said | None, made: dg.EventLogRecord | None, passes: bool) -> bool:

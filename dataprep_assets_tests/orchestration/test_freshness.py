@@ -10,7 +10,7 @@ import dagster as dg
 from dagster._core.loader import LoadingContextForTest
 
 from dataprep_assets.graph.products import products
-from dataprep_assets.orchestration.freshness import FRESH, kept_fresh
+from dataprep_assets.orchestration.freshness import FRESH, just_made, kept_fresh
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -44,6 +44,12 @@ def test_a_window_is_judged_by_the_last_materialization() -> None:
         "Last made at 1970-01-01 00:00 UTC, more than 36 h ago: launch its job, or look why nothing did."
     )
     assert kept_fresh(None, 0.0, timedelta(days=2)).summary == "Never made; it should be made every 2 days."
+
+
+def test_nothing_is_evaluated_in_the_second_of_the_materialization() -> None:
+    """A database that keeps whole seconds would put the evaluation before it."""
+    assert [just_made(10.4, now) for now in (10.4, 10.9, 11.0)] == [True, True, False]
+    assert not just_made(None, 10.0)
 
 
 def test_the_products_have_policy_and_check(tmp_path: Path) -> None:
@@ -96,8 +102,7 @@ def test_a_product_that_is_made_again_is_told_again(tmp_path: Path) -> None:
                 .execute_in_process(instance=board.instance, raise_on_error=False)
                 .success
             )
-            assert board.tick(SENSOR).asset_events == []  # within the same second
-            time.sleep(1.1)
+            time.sleep(1.1)  # an evaluation in the same second would count as one from before
             assert len(reported(board).asset_events) == 1
             assert shown(board)
             assert board.tick(SENSOR).asset_events == []
