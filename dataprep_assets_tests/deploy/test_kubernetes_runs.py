@@ -11,7 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,7 @@ class Deployment:
     """A running deployment."""
 
     node: Node
+    services: Mapping[str, Mapping[str, Any]]
     api: KubernetesApi
     cluster: Cluster
     bucket: str
@@ -64,10 +65,17 @@ class Deployment:
         with mock.patch.dict(os.environ, {"DAGSTER_PG_PASSWORD": PASSWORD}), dg.DagsterInstance.from_config(home) as it:
             yield it
 
+    def start_services(self) -> None:
+        """Start the pods of Deployments that do not run: whoever creates a table second, on a new database, fails."""
+        for name, pod in self.services.items():
+            if name not in self.node.processes or self.node.processes[name].poll() is not None:
+                self.node.start(name, pod)
+
     def wait(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
         """Until `ready`; RuntimeError with the pods' last words when it takes too long."""
         deadline = time.monotonic() + seconds
         while not ready():
+            self.start_services()
             if time.monotonic() > deadline:
                 logs = {p.name: p.read_text(errors="replace")[-1500:] for p in self.node.folder.glob("*.log")}
                 raise RuntimeError(f"{what}: not within {seconds} s: {json.dumps(logs, indent=1)}")
@@ -132,11 +140,9 @@ def deployment(moto: str) -> Iterator[Deployment]:
         node = Node(rendered, folder, replaced, secrets)
         started.append(node)
         stack.callback(node.stop)
-        for name, template in rendered.templates().items():
-            if name != "dagster-proxy":
-                node.start(name, template["spec"])
+        services = {name: pod["spec"] for name, pod in rendered.templates().items() if name != "dagster-proxy"}
         cluster = Cluster(folder, {}, code_port, web_port)
-        made = Deployment(node, pods, cluster, bucket, new_client(moto))
+        made = Deployment(node, services, pods, cluster, bucket, new_client(moto))
         probe = rendered.templates()["dagster-webserver"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]
         url = f"http://127.0.0.1:{probe['port']}{probe['path']}".replace(":3000", f":{web_port}")
         made.wait(lambda: _answers(url), 120, "the webserver's probe")

@@ -92,7 +92,7 @@ def test_ends_that_the_controller_has_forgotten_are_asked_of_the_accounting(
         cluster.run("scontrol", "update", f"JobId={job}_0", "EndTime=now+1")  # sbatch counts in minutes
         expected = ended_in_every_way(cluster) | {f"{job}_0": "TIMEOUT", f"{job}_1": "FAILED"}
         jobs = {task.partition("_")[0] for task in expected}
-        cluster.wait(lambda: slurm.states(jobs) == {}, 90, "that the controller forgets")
+        cluster.wait(lambda: slurm.states(jobs) == {}, 300, "that the controller forgets")
         asked = [*expected, f"{job}_7", "999999_0"]
         cluster.wait(lambda: len(slurm.accounted(asked)) >= len(expected), 30, "that the accounting knows")
         assert slurm.accounted(asked) == expected
