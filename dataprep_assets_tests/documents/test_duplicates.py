@@ -130,6 +130,30 @@ def test_documents_of_other_splits_go_block_or_stay(tmp_path: Path) -> None:
     assert not len(found.removed) + len(found.across)
 
 
+@pytest.mark.parametrize("across", ["drop", "block", "ignore"])
+def test_documents_of_other_datasets_stay_and_stand_for_those_of_every_split(tmp_path: Path, across: str) -> None:
+    """As many as share a band with more than are compared with each other, equal ones, and versions of one another."""
+    draw = random.Random(3)
+    original, other = page(draw), page(draw)
+    theirs = [original, one_other(original, draw), other, other]
+    ours = [one_other(original, draw) for _ in range(80)]
+    shards = [[" ".join(words) for words in some] for some in ([other, *ours[:40]], [*ours[40:], other], theirs)]
+    found, documents = decided(
+        tmp_path, shards, splits=[0, 1, 2], ages=[0, 0, 9], theirs=[False, False, True], across=across
+    )
+    first = int(documents.first[2])
+    assert found.removed.tolist() == list(range(first))
+    assert (found.representatives >= first).all()
+    assert found.across.tolist() == []
+    assert sorted(found.similarities.tolist())[-2:] == [1, 1]
+    # what they are compared with depends on the documents alone: dealt to other shards nothing else stays
+    dealt = [shards[0][::2], shards[0][1::2], shards[1], shards[2][::-1]]
+    again, _ = decided(
+        tmp_path / "dealt", dealt, splits=[0, 0, 1, 2], theirs=[False, False, False, True], across=across
+    )
+    assert kept_texts(dealt, again) == kept_texts(shards, found) == sorted(shards[2])
+
+
 def test_what_was_compared_before_is_not_compared_again_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
