@@ -270,11 +270,10 @@ def test_commands_tell_of_a_corpus_that_is_compared_with_another(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_two_corpora_that_are_compared_with_each_other_are_refused_and_what_is_beside_them_runs(tmp_path: Path) -> None:
+def test_two_corpora_that_are_compared_with_each_other_are_refused(tmp_path: Path) -> None:
     library = Library(tmp_path / "coast")
     library.declare_books(against=["pages"])
     said = library("check", "pages", code=2)
     assert "defs.yaml:" in said
     assert "`duplicates.against`: books: books is made of pages itself, so neither can be made first" in said
     assert "neither can be made first" in library("run", "pages", code=2)
-    library("run", "sample_corpus")
