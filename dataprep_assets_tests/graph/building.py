@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from dataprep_assets.components import dataset_type
 from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.order import in_order
@@ -23,16 +24,30 @@ SAMPLES = (
     "sample_schedule",
 )
 """One of each kind of dataset."""
-RESTS_ON = {"sample_schedule": "sample_corpus"}
+COMPARED, _SHELF = "sample_duplicates, compared", "sample_duplicates, others"
+"""The sample of duplicates, compared with another dataset that keeps some of the same pages."""
+RESTS_ON = {"sample_schedule": "sample_corpus", COMPARED: _SHELF}
 """Dataset → the one that is its source."""
 
 
 def sample(name: str) -> Dataset:
-    """One of this project's datasets."""
+    """One of this project's datasets, or one of the two that are like its sample of duplicates."""
+    if name in (COMPARED, _SHELF):
+        return _like_duplicates(name)
     declared = declarations_of(find(str(CHECKOUT)))
     dataset = declared.load(declared.files[name])
     assert isinstance(dataset, Dataset)
     return dataset
+
+
+def _like_duplicates(name: str) -> Dataset:
+    dataset = sample("sample_duplicates")
+    value = dataset.declaration.model_dump(mode="json", by_alias=True)
+    if name == COMPARED:
+        value["duplicates"]["against"] = ["shelf"]
+    else:
+        value |= {"dataset": "shelf", "drop": {"most": "row > 8"}}
+    return dataset_type(dataset.component)(type(dataset.declaration).model_validate(value))
 
 
 def with_its_source(name: str, store: ArtifactStore) -> Dataset:

@@ -26,8 +26,8 @@ _REBUILD = "Delete the artifact's directory and materialize it again"
 _INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
 _VERIFIED = Proof(
     "duplicates_verified",
-    "Each document that goes is as like the one that stands for it as is said, which is kept; and no two kept "
-    "documents that were candidates are alike. All are compared again.",
+    "Each document that goes is as like the one that stands for it as is said, which is kept, here or by a dataset of "
+    "`against`; and no two kept documents that were candidates are alike. All are compared again.",
     version=2,
 )
 _DISJOINT = Proof("splits_disjoint", "No kept document of a split is like a kept document of another one.")
