@@ -43,6 +43,8 @@ def sample(name: str) -> Dataset:
 def _like_duplicates(name: str) -> Dataset:
     dataset = sample("sample_duplicates")
     value = dataset.declaration.model_dump(mode="json", by_alias=True)
+    # items of benchmarks are those of the sample itself
+    value |= {"decontaminate": None, "budget": {}}
     if name == COMPARED:
         value["duplicates"]["against"] = ["shelf"]
     else:

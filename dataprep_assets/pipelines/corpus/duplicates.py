@@ -175,8 +175,8 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     receipt, reused = ensure(recipe, store, partial(_write, corpus, store, recipe), corpus.verify)
     back = 0 if reused else _come_back(corpus, store, before)
     if back:
-        told = "comes back, because what stood for it" if back == 1 else "come back, because what stood for them"
-        request.warn(f"{artifact}: {number_of(back, 'document')} {told} is gone")
+        comes = "comes" if back == 1 else "come"
+        request.warn(f"{artifact}: {number_of(back, 'document')} {comes} back, because the representative is gone")
     outcome = Outcome.of(receipt, reused)
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 
