@@ -145,11 +145,11 @@ def test_what_is_wrong_with_the_last_dataset_is_said_before_the_first_is_built(p
     assert receipts(project, "sample_corpus") == {}
 
 
-@pytest.mark.parametrize("asked", ["2009-10...2009-12,2009-11", "2009-10,2009-10", "2009-12...2009-10"])
-def test_months_that_are_named_twice_or_in_no_range_are_refused_and_nothing_is_made(project: Path, asked: str) -> None:
-    done = on_machine(0, project, ["run", "years", "--months", asked])
-    assert done.returncode == 2
-    assert f"--months {asked}: give FIRST...LAST among 2009-10...2010-03" in done.stderr
+def test_months_that_are_named_twice_or_in_no_range_are_refused_and_nothing_is_made(project: Path) -> None:
+    for asked in ("2009-10...2009-12,2009-11", "2009-10,2009-10", "2009-12...2009-10"):
+        done = on_machine(0, project, ["run", "years", "--months", asked])
+        assert done.returncode == 2
+        assert f"--months {asked}: give FIRST...LAST among 2009-10...2010-03" in done.stderr
     assert partitions_of(project, "years", "packed_cohorts") == []
 
 

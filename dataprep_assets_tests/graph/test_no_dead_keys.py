@@ -21,7 +21,7 @@ from dataprep_assets.graph.order import ancestors
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import to_build
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets_tests.graph.building import COMPARED, SAMPLES, build_all, failed, sample, with_its_source
+from dataprep_assets_tests.graph.building import SAMPLES, build_all, failed, sample, with_its_source
 from dataprep_assets_tests.graph.building import leaves as leaves_of
 
 SELECTED = "sample_corpus, selected"
@@ -95,7 +95,7 @@ def selected() -> Dataset:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*SAMPLES, SELECTED, COMPARED])
+@pytest.mark.parametrize("name", [*SAMPLES, SELECTED])
 def test_what_a_blocking_proof_takes_from_the_declaration_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path / "artifacts")
     if name == SELECTED:
