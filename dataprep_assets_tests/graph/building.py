@@ -11,6 +11,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.project import find
 from dataprep_assets_tests.conftest import CHECKOUT
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 SAMPLES = (
     "sample_corpus",
@@ -31,13 +32,22 @@ RESTS_ON = {"sample_schedule": "sample_corpus", COMPARED: _SHELF}
 
 
 def sample(name: str) -> Dataset:
-    """One of this project's datasets, or one of the two that are like its sample of duplicates."""
+    """One of this project's datasets, the corpus over its small part, or one of the two like that of duplicates."""
     if name in (COMPARED, _SHELF):
         return _like_duplicates(name)
     declared = declarations_of(find(str(CHECKOUT)))
     dataset = declared.load(declared.files[name])
     assert isinstance(dataset, Dataset)
-    return dataset
+    return over_small_part(dataset) if name == SAMPLE.name else dataset
+
+
+def over_small_part(corpus: Dataset, **more: Any) -> Dataset:
+    """The sample corpus over the first documents of its files, with `more` declared."""
+    value = corpus.declaration.model_dump(mode="json", by_alias=True)
+    value = {**value, "source": {**value["source"], "path": str(SMALL)}, **more}
+    made = dataset_type(corpus.component)(type(corpus.declaration).model_validate(value))
+    assert isinstance(made, Dataset)
+    return made
 
 
 def _like_duplicates(name: str) -> Dataset:
