@@ -62,10 +62,8 @@ def read(folder: Path, phases: list[dict[str, Any]]) -> tuple[list[int], int]:
     states: list[Any] = []
     for phase in phases:
         ranks = [loader(folder, phase, rank) for rank in range(phase["ranks"])]
-        if states and len(states) != len(ranks):
-            raise ValueError(f"there are states of {len(states)} ranks, and {len(ranks)} ranks")
-        for one, state in zip(ranks, states, strict=False):
-            one.restore_state_rank(state)
+        for one in ranks if states else ():
+            one.restore_state_global(states)  # each takes its own, as where a training run's are loaded
         batches = [iter(one) for one in ranks]
         for _ in range(phase["samples"] // phase["batch"]):
             for one in batches:
