@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import dagster as dg
@@ -80,7 +81,10 @@ def merged(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definition
             warnings.simplefilter("ignore", said)
         if not wrong:
             try:
-                return whole.build_defs()
+                built = whole.build_defs()
+                wrong = _circular(declarations, built)
+                if not wrong:
+                    return built
             except Exception:
                 wrong = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
                 if not wrong:
@@ -99,6 +103,33 @@ def _wrong(declarations: Declarations, look: Callable[[Path], object]) -> dict[P
         except Exception as error:  # including whatever a user's own component raises
             wrong[path] = reason_of(error)
     return wrong
+
+
+def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, str]:
+    """Each file of a dataset that is made of others which are made of it, and which these are: Dagster would refuse
+    every dataset for them."""
+    made_of = {
+        spec.key: {dep.asset_key for dep in spec.deps}
+        for assets in loaded.assets or ()
+        if isinstance(assets, dg.AssetsDefinition)
+        for spec in assets.specs
+    }
+    wrong: dict[Path, str] = {}
+    while True:
+        try:
+            TopologicalSorter(made_of).prepare()
+        except CycleError as error:
+            names = list(dict.fromkeys(key.path[0] for key in error.args[1]))
+            told = (
+                f"{', '.join(names)} are made of each other, so none of them can be made first. Leave one of them out"
+            )
+            found = [declarations.files[name] for name in names if name in declarations.files]
+            if not found:
+                return wrong  # of assets of somebody else's, of which Dagster tells
+            wrong |= {path: f"{path}: {told}" for path in found}
+            made_of = {key: deps for key, deps in made_of.items() if key.path[0] not in names}
+        else:
+            return wrong
 
 
 def _right(declarations: Declarations, folder: Path, wrong: Mapping[Path, str]) -> Iterator[dg.Definitions]:

@@ -183,6 +183,20 @@ def test_a_broken_file_leaves_the_other_datasets_in_the_code_location(project: D
     assert f"{project.folder / 'mine' / 'defs.yaml'}:" in (broken.description or "")
 
 
+def test_datasets_that_are_made_of_each_other_leave_the_others_in_the_code_location(project: Declarations) -> None:
+    names = ["mine", "other", "third", "fourth"]
+    for name, others in zip(names, (["other"], ["third"], ["mine"], ["third"]), strict=True):
+        (folder := project.folder / name).mkdir(exist_ok=True)
+        text = GOOD.replace("mine", name) + f"  duplicates: {{kind: exact, against: {others}}}\n"
+        (folder / "defs.yaml").write_text(text)
+    specs = located(project)
+    broken = {key.partition("/")[0]: spec for key, spec in specs.items() if key.endswith("/cannot_be_loaded")}
+    assert sorted(broken) == ["mine", "other", "third"]
+    assert "are made of each other, so none of them can be made first" in (broken["other"].description or "")
+    # it is made of one of them, and waits
+    assert "fourth/duplicates" in specs
+
+
 def test_two_datasets_of_one_name_are_both_named(project: Declarations) -> None:
     (project.folder / "mine" / "defs.yaml").write_text(GOOD.replace("mine", "other"))
     assert set(located(project)) == {"mine/cannot_be_loaded", "other/cannot_be_loaded"}

@@ -186,8 +186,9 @@ def _tell(dataset: str, found: "Retracted") -> None:
         )
     _more(len(found.held))
     if found.back:
-        comes = "comes" if found.back == 1 else "come"
-        print(project.shown(number_of(found.back, "document")) + f" for which they stand as duplicates {comes} back")
+        told = project.shown(number_of(found.back, "document"))
+        comes = "comes" if told.startswith("1 ") else "come"
+        print(f"{told} for which they stand as duplicates {comes} back")
     if found.not_found:
         print(project.shown(f"not found {len(found.not_found)}; ") + found.kept)
     for one in found.not_found[:MOST_SHOWN]:

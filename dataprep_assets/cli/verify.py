@@ -45,9 +45,7 @@ def _of_dataset(place: str | None) -> str | None:
     """Where the artifacts of a dataset of this project are, of its name; any other place as it is."""
     if place is None or "/" in place or Path(place).exists() or place not in project.kinds():
         return place
-    dataset = project.component(place)
-    artifact = dataset.declaration.artifact("manifest")  # whichever: all lie in one folder
-    return dataset.store(project.storage()).location(artifact).rpartition("/")[0]
+    return f"{project.component(place).store(project.storage()).place}/{place}"
 
 
 def _verify(path: str | None, verification: "Verification", *, as_json: bool) -> int:

@@ -13,10 +13,9 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.manifest import build_manifest
 from dataprep_assets.sources.access import HubMirror, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
 
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@([^/@]+))?/(.+)")
-_BUCKETS = ("s3://", "gs://")
 
 
 def is_elsewhere(path: str) -> bool:
@@ -26,7 +25,7 @@ def is_elsewhere(path: str) -> bool:
 
 def in_bucket(path: str) -> bool:
     """Whether it is that of an object."""
-    return path.startswith(_BUCKETS)
+    return path.startswith(BUCKETS)
 
 
 def check_address(path: str) -> None:

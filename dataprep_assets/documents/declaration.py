@@ -150,6 +150,11 @@ class DuplicatesDeclaration(Declared):
         description="Documents of different splits that are alike: `block` the run, with the pairs; `drop` from the "
         "split that is declared first, so from train; `ignore`.",
     )
+    against: tuple[str, ...] = Field(
+        (),
+        description="Other corpora and releases of the same storage that declare `duplicates` with the same settings: "
+        "what is like a document that one of them keeps goes, whatever the priority.",
+    )
     recall: float | None = Field(
         None,
         gt=0,
@@ -157,6 +162,13 @@ class DuplicatesDeclaration(Declared):
         description="Smallest share of planted near-duplicates, of those at or above the threshold, that has to be "
         "found; default: 0.05 less than the bands promise.",
     )
+
+    @field_validator("against")
+    @classmethod
+    def _once(cls, against: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := [name for name in dict.fromkeys(against) if against.count(name) > 1]:
+            raise ValueError(f"`{twice[0]}` is given twice; leave one out")
+        return against
 
     @model_validator(mode="after")
     def _has_effect(self) -> Self:

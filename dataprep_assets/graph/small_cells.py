@@ -6,14 +6,15 @@ true counts, which proofs compare, in files that only their owner can read.
 
 A number is hidden unless it is known not to count people: sentences come from all over the project, and hiding too
 much does no harm. Zero is shown. What would give a small count away is hidden, too: the other counts in a row of a
-table that has one (the tokens of a month of few notes), and, while a retraction list is so short that totals before and
-after it tell what those on it had, all but the first digit of larger counts. Other sums and differences are not
-protected.
+table that has one (the tokens of a month of few notes), the singular of what is counted, and, while a retraction list
+is so short that totals before and after it tell what those on it had, all but the first digit of larger counts and of
+shares. Other sums and differences are not protected.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import floor, isfinite, log10, trunc
 from typing import Any
 
 from dataprep_assets.graph.declaration import DatasetDeclaration
@@ -49,6 +50,11 @@ _IS_OF_THINGS = re.compile(
     rf"\s(?:of [\d,]+ )?(?:(?!(?:{_PEOPLE})s?\b)[\w-]+ )?(?:(?:{_THINGS})s?|[kMGT]i?B|B|ms|s|min|h|GHz)\b(?!-)"
 )
 _ANY_NUMBER = re.compile(r"(?<![\w/#\-.,:])([1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)(?![\w/%\-]|[.,:]\d| %)")
+_SHARE = re.compile(r"(?<![\w/#\-.,:])(?:0\.\d*[1-9]\d*(?![\w/\-]|[.,:]\d)|[1-9]\d*(?:\.\d+)?(?= ?%))")
+_ONE = re.compile(
+    rf"(?<![\w/#\-.,:])1 ((?:[\w-]+ )?(?:{_PEOPLE}))\b(?!-| (?:{_THINGS})s?\b)(?: (is|was|has|comes|goes)\b)?"
+)
+_OF_SEVERAL = {"is": "are", "was": "were", "has": "have", "comes": "come", "goes": "go"}
 _NUMBER = re.compile(r"(?<![\w/#\-])(?<!\d[.,:])(?<!\w[.])([1-9]\d{0,5})(?![\w/%\-]|[.,:]\d| %)")
 
 
@@ -56,7 +62,7 @@ _NUMBER = re.compile(r"(?<![\w/#\-])(?<!\d[.,:])(?<!\w[.])([1-9]\d{0,5})(?![\w/%
 class SmallCells:
     """Shows counts from 1 to `below` - 1 as "< below"; with `below` 1 or less all counts are shown.
 
-    If they are `rounded`, the others are shown by their first digit.
+    If they are `rounded`, the others, and shares of them, are shown by their first digit.
     """
 
     below: int
@@ -71,8 +77,12 @@ class SmallCells:
     def text(self, sentence: str) -> str:
         """A sentence without small counts. Positions (`row 3`), dates, versions, parts of a number and counts of things
         other than people (`4 shards`) stay."""
+        if self.below <= 1:
+            return sentence
+        sentence = _ONE.sub(_as_several, sentence)
         numbers = _ANY_NUMBER if self.rounded else _NUMBER
-        return numbers.sub(lambda m: self._told(sentence, m), sentence) if self.below > 1 else sentence
+        told = numbers.sub(lambda m: self._told(sentence, m), sentence)
+        return _SHARE.sub(lambda m: f"about {_first_digit_of_share(float(m[0])):g}", told) if self.rounded else told
 
     def entries(self, shown: Mapping[str, Shown]) -> dict[str, Shown]:
         """Metadata by name without small counts; Dagster's own, which must be numbers, are removed if small."""
@@ -125,8 +135,8 @@ class SmallCells:
         if isinstance(value, str):
             # a number given as text is a setting, not a count
             return value if value.isdigit() else self.text(value)
-        if isinstance(value, float):
-            return value  # a share or a time, not a count
+        if isinstance(value, float):  # a share or a time, not a count
+            return _first_digit_of_share(value) if self.rounded else value
         if self._is_small(int(value)):
             return self._hidden
         return _first_digit(int(value)) if self.rounded else value
@@ -135,6 +145,21 @@ class SmallCells:
 def _first_digit(number: int) -> int:
     unit = int("1" + "0" * (len(str(abs(number))) - 1))
     return number // unit * unit
+
+
+def _first_digit_of_share(number: float) -> float:
+    if not isfinite(number) or not number:
+        return number
+    exponent = floor(log10(abs(number)))
+    return round(trunc(number / 10.0**exponent + 1e-9) * 10.0**exponent, max(0, -exponent))
+
+
+def _as_several(match: re.Match[str]) -> str:
+    """What is said of one as it is said of several: the singular would tell the count that is hidden."""
+    if _IS_POSITION.search(match.string[: match.start()]):
+        return match[0]
+    verb = f" {_OF_SEVERAL[match[2]]}" if match[2] else ""
+    return f"1 {match[1]}s{verb}"
 
 
 SHOW_ALL = SmallCells(1)

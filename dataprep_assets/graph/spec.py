@@ -62,12 +62,13 @@ class Partitions:
 class OtherDataset:
     """An artifact of another dataset, as an input; `split` if it is one of those that exist once for each split.
 
-    `advice` is what a person is told whose dataset never has it.
+    `keys` are where the declaration names the dataset, `advice` is what a person is told whose dataset never has it.
     """
 
     dataset: str
     name: str
     split: str | None = None
+    keys: tuple[str, ...] = field(default=("sources",), compare=False)
     advice: str = field(default="", compare=False)
 
     @property

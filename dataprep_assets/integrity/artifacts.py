@@ -76,6 +76,11 @@ class ArtifactStore(ABC):
         """The local directory beside which a build keeps files that are not artifacts; usually where it builds."""
         return self.directory(artifact)
 
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where all of its artifacts are, each dataset in a folder of its name: a path or a URL."""
+
     @abstractmethod
     def location(self, artifact: Artifact) -> str:
         """Where the artifact can be found: a path or a URL."""
@@ -221,6 +226,10 @@ class LocalArtifacts(ArtifactStore):
     """Artifacts in a folder of this machine (or one that it mounts)."""
 
     root: Path = field()
+
+    @property
+    def place(self) -> str:
+        return str(self.root)
 
     def location(self, artifact: Artifact) -> str:
         return str(self.directory(artifact))

@@ -100,8 +100,12 @@ class BucketArtifacts(ArtifactStore):
             self.copies.forget(artifact)
             return True
 
+    @property
+    def place(self) -> str:
+        return self.url.rstrip("/")
+
     def location(self, artifact: Artifact) -> str:
-        return f"{self.url.rstrip('/')}/{artifact}"
+        return f"{self.place}/{artifact}"
 
     def receipt(self, artifact: Artifact) -> Receipt | None:
         try:

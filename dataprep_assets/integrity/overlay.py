@@ -42,6 +42,10 @@ class OverlayArtifacts(ArtifactStore):
     def home(self, artifact: Artifact) -> Path:
         return self.below.home(artifact)
 
+    @property
+    def place(self) -> str:
+        return self.below.place
+
     def location(self, artifact: Artifact) -> str:
         return self.below.location(artifact)
 

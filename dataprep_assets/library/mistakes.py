@@ -126,19 +126,44 @@ def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
 
 
 def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
-    """A remark for each input dataset that is of another kind, or not declared here: another project's, or misspelt."""
+    """A remark for each input dataset that is of another kind, made of this one, or not declared here: another
+    project's, or misspelt."""
     declared = project.names
-    inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, OtherDataset)]
-    for source in {source.dataset: source for source in inputs}.values():
+    for source in _inputs(component).values():
         name = source.dataset
         if name in declared:
             yield from _of_another_kind(project, source)
+            yield from _of_itself(project, component, source)
             continue
         near = nearest(name, declared)
-        sentence = f"`sources`: {name}: no dataset of this project; " + (
+        sentence = f"`{'.'.join(source.keys)}`: {name}: no dataset of this project; " + (
             f"did you mean {near!r}?" if near else "its artifacts have to be in the same storage"
         )
-        yield Remark(keys=("sources",), sentence=sentence, hint=True)
+        yield Remark(keys=source.keys, sentence=sentence, hint=True)
+
+
+def _inputs(component: Dataset) -> dict[str, OtherDataset]:
+    """Each other dataset of which a dataset is made, with one of the artifacts."""
+    inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, OtherDataset)]
+    return {source.dataset: source for source in inputs}
+
+
+def _of_itself(project: "OpenProject", component: Dataset, source: OtherDataset) -> Iterator[Remark]:
+    """A remark if an input dataset is, over others or not, made of this one: none of them could be made first."""
+    own, seen, waiting = component.declaration.dataset, set[str](), [source.dataset]
+    while waiting:
+        name = waiting.pop()
+        for found in project.loaded([name]) if name not in seen else ():
+            others = _inputs(found)
+            if own in others:
+                sentence = (
+                    f"`{'.'.join(source.keys)}`: {source.dataset}: {name} is made of {own} itself, so neither can be "
+                    "made first. Leave one of them out"
+                )
+                yield Remark(keys=source.keys, sentence=sentence)
+                return
+            waiting += others
+        seen.add(name)
 
 
 def _of_another_kind(project: "OpenProject", source: OtherDataset) -> Iterator[Remark]:
@@ -146,7 +171,7 @@ def _of_another_kind(project: "OpenProject", source: OtherDataset) -> Iterator[R
     for found in project.loaded([source.dataset]):
         if not any(spec.name == source.name for spec in found.specs):
             sentence = (
-                f"`sources`: {source.dataset}: is a {found.component}, which has no `{source.name}` to be made of"
-                + (source.advice and f". {source.advice}")
+                f"`{'.'.join(source.keys)}`: {source.dataset}: is a {found.component}, which has no `{source.name}` to "
+                "be made of" + (source.advice and f". {source.advice}")
             )
-            yield Remark(keys=("sources",), sentence=sentence)
+            yield Remark(keys=source.keys, sentence=sentence)

@@ -54,6 +54,8 @@ logger = logging.getLogger(__name__)
 WORKERS = 8
 """Parallel requests over all files of one `fetch`."""
 
+BUCKETS = ("s3://", "gs://")
+"""How addresses of objects begin."""
 _URL = re.compile(r"(s3|gs)://([A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9])(?:/([^?#]*))?")
 _BLOCK = 4 * 1024 * 1024
 _POLL_SECONDS = 0.05

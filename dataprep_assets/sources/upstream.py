@@ -16,11 +16,10 @@ from urllib.parse import unquote, urlsplit
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import Listing, LocalTree, SourceAccess
-from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
 
 PLACES = ("path", "dagster/uri", "uri")
 """Metadata of a materialization that says where its files are, the first that there is. Assets of ours have them."""
-_BUCKETS = ("s3://", "gs://")
 _REMEMBERED_SECONDS = 5
 """Dagster is not asked again for each shard."""
 
@@ -112,7 +111,7 @@ def _place(name: str, made: Materialization, declared: str | None) -> str:
 
 
 def _opened(name: str, place: str, cache_dir: Path | None, follow_links: bool) -> SourceAccess:
-    if place.startswith(_BUCKETS):
+    if place.startswith(BUCKETS):
         if cache_dir is None:
             raise ConfigError(f"source.cache_dir: {name} is in {place}; name the folder to fetch it to")
         return ObjectStorePrefix(url=place.rstrip("/"), cache_dir=cache_dir)

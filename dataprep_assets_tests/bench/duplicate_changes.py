@@ -1,7 +1,8 @@
 """Seeded changes of a corpus with duplicates: `python -m dataprep_assets_tests.bench.duplicate_changes --rounds 200`.
 
 Each round changes something (files appended, removed, edited, their rows in another order; documents retracted; a rule;
-the threshold; the duplicates lost) and builds what is not current. Before that, a build may be killed while it writes
+the threshold; the duplicates lost; of a third corpus the other dataset that it is compared with) and builds what is not
+current. Before that, a build may be killed while it writes
 one of the artifacts, each in its turn. Then everything is made from nothing in another folder, sometimes by two worker
 processes, given the same plan and the same ages of files, and has to have the same bytes. The kept texts are compared,
 too, with those of the same files cut into other shards or, where a column decides, of the same rows in other files.
@@ -28,20 +29,29 @@ from dataprep_assets_tests.faults.armed import armed
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 CHANGES = ("append", "remove", "edit", "reorder", "retract", "rule", "threshold", "lose", "nothing")
+OTHERS = (*CHANGES, "others", "others")
+"""Changes of a corpus that is compared with another dataset, which changes, too."""
 NAMES = ("duplicates", "selection", "signatures")
 STAGES = ("manifest", "snapshot", "tags", "signatures", "duplicates", "selection")
 """Artifacts in the writing of which a build is killed."""
 _POINTS = {"manifest": 12, "snapshot": 4, "tags": 14, "signatures": 30, "duplicates": 30, "selection": 14}
 """Write points of one of each, or of its first shards; a kill comes at one of them."""
 _SECONDS = 120
-PRIORITIES: dict[str, Any] = {"oldest": "oldest", "column": {"column": "score", "order": "lowest"}}
+CORPORA: dict[str, dict[str, Any]] = {
+    "oldest": {},
+    "column": {"priority": {"column": "score", "order": "lowest"}},
+    "against": {"against": ["books"]},
+}
+"""What is declared of duplicates besides the threshold."""
 
 
 class Changed:
     """A corpus that changes by a seed."""
 
-    def __init__(self, folder: Path, priority: str, draw: random.Random) -> None:
-        self.folder, self.draw, self.priority = folder, draw, priority
+    def __init__(self, folder: Path, name: str, draw: random.Random) -> None:
+        self.folder, self.draw, self.name = folder, draw, name
+        self.others: dict[str, list[dict[str, Any]]] = {}
+        self.changes = OTHERS if name == "against" else CHANGES
         self.vocabulary = [f"w{number}" for number in range(500)]
         self.files: dict[str, list[dict[str, Any]]] = {}
         self.pages: list[list[str]] = []
@@ -51,17 +61,48 @@ class Changed:
         self.before: dict[str, str] = {}
         for _ in range(3):
             self.append()
+        if name == "against":
+            self.change_others()
 
     def selected(self, folder: Path | None = None, **declared: Any) -> Selected:
         """The corpus as it is declared now."""
         return Selected(
             folder or self.folder,
             document={"separator": "<|endoftext|>", "keep_fields": {"score": "number"}},
-            duplicates={**self.declared, "priority": PRIORITIES[self.priority]},
+            duplicates=self.duplicates,
             drop={} if self.rule is None else {"low": self.rule},
             retractions=self.folder / "retracted.jsonl",
             **declared,
         )
+
+    @property
+    def duplicates(self) -> dict[str, Any]:
+        """What it declares of duplicates now."""
+        return {**self.declared, **CORPORA[self.name]}
+
+    def build_others(self) -> None:
+        """Build the other dataset, whose texts have to be compared in the same way."""
+        books = Selected(
+            self.folder / "books", dataset="books", duplicates=self.declared, retractions=self.folder / "books.jsonl"
+        )
+        books.store = self.selected().store
+        shutil.rmtree(self.folder / "books" / "data", ignore_errors=True)
+        books.write(self.others)
+        books.build()
+
+    def change_others(self) -> None:
+        """Files of the other dataset come and go, or one of its documents is retracted."""
+        draw = self.draw
+        if len(self.others) > 1 and draw.random() < 0.6:
+            name = draw.choice(sorted(self.others))
+            if draw.random() < 0.5:
+                del self.others[name]
+                return
+            text = draw.choice(self.others[name])["text"]
+            add_retractions(self.folder / "books.jsonl", DocumentIds(), [Retraction(hash=f"{hash_id(text):016x}")])
+            return
+        self.named += 1
+        self.others[f"train/{self.named}.jsonl"] = [self.row() for _ in range(draw.randint(1, 25))]
 
     def row(self) -> dict[str, Any]:
         """A new row: a page, a version of one, or a copy."""
@@ -108,10 +149,17 @@ class Changed:
         """Carry out a change, and write the files."""
         # what is lost is made as it was, and nothing changes by itself
         self.before = self.selected().bytes(NAMES) if name in ("lose", "nothing") else {}
-        known = {"rule": self.turn_rule, "threshold": self.turn_threshold, "nothing": lambda: None}
+        known = {
+            "rule": self.turn_rule,
+            "threshold": self.turn_threshold,
+            "others": self.change_others,
+            "nothing": lambda: None,
+        }
         known.get(name, getattr(self, name, None))()  # type: ignore[misc]
         shutil.rmtree(self.folder / "data", ignore_errors=True)
         self.selected().write(self.files)
+        if self.others:
+            self.build_others()
 
 
 def from_nothing(changed: Changed, folder: Path, workers: int | None) -> dict[str, str]:
@@ -119,6 +167,7 @@ def from_nothing(changed: Changed, folder: Path, workers: int | None) -> dict[st
     made = changed.folder / "artifacts" / "pages"
     shutil.copytree(changed.folder / "data", folder / "data", copy_function=shutil.copy2)
     shutil.copytree(made / "manifest", folder / "artifacts/pages/manifest")
+    _copy_others(changed, folder)
     (folder / "artifacts/pages/duplicates").mkdir(parents=True)
     for name in ("ages.json", "receipt.json"):
         shutil.copy(made / "duplicates" / name, folder / "artifacts/pages/duplicates" / name)
@@ -127,10 +176,17 @@ def from_nothing(changed: Changed, folder: Path, workers: int | None) -> dict[st
     return selected.bytes(NAMES)
 
 
+def _copy_others(changed: Changed, folder: Path) -> None:
+    """The other dataset's artifacts, which are there before this one's."""
+    if changed.others:
+        shutil.copytree(changed.folder / "artifacts/books", folder / "artifacts/books")
+
+
 def kept_in_other_shards(changed: Changed, folder: Path) -> list[str]:
     """The texts that are kept of the same files, of the same ages, cut into other shards."""
     made = folder / "artifacts/pages/duplicates"
     shutil.copytree(changed.folder / "data", folder / "data", copy_function=shutil.copy2)
+    _copy_others(changed, folder)
     made.mkdir(parents=True)
     for name in ("ages.json", "receipt.json"):
         shutil.copy(changed.folder / "artifacts/pages/duplicates" / name, made / name)
@@ -160,7 +216,7 @@ def killed(changed: Changed, folder: Path, stage: str) -> bool:
     )
     given = {
         "document": {"separator": "<|endoftext|>", "keep_fields": {"score": "number"}},
-        "duplicates": {**changed.declared, "priority": PRIORITIES[changed.priority]},
+        "duplicates": changed.duplicates,
         "drop": {} if changed.rule is None else {"low": changed.rule},
         "retractions": str(retractions),
     }
@@ -202,7 +258,7 @@ def one_round(changed: Changed, scratch: Path, counted: Counter[str], *, stage: 
         return f"{other[0]} has other bytes when it is made from nothing"
     kept = sorted(set(_kept(changed, selected)))
     others = {"shards": kept_in_other_shards}
-    if changed.priority == "column":
+    if changed.name == "column":
         others["files"] = kept_elsewhere
     for name, other in others.items():
         if kept != (elsewhere := other(changed, scratch / name)):
@@ -233,12 +289,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-changes-") as folder:
         draw = random.Random(asked.seed)
         corpora = []
-        for priority in PRIORITIES:
-            (Path(folder) / priority).mkdir()
-            corpora.append(Changed(Path(folder) / priority, priority, draw))
+        for name in CORPORA:
+            (Path(folder) / name).mkdir()
+            corpora.append(Changed(Path(folder) / name, name, draw))
         for number in range(asked.rounds):
             changed = corpora[number % len(corpora)]
-            name = draw.choice(CHANGES)
+            name = draw.choice(changed.changes)
             stage = draw.choice(asked.killed_in or STAGES) if draw.random() < asked.kills else None
             changed.change(name)
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -246,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             counted[name] += 1
             if told is not None:
                 failed += 1
-                print(f"round {number + 1} (seed {asked.seed}), {changed.priority}, {name}: {told}", flush=True)
+                print(f"round {number + 1} (seed {asked.seed}), {changed.name}, {name}: {told}", flush=True)
     print(", ".join(f"{name} {count}" for name, count in sorted(counted.items())))
     print(f"all {asked.rounds} rounds, {failed} differ, {time.monotonic() - started:,.0f} s")
     return int(failed > 0)

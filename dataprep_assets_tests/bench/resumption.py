@@ -1,4 +1,4 @@
-"""How loaders resume, tried side by side: `python -m dataprep_assets_tests.bench.resumption`.
+"""How loaders resume, tried side by side: `python -m dataprep_assets_tests.bench.resumption [--energon PYTHON]`.
 
 Two sources of 1,200 and 800 samples are read three to one. After 400 samples the run stops and goes on from the state
 that each loader keeps: as it was, on two ranks, with another batch, with another mixture, and after the second source
@@ -7,13 +7,17 @@ has given as many samples as it has, no sample should come twice; as many as do 
 
 Ours is the schedule's sampler with a revision for each change. The others are made anew with the changed settings, and
 given the state; what they do is what their own code does. Megatron's has no state but the number of samples consumed.
+Energon is read by a Python in whose environment it is installed (`pip install megatron-energon`), if one is given.
 """
 
+import argparse
 import json
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +150,25 @@ def megatron(folder: Path, phases: list[Phase]) -> Read:
     return found, len(str(len(found)))
 
 
+def energon(python: str, folder: Path, phases: list[Phase]) -> Read:
+    """Megatron-Energon's savable loader, a blend of two sources of tar files, shuffled as its documentation does."""
+    asked = {
+        "folder": str(folder),
+        "sources": [("a", 0, FIRST), ("b", FIRST, SECOND), ("b", FIRST, SECOND + MORE)],
+        "phases": [{**vars(phase), "sizes": phase.sizes} for phase in phases],
+    }
+    script = Path(__file__).with_name("their_energon.py")
+    done = subprocess.run([python, script], input=json.dumps(asked), capture_output=True, text=True, check=True)
+    answer = json.loads(done.stdout)
+    if "refused" in answer:
+        raise RefusedError(answer["refused"])
+    return answer["read"], answer["state"]
+
+
+class RefusedError(Exception):
+    """What a loader says against a state."""
+
+
 LOADERS: dict[str, Callable[[Path, list[Phase]], Read]] = {
     "this": ours,
     "MosaicML StreamingDataset": mosaicml,
@@ -182,28 +205,49 @@ def tried(loader: Callable[[Path, list[Phase]], Read], folder: Path) -> dict[str
     def run(*phases: Phase) -> Read:
         return loader(folder, list(phases))
 
+    def again_of(*phases: Phase) -> str:
+        """How many samples come twice in a run of these phases, or what was raised."""
+        try:
+            return f"{twice(run(*phases)[0], phases[-1].sizes)} twice"
+        except RefusedError as refused:
+            return f"refused: {refused}"
+
+    def same_steps(*phases: Phase) -> str:
+        try:
+            return "the same steps" if _steps(run(*phases)[0], 8) == _steps(whole, 8) else "others"
+        except RefusedError as refused:
+            return f"refused: {refused}"
+
     begun = Phase(samples=STOP)
     whole, _ = run(Phase(samples=2 * STOP))
-    again, state = run(begun, begun)
-    ranks, _ = run(begun, replace(begun, ranks=2))
+    _, state = run(begun, begun)
     long = replace(begun, samples=LONG)
     batch, mixture, grown = replace(long, batch=16), replace(long, weights=(1, 1)), replace(long, grown=True)
     return {
         "state": f"{state} bytes",
-        "as it was": "the same steps" if _steps(again, 8) == _steps(whole, 8) else "others",
-        "two ranks": "the same steps" if _steps(ranks, 8) == _steps(whole, 8) else "others",
-        "without a change": f"{twice(run(replace(begun, samples=STOP + LONG))[0], begun.sizes)} twice",
-        "another batch": f"{twice(run(begun, batch)[0], batch.sizes)} twice",
-        "another mixture": f"{twice(run(begun, mixture)[0], mixture.sizes)} twice",
-        "400 samples more": f"{twice(run(begun, grown)[0], grown.sizes)} twice",
+        "as it was": same_steps(begun, begun),
+        "two ranks": same_steps(begun, replace(begun, ranks=2)),
+        "without a change": again_of(replace(begun, samples=STOP + LONG)),
+        "another batch": again_of(begun, batch),
+        "another mixture": again_of(begun, mixture),
+        "400 samples more": again_of(begun, grown),
     }
 
 
 def main() -> None:
     """Print a row for each loader."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--energon", metavar="PYTHON", help="a Python in whose environment megatron-energon is")
+    parser.add_argument("--only", action="append", help="of which loader; default: all", choices=[*LOADERS, "Energon"])
+    asked = parser.parse_args()
+    loaders = dict(LOADERS)
+    if asked.energon is not None:
+        loaders["Energon"] = partial(energon, asked.energon)
+    if asked.only is not None:
+        loaders = {name: loader for name, loader in loaders.items() if name in asked.only}
     with tempfile.TemporaryDirectory(prefix="bench-resumption-") as folder:
         write(Path(folder))
-        for number, (name, loader) in enumerate(LOADERS.items()):
+        for number, (name, loader) in enumerate(loaders.items()):
             row = tried(loader, Path(folder))
             if not number:
                 print("| loader | " + " | ".join(row) + " |\n|---" + "|---" * len(row) + "|")

@@ -51,6 +51,7 @@ def decided(
     ages: Sequence[int] | None = None,
     values: Sequence[Sequence[float]] | None = None,
     splits: Sequence[int] | None = None,
+    theirs: Sequence[bool] | None = None,
     across: str = "ignore",
     known: Compared | None = None,
 ) -> tuple[KeptSet, Documents]:
@@ -65,6 +66,7 @@ def decided(
             files=np.array([number]),
             ages=np.array([] if ages is None else [ages[number]], np.int64),
             values=None if values is None else np.array(values[number], np.float64),
+            theirs=theirs is not None and theirs[number],
         )
         for number in range(len(shards))
     ]

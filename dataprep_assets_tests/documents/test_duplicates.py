@@ -3,6 +3,7 @@ alike."""
 
 import random
 import time
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from dataprep_assets.documents.duplicates import candidates
 from dataprep_assets.documents.duplicates.banding import banding_for
 from dataprep_assets.documents.duplicates.kept_set import Compared, overlap
 from dataprep_assets.documents.duplicates.signatures import SignedShard, Signer
+from dataprep_assets.documents.duplicates.translations import NOTICES
 from dataprep_assets.documents.duplicates.words import words_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets_tests.documents.signed import (
@@ -128,6 +130,44 @@ def test_documents_of_other_splits_go_block_or_stay(tmp_path: Path) -> None:
     assert found.across_similarities[0] == 1 > found.across_similarities[1] >= 0.8
     found, _ = decided(tmp_path / "ignore", [train, held], splits=[0, 1], across="ignore")
     assert not len(found.removed) + len(found.across)
+
+
+@pytest.mark.parametrize("across", ["drop", "block", "ignore"])
+def test_documents_of_other_datasets_stay_and_stand_for_those_of_every_split(tmp_path: Path, across: str) -> None:
+    """As many as share a band with more than are compared with each other, equal ones, and versions of one another."""
+    draw = random.Random(3)
+    original, other = page(draw), page(draw)
+    theirs = [original, one_other(original, draw), other, other]
+    ours = [one_other(original, draw) for _ in range(80)]
+    shards = [[" ".join(words) for words in some] for some in ([other, *ours[:40]], [*ours[40:], other], theirs)]
+    found, documents = decided(
+        tmp_path, shards, splits=[0, 1, 2], ages=[0, 0, 9], theirs=[False, False, True], across=across
+    )
+    first = int(documents.first[2])
+    assert found.removed.tolist() == list(range(first))
+    assert (found.representatives >= first).all()
+    assert found.across.tolist() == []
+    assert sorted(found.similarities.tolist())[-2:] == [1, 1]
+    # what they are compared with depends on the documents alone: dealt to other shards nothing else stays
+    dealt = [shards[0][::2], shards[0][1::2], shards[1], shards[2][::-1]]
+    again, _ = decided(
+        tmp_path / "dealt", dealt, splits=[0, 0, 1, 2], theirs=[False, False, False, True], across=across
+    )
+    assert kept_texts(dealt, again) == kept_texts(shards, found) == sorted(shards[2])
+
+
+@pytest.mark.parametrize("notice", range(len(NOTICES)))
+def test_a_text_and_its_translations_are_told_apart_and_all_stay(tmp_path: Path, notice: int) -> None:
+    """They have names and numbers in common, and nothing else."""
+    texts = NOTICES[notice]
+    assert len(set(texts)) == 8
+    found, _ = decided(tmp_path, [texts[:3], texts[3:], [texts[0]]])
+    assert found.removed.tolist() == [len(texts)]  # the copy, and no translation
+    hashes, ends = Signer(NEAR).shingles(texts)
+    sets = np.split(hashes, ends[:-1])
+    shared = [overlap(one, other) for one, other in combinations(sets, 2)]
+    assert max(both / either for both, either in shared) < 0.5
+    assert sum(both > 0 for both, _ in shared) >= len(shared) * 3 // 4
 
 
 def test_what_was_compared_before_is_not_compared_again_and_changes_nothing(

@@ -25,12 +25,16 @@ SAMPLES = (
     "sample_schedule",
 )
 """One of each kind of dataset."""
-RESTS_ON = {"sample_schedule": "sample_corpus"}
+COMPARED, _SHELF = "sample_duplicates, compared", "sample_duplicates, others"
+"""The sample of duplicates, compared with another dataset that keeps some of the same pages."""
+RESTS_ON = {"sample_schedule": "sample_corpus", COMPARED: _SHELF}
 """Dataset → the one that is its source."""
 
 
 def sample(name: str) -> Dataset:
-    """One of this project's datasets, the corpus over its small part."""
+    """One of this project's datasets, the corpus over its small part, or one of the two like that of duplicates."""
+    if name in (COMPARED, _SHELF):
+        return _like_duplicates(name)
     declared = declarations_of(find(str(CHECKOUT)))
     dataset = declared.load(declared.files[name])
     assert isinstance(dataset, Dataset)
@@ -44,6 +48,18 @@ def over_small_part(corpus: Dataset, **more: Any) -> Dataset:
     made = dataset_type(corpus.component)(type(corpus.declaration).model_validate(value))
     assert isinstance(made, Dataset)
     return made
+
+
+def _like_duplicates(name: str) -> Dataset:
+    dataset = sample("sample_duplicates")
+    value = dataset.declaration.model_dump(mode="json", by_alias=True)
+    # items of benchmarks are those of the sample itself
+    value |= {"decontaminate": None, "budget": {}}
+    if name == COMPARED:
+        value["duplicates"]["against"] = ["shelf"]
+    else:
+        value |= {"dataset": "shelf", "drop": {"most": "row > 8"}}
+    return dataset_type(dataset.component)(type(dataset.declaration).model_validate(value))
 
 
 def with_its_source(name: str, store: ArtifactStore) -> Dataset:

@@ -17,7 +17,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 from dataprep_assets.graph.status import to_build
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.faults.edits import edit_receipt
-from dataprep_assets_tests.graph.building import SAMPLES, Keys, failed, leaves, with_its_source
+from dataprep_assets_tests.graph.building import COMPARED, SAMPLES, Keys, failed, leaves, with_its_source
 
 CLAIMS = ("inputs", "facts", "ledger", "sources", "recipe", "measured")
 DECIDED = {
@@ -86,10 +86,13 @@ def a_receipt(source: ArtifactSpec | OtherDataset | OtherAsset, store: LocalArti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", [*SAMPLES, COMPARED])
 def test_what_a_blocking_proof_compares_with_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
     store, found = LocalArtifacts(tmp_path / "artifacts"), []
     specs = with_its_source(name, store).specs
+    if name == COMPARED:  # the rest is as in the sample
+        specs = [spec for spec in specs if any(isinstance(source, OtherDataset) for source in spec.inputs)]
+        assert specs
     for spec in specs:
         if spec.proofs is None or not spec.kept:
             continue

@@ -24,6 +24,8 @@ CELLS = SmallCells(11)
         ("2 of 240 months, 4 shards, 3 declared files, 8 kB", "2 of 240 months, 4 shards, 3 declared files, 8 kB"),
         ("filled to 0.9304, 5 %, 5% at 1.0.3 of 2010-1-4, v2", "filled to 0.9304, 5 %, 5% at 1.0.3 of 2010-1-4, v2"),
         ("4 note files", "< 11 note files"),
+        ("1 patient is in 2 months, 1 retracted note", "< 11 patients are in 2 months, < 11 retracted notes"),
+        ("record 1, note 3; row 1 note 3; 1 note file", "record 1, note 3; row 1 note 3; < 11 note file"),
     ],
 )  # fmt: skip
 def test_sentences_hide_counts_of_people_and_keep_the_rest(sentence: str, shown: str) -> None:
@@ -90,6 +92,14 @@ def test_totals_are_rounded_as_long_as_a_retraction_list_is_short(tmp_path: Path
                 "notes": 2000,
                 "bytes": 5,
                 "notes left": "< 11",
+            }
+            assert cells.text("36 rows, filled to 0.7964, 12.5 % of 1.0.3, 0.4 s") == (
+                "about 30 rows, filled to about 0.7, about 10 % of 1.0.3, about 0.4 s"
+            )
+            assert cells.entries({"fill": 0.7964, "whole": 1.0, "none": 0.0}) == {
+                "fill": 0.7,
+                "whole": 1.0,
+                "none": 0.0,
             }
             # what one patient had cannot be told from the totals before and after
             assert {cells.text(f"{2059 - of:,} notes") for of in range(1, 11)} == {"about 2,000 notes"}

@@ -146,13 +146,52 @@ class Order:
 
     Attributes:
         split: Of each shard, the number of its split.
+        theirs: Of each shard, whether it is of another dataset: its documents are compared with those of all splits of
+            this one, and not with each other.
         across: Whether documents of different splits are compared.
         ranks: Returns sort positions of documents: that which is kept first has the lowest.
     """
 
     split: NDArray[np.int64]
+    theirs: NDArray[np.bool_]
     across: bool
     ranks: Callable[[Nodes], Nodes]
+
+    def are_theirs(self, documents: "Documents", nodes: Nodes) -> NDArray[np.bool_]:
+        """Whether documents are of another dataset: as the shape of `nodes`."""
+        if not self.theirs.any():
+            return np.zeros(nodes.shape, np.bool_)
+        found: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
+        return found
+
+    def groups(self, documents: "Documents", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
+        """Within which documents with the same digest stand for each other: ``(documents,)``.
+
+        Args:
+            documents: All documents.
+            nodes: Some of them, of which every document with a digest that one of them has.
+            one_group: Whether those of all splits do; otherwise they do where another dataset has the same one.
+        """
+        if one_group:
+            return np.zeros(len(nodes), np.uint64)
+        found = self.split[documents.shard_of(nodes)].astype(np.uint64)
+        theirs = self.are_theirs(documents, nodes)
+        if theirs.any():
+            digests = documents.digests(nodes)[:, :2]
+            order = np.lexsort((digests[:, 1], digests[:, 0]))
+            starts, ends = runs_of(digests[order])
+            with_theirs = np.repeat(np.logical_or.reduceat(theirs[order], starts), ends - starts)
+            found[order[with_theirs]] = len(self.split)
+        return found
+
+    def compared(self, documents: "Documents", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which candidate pairs are compared: ``(pairs,)``."""
+        theirs = self.are_theirs(documents, pairs)
+        if self.across:
+            return np.logical_not(theirs[:, 0] & theirs[:, 1])
+        split = self.split[documents.shard_of(pairs)]
+        found: NDArray[np.bool_] = (theirs[:, 0] != theirs[:, 1]) | ((split[:, 0] == split[:, 1]) & ~theirs.all(axis=1))
+        return found
 
     def first(self, documents: "Documents", members: Nodes) -> Nodes:
         """The `FIRST` of some documents, of each split."""
@@ -174,7 +213,7 @@ def pairs_of(documents: Documents, among: NDArray[np.bool_], order: Order) -> ND
         order: What is compared, and which comes first.
     """
     bands = max((one.bands for one in documents.shards), default=0)
-    apart = not order.across and len(np.unique(order.split)) > 1
+    apart = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
     found: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
     waiting: list[tuple[Nodes, Nodes]] = []
     for band in range(1, bands + 1):
@@ -193,7 +232,8 @@ def pairs_of(documents: Documents, among: NDArray[np.bool_], order: Order) -> ND
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
         found.append(np.concatenate(made))
     found += _sharing_two(documents, waiting, order)
-    return _unique(np.concatenate(found))
+    pairs = _unique(np.concatenate(found))
+    return pairs[order.compared(documents, pairs)] if order.theirs.any() else pairs
 
 
 def _in_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> Iterator[NDArray[np.int64]]:

@@ -14,6 +14,7 @@ Entry points: `Priority`, `kept_set`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Literal, Self
 
@@ -37,6 +38,7 @@ class ShardOrder:
         files: Of each of these, its place among all files by name.
         ages: Of each of these, its generation; empty if these do not count.
         values: Of each row, what is asked first, lower first: ``(rows,)``, float64, NaN last; None if nothing is.
+        theirs: Whether it is of another dataset, whose documents come first and stay.
     """
 
     split: int
@@ -44,11 +46,12 @@ class ShardOrder:
     files: Nodes
     ages: Nodes
     values: NDArray[np.float64] | None = None
+    theirs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Priority:
-    """The priority of documents: later splits first if asked, then age or a value, then what they say, then place."""
+    """The priority of documents: of other datasets, later splits if asked, age or a value, what they say, place."""
 
     documents: Documents
     shards: Sequence[ShardOrder]
@@ -70,8 +73,20 @@ class Priority:
             elif len(shard.ages):
                 asked[at] = shard.ages[here]
         digests = self.documents.digests(nodes)
-        first = [split] if self.by_split else []
+        first: list[NDArray[np.generic]] = [split] if self.by_split else []
+        if self.theirs.any():
+            first = [~self.theirs[homes], *first]
         return [*first, asked, digests[:, 1], digests[:, 0], digests[:, 2], file, row]
+
+    @cached_property
+    def theirs(self) -> NDArray[np.bool_]:
+        """Of each shard, whether it is of another dataset."""
+        return np.array([one.theirs for one in self.shards], np.bool_)
+
+    def order(self, across: AcrossSplits) -> Order:
+        """What is compared with what; `across` says what happens to documents of different splits."""
+        split = np.array([one.split for one in self.shards], np.int64)
+        return Order(split=split, theirs=self.theirs, across=across != "ignore", ranks=self.ranks)
 
     def ranks(self, nodes: Nodes) -> Nodes:
         """The place of each among these, from 0."""
@@ -160,9 +175,8 @@ def kept_set(
         across: What happens to those of different splits.
         known: Pairs that were compared before.
     """
-    split = np.array([one.split for one in priority.shards], np.int64)
-    order = Order(split=split, across=across != "ignore", ranks=priority.ranks)
-    leaders, copies, standing = _copies(documents, priority, one_group=across == "drop")
+    order = priority.order(across)
+    leaders, copies, standing = _copies(documents, order, one_group=across == "drop")
     pairs = pairs_of(documents, leaders, order)
     found = _Asked(documents, order, threshold, removes_across=across == "drop", known=known or Compared())
     if across == "block":
@@ -187,22 +201,25 @@ def kept_set(
     )
 
 
-def _copies(documents: Documents, priority: Priority, *, one_group: bool) -> tuple[NDArray[np.bool_], Nodes, Nodes]:
-    """Which documents are the first of all with their digest; the others, each with that one."""
+def _copies(documents: Documents, order: Order, *, one_group: bool) -> tuple[NDArray[np.bool_], Nodes, Nodes]:
+    """Which documents are the first of all with their digest; the others, each with that one.
+
+    Without one group for all splits each has a first one of its own, unless another dataset has one.
+    """
     leaders = documents.taken.copy()
     copies, standing = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    split = np.array([one.split for one in priority.shards], np.int64)
     for _, nodes in sharing(documents, 0, documents.taken):
+        group = order.groups(documents, nodes, one_group=one_group)
         digests = documents.digests(nodes)[:, :2]
-        group = np.zeros(len(nodes), np.uint64) if one_group else split[documents.shard_of(nodes)].astype(np.uint64)
-        order = np.lexsort((priority.ranks(nodes), group, digests[:, 1], digests[:, 0]))
-        nodes, rows = nodes[order], np.column_stack([digests, group])[order]
+        place = np.lexsort((order.ranks(nodes), group, digests[:, 1], digests[:, 0]))
+        nodes, rows = nodes[place], np.column_stack([digests, group])[place]
         starts, ends = runs_of(rows)
         first = np.repeat(nodes[starts], ends - starts)
         others = first != nodes
+        leaders[nodes[others]] = False
+        others &= ~order.are_theirs(documents, nodes)
         copies.append(nodes[others])
         standing.append(first[others])
-        leaders[nodes[others]] = False
     return leaders, np.concatenate(copies), np.concatenate(standing)
 
 
@@ -240,12 +257,13 @@ class _Asked:
         sizes = self._documents.sizes(nodes)[place]
         digests = self._documents.digests(nodes)[:, 0]
         splits = self._order.split[self._documents.shard_of(nodes)][place]
+        of_others = self._order.are_theirs(self._documents, nodes)[place[:, 0]]
         alike = sizes.min(axis=1) >= self._threshold * sizes.max(axis=1)
         one, other = digests[place[:, 0]], digests[place[:, 1]]
         held = self._known.of_pairs(one, other)
         gone = np.zeros(len(nodes), np.bool_)
         ask = alike.nonzero()[0]
-        same = splits[:, 0] == splits[:, 1]
+        same = (splits[:, 0] == splits[:, 1]) | of_others
         for at, before, (first, second) in zip(ask.tolist(), held[ask].tolist(), place[ask].tolist(), strict=True):
             if gone[first] or gone[second]:
                 continue

@@ -3,7 +3,8 @@
 A sample of a dataset's own texts is edited at known rates: words replaced, dropped or swapped, paragraphs in another
 order, boilerplate around them, another case, another Unicode form. Of each pair the Jaccard similarity is computed from
 their shingles, so what the S-curve promises is known pair by pair. Hard negatives are what only looks alike: different
-texts under one licence, forms with other values. They are told apart by the same verification as everything else.
+texts under one licence, forms with other values, a text in two languages. They are told apart by the same verification
+as everything else.
 
 Entry points: `plant`, `Planted`.
 """
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.duplicates.kept_set import overlap, similarity
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings, Signer
+from dataprep_assets.documents.duplicates.translations import NOTICES
 
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 """Shares of words that are edited."""
@@ -89,6 +91,7 @@ def _edits(vocabulary: Sequence[str]) -> Iterator[tuple[str, float, Edit]]:
     yield "encoding", 0.0, lambda text, _: (text, "\ufeff" + unicodedata.normalize("NFD", text).replace(" ", "\u00a0"))
     yield "licence", 1.0, lambda text, draw: (_LICENCE + text, _LICENCE + _shuffled(text, draw, vocabulary))
     yield "form", 0.5, lambda text, draw: (text, _form(text, draw, vocabulary))
+    yield "translation", 1.0, lambda _, draw: _translated(draw)
 
 
 def _with(edit: Callable[[str, random.Random], str], text: str, draw: random.Random) -> tuple[str, str]:
@@ -126,6 +129,12 @@ def _shuffled(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
 def _form(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
     """The text with every fourth word another one: the form stays, its values do not."""
     return " ".join(draw.choice(vocabulary) if at % 4 == 0 else word for at, word in enumerate(text.split()))
+
+
+def _translated(draw: random.Random) -> tuple[str, str]:
+    """A short text in two languages."""
+    one, other = draw.sample(draw.choice(NOTICES), 2)
+    return one, other
 
 
 def _looked_at(signer: Signer, pairs: Sequence[tuple[str, str]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -18,7 +18,7 @@ from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, file_fo
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, source_digest
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
 from dataprep_assets.stores.retry import RetryPolicy
 
@@ -28,7 +28,7 @@ _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.
 """JSON files that tools leave beside the data; they count as data only if the path names them."""
 _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
-_BUCKETS = ("s3://", "gs://", "gcs://")
+_BUCKETS = (*BUCKETS, "gcs://")
 ASSET = "asset://"
 _SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
 RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}

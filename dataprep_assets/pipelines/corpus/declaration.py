@@ -167,6 +167,8 @@ class CorpusDeclaration(MadeByEngine):
             value.pop("budget", None)
         if self.duplicates is None:
             value.pop("duplicates", None)
+        elif not self.duplicates.against:
+            value["duplicates"].pop("against", None)
         if self.decontaminate is None:
             value.pop("decontaminate", None)
         unset = ("tag", "keep", "drop", "floors")
@@ -220,6 +222,8 @@ class CorpusDeclaration(MadeByEngine):
         except ConfigError as error:
             raise ValueError(str(error)) from error
         reasons = [*rules, *([] if self.duplicates is None else [DUPLICATE])]
+        if self.duplicates is not None and self.dataset in self.duplicates.against:
+            raise ValueError(f"duplicates.against: {self.dataset} is this dataset, whose documents are compared anyway")
         if self.duplicates is not None and DUPLICATE in rules:
             raise ValueError(f"a rule has the name {DUPLICATE!r}, which is the reason of `duplicates`; rename it")
         if unknown := [name for name in self.budget.per_rule if name not in reasons]:

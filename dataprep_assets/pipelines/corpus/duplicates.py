@@ -7,6 +7,7 @@ other rows go are made again.
 
 - `<shard>.parquet`: `position` (the row of the shard's table, from 0), the kept `representative` (`file:row`), their
   `similarity`
+- `<shard>.kept.bin`: a bit for each row, whether it is kept; what other datasets are compared with
 - `pairs.bin`, uint64 `(pairs, 4)`: what was compared (`documents.duplicates.kept_set.Compared`)
 - `clusters.parquet`: the largest clusters; `across.parquet`: pairs of kept documents of different splits
 - `ages.json`: source file → which of the builds that found new files brought it; empty if a column decides
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from dataprep_assets.documents.duplicates.candidates import Nodes
 from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, kept_set
@@ -29,7 +31,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table, number_of
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -38,12 +40,19 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_of, write_ages
 from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, REMOVED, removed_file, removed_rows
+from dataprep_assets.pipelines.corpus.other_datasets import others_of
+from dataprep_assets.pipelines.corpus.removed_duplicates import (
+    DUPLICATES,
+    REMOVED,
+    kept_file,
+    removed_file,
+    removed_rows,
+)
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
 
-VERSION = 1
+VERSION = 2
 PAIRS, ACROSS = "pairs.bin", "across.parquet"
 _CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
 _ACROSS: Columns = {
@@ -53,6 +62,7 @@ _ACROSS: Columns = {
     "other_row": "string",
     "similarity": "number",
 }
+_ADVICE = "Give it `duplicates` with the same settings"
 _LARGEST = 1000
 """Clusters that are listed."""
 
@@ -67,6 +77,8 @@ class DuplicatesFacts(Facts):
         candidates: Pairs that share a band.
         compared: Pairs whose shingles were compared.
         across: Pairs of kept documents of different splits that are alike.
+        against: How many go because another dataset keeps one that they are like, by dataset; only where some are
+            declared.
     """
 
     documents: int
@@ -75,6 +87,7 @@ class DuplicatesFacts(Facts):
     candidates: int
     compared: int
     across: int
+    against: dict[str, int] = Field(default_factory=dict)
 
 
 def duplicates_spec(
@@ -89,13 +102,21 @@ def duplicates_spec(
     """
     from dataprep_assets.pipelines.corpus.duplicates_proofs import duplicates_proofs
 
+    assert corpus.duplicates is not None
     return ArtifactSpec(
         declaration=corpus,
         name=DUPLICATES,
         version=VERSION,
         description="Documents that are alike, of all shards and splits: which of them go, and which stands for each.",
         kinds={"parquet", "numpy"},
-        inputs=(*signatures, *tags),
+        inputs=(
+            *signatures,
+            *tags,
+            *(
+                OtherDataset(dataset=other, name=DUPLICATES, keys=("duplicates", "against"), advice=_ADVICE)
+                for other in corpus.duplicates.against
+            ),
+        ),
         pool="cpu",
         recipes=lambda store, _: [_recipe(corpus, store)],
         build=partial(_build, corpus),
@@ -114,6 +135,8 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
     for name in (SIGNATURES, TAGS):
         for partition in manifest.plan:
             upstream[f"{name}/{partition}"] = store.require(corpus.artifact(name, partition)).content
+    others = others_of(corpus, store)
+    upstream |= others.upstream
     priority = declared.priority
     settings = {
         **corpus.signing.key_parts,
@@ -123,9 +146,12 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         "splits": list(corpus.splits),
         "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
     }
+    if declared.against:
+        settings["against"] = list(declared.against)
     ages = ages_of(corpus, store, manifest)
     retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
     sources = {"files": digest_value(_files_by_age(manifest, ages))}
+    sources |= {f"files of {name}": digest for name, digest in others.files.items()}
     if len(retracted):
         sources["retractions"] = digest_value([f"{one:016x}" for one in retracted.tolist()])
     return Recipe(
@@ -149,8 +175,8 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     receipt, reused = ensure(recipe, store, partial(_write, corpus, store, recipe), corpus.verify)
     back = 0 if reused else _come_back(corpus, store, before)
     if back:
-        told = "comes back, because what stood for it" if back == 1 else "come back, because what stood for them"
-        request.warn(f"{artifact}: {number_of(back, 'document')} {told} is gone")
+        comes = "comes" if back == 1 else "come"
+        request.warn(f"{artifact}: {number_of(back, 'document')} {comes} back, because the representative is gone")
     outcome = Outcome.of(receipt, reused)
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 
@@ -193,6 +219,8 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, stag
     nodes = np.unique(np.concatenate([kept.removed, kept.representatives, kept.across.ravel()]))
     names = _Names(corpus, store, found, nodes)
     removed: dict[str, int] = dict.fromkeys(corpus.splits, 0)
+    bits = documents.taken.copy()
+    bits[kept.removed] = False
     for number, partition in enumerate(found.partitions):
         first, last = documents.first[number : number + 2].tolist()
         here = slice(*np.searchsorted(kept.removed, [first, last]).tolist())
@@ -205,6 +233,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, stag
                     "similarity": kept.similarities[here].tolist(),
                 }
             )
+        np.packbits(bits[first:last]).tofile(staged / kept_file(partition))
     _write_clusters(staged / CLUSTERS, kept, names)
     _write_across(staged / ACROSS, kept, names, found)
     (staged / PAIRS).write_bytes(kept.compared.pairs.astype("<u8").tobytes())
@@ -212,14 +241,24 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, stag
     return Written(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(
-            documents=int(np.count_nonzero(documents.taken)),
+            documents=int(np.count_nonzero(documents.taken[: found.own])),
             removed=removed,
             equal=int(np.count_nonzero(kept.similarities == 1)),
             candidates=kept.candidates,
             compared=len(kept.compared.pairs),
             across=len(kept.across),
+            **({"against": _by_other(found, kept)} if declared.against else {}),
         ),
     )
+
+
+def _by_other(found: Joined, kept: KeptSet) -> dict[str, int]:
+    """How many documents go because another dataset keeps one that they are like, by dataset."""
+    homes = found.documents.shard_of(kept.representatives) - len(found.partitions)
+    counts: dict[str, int] = {}
+    for number, other in enumerate(found.others):
+        counts[other.dataset] = counts.get(other.dataset, 0) + int(np.count_nonzero(homes == number))
+    return counts
 
 
 def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
@@ -240,7 +279,7 @@ def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
 
 
 class _Names:
-    """How rows are named: `file:row`."""
+    """How rows are named: `file:row`, those of another dataset `dataset:file:row`."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, found: Joined, nodes: Nodes) -> None:
         """Read the names of some documents, which increase."""
@@ -257,6 +296,10 @@ class _Names:
                 columns = (piece[name].take(here).to_pylist() for name in ("file", "row"))
                 self._names += [f"{file}:{row}" for file, row in zip(*columns, strict=True)]
                 done += piece.num_rows
+        for other, first, last in found.bounds_of_others():
+            rows = nodes[slice(*np.searchsorted(nodes, [first, last]).tolist())] - first
+            if len(rows):
+                self._names += other.names(store, rows)
 
     def of(self, nodes: Nodes) -> list[str]:
         """The names of some of them."""
@@ -308,6 +351,7 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
         "candidate_pairs": facts.candidates,
         "compared_pairs": facts.compared,
         "across_splits": facts.across,
+        **{f"like_{name}": count for name, count in facts.against.items()},
     }
     if clusters := largest_clusters(corpus, store):
         shown["largest_clusters"] = Table(clusters)

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from dataprep_assets.documents.duplicates.candidates import Nodes, Order, pairs_of, sharing
+from dataprep_assets.documents.duplicates.candidates import Nodes, pairs_of, sharing
 from dataprep_assets.documents.duplicates.kept_set import overlap, similarity
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import IntegrityError
@@ -19,15 +19,16 @@ from dataprep_assets.pipelines.corpus.duplicates import ACROSS, DuplicatesFacts
 from dataprep_assets.pipelines.corpus.duplicates_recall import RECALL, recall_as_promised
 from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, removed_rows
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file, removed_rows
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 
 _REBUILD = "Delete the artifact's directory and materialize it again"
 _INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
 _VERIFIED = Proof(
     "duplicates_verified",
-    "Each document that goes is as like the one that stands for it as is said, which is kept; and no two kept "
-    "documents that were candidates are alike. All are compared again.",
+    "Each document that goes is as like the one that stands for it as is said, which is kept, here or by a dataset of "
+    "`against`; and no two kept documents that were candidates are alike. All are compared again.",
+    version=2,
 )
 _DISJOINT = Proof("splits_disjoint", "No kept document of a split is like a kept document of another one.")
 DUPLICATES_PROOFS = (_INTACT, _VERIFIED, RECALL, _DISJOINT)
@@ -60,9 +61,10 @@ def _examine(
 def _verified(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Finding:
     facts = DuplicatesFacts.of(receipt)
     found = _Removed(corpus, store)
-    defects = [*found.wrong_removals(), *found.alike()]
+    defects = [*found.wrong_removals(), *found.alike(), *found.wrong_bits()]
     total = sum(facts.removed.values())
-    if total != len(found.nodes) or facts.documents != int(np.count_nonzero(found.joined.documents.taken)):
+    taken = found.joined.documents.taken[: found.joined.own]
+    if total != len(found.nodes) or facts.documents != int(np.count_nonzero(taken)):
         defects.append("its receipt counts other documents than its files")
     return verdict(
         (f"{corpus.artifact(DUPLICATES)}: {one}" for one in defects),
@@ -115,11 +117,14 @@ class _Removed:
 
     def _numbers(self) -> Nodes:
         """The documents that stand for others."""
+        numbers = self._numbers_of_others()
         manifest = load_manifest(self._corpus, self._store)
         home = {entry.relpath: key for key in manifest.plan for entry in manifest.shard(key)}
         place = {key: at for at, key in enumerate(self.joined.partitions)}
         wanted: dict[str, dict[tuple[str, int], int]] = {}
         for name in self._names:
+            if name in numbers:
+                continue
             file, _, row = name.rpartition(":")
             if file not in home:
                 raise IntegrityError(f"{self._corpus.artifact(DUPLICATES)}: names a file that no shard has. {_REBUILD}")
@@ -134,36 +139,52 @@ class _Removed:
         found = []
         for name in self._names:
             file, _, row = name.rpartition(":")
-            number = wanted[home[file]][file, int(row)]
+            number = numbers[name] if name in numbers else wanted[home[file]][file, int(row)]
             if number < 0:
                 raise IntegrityError(f"{self._corpus.artifact(DUPLICATES)}: names a row that is not there. {_REBUILD}")
             found.append(number)
         return np.array(found, np.int64)
 
+    def _numbers_of_others(self) -> dict[str, int]:
+        """The documents of other datasets that stand for some, by name."""
+        wanted = set(self._names)
+        return {
+            name: first + at
+            for other, first, _ in self.joined.bounds_of_others()
+            for name, at in other.positions(self._store, wanted).items()
+        }
+
+    def wrong_bits(self) -> Iterator[str]:
+        """A sentence for each shard of which it is not said which rows are kept."""
+        bounds = self.joined.documents.first.tolist()
+        for partition, first, last in zip(self.joined.partitions, bounds, bounds[1:], strict=False):
+            name = kept_file(partition)
+            path = self._store.local(self._corpus.artifact(DUPLICATES), [name]) / name
+            if path.read_bytes() != np.packbits(self._kept[first:last]).tobytes():
+                yield f"{name} has other rows than those that are kept"
+
     def alike(self) -> Iterator[str]:
         """A sentence for each pair of kept documents that should not both be kept."""
-        documents, priority = self.joined.documents, self.joined.priority
-        split = np.array([one.split for one in priority.shards], np.int64)
-        together = self._declared.across_splits == "drop"
+        documents, together = self.joined.documents, self._declared.across_splits == "drop"
+        order = self.joined.priority.order(self._declared.across_splits)
         leaders = documents.taken.copy()
         for _, nodes in sharing(documents, 0, documents.taken):
             digests = documents.digests(nodes)
-            kept, seen = self._kept[nodes].tolist(), dict[tuple[int, ...], int]()
-            group = np.zeros(len(nodes), np.int64) if together else split[documents.shard_of(nodes)]
-            order = np.argsort(priority.ranks(nodes), kind="stable").tolist()
-            for at in order:
+            own = ~order.are_theirs(documents, nodes)
+            kept, seen = (self._kept[nodes] & own).tolist(), dict[tuple[int, ...], int]()
+            group = order.groups(documents, nodes, one_group=together)
+            for at in np.argsort(order.ranks(nodes), kind="stable").tolist():
                 key = (int(digests[at, 0]), int(digests[at, 1]), int(group[at]))
                 if key in seen:
                     leaders[nodes[at]] = False
                     if kept[at]:
                         yield "two equal documents are kept"
                 seen.setdefault(key, at)
-        order_ = Order(split=split, across=self._declared.across_splits != "ignore", ranks=priority.ranks)
-        pairs = pairs_of(documents, leaders, order_)
+        pairs = pairs_of(documents, leaders, order)
         pairs = pairs[self._kept[pairs].all(axis=1)]
         if not together:
-            homes = split[documents.shard_of(pairs.ravel())].reshape(-1, 2)
-            pairs = pairs[homes[:, 0] == homes[:, 1]]
+            homes = order.split[documents.shard_of(pairs)]
+            pairs = pairs[(homes[:, 0] == homes[:, 1]) | order.are_theirs(documents, pairs).any(axis=1)]
         sizes = documents.sizes(pairs.ravel()).reshape(-1, 2)
         near = sizes.min(axis=1) >= self._declared.similarity * sizes.max(axis=1)
         for one, other in pairs[near].tolist():

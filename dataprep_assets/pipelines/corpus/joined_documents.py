@@ -18,6 +18,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_of
 from dataprep_assets.pipelines.corpus.manifest import Manifest
+from dataprep_assets.pipelines.corpus.other_datasets import OtherShard, others_of
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 from dataprep_assets.planning import shard_plan
@@ -30,19 +31,31 @@ class Joined:
 
     Attributes:
         partitions: The shards, in the order of the plan.
-        documents: Their documents.
+        others: The shards of other datasets, after them.
+        documents: The documents of all of these.
         priority: Which of two is kept.
     """
 
     partitions: Sequence[str]
+    others: Sequence[OtherShard]
     documents: Documents
     priority: Priority
+
+    @property
+    def own(self) -> int:
+        """How many rows the shards of the dataset itself have: the numbers below are theirs."""
+        return int(self.documents.first[len(self.partitions)])
+
+    def bounds_of_others(self) -> Iterator[tuple[OtherShard, int, int]]:
+        """Each shard of another dataset, with its first number and the one after its last."""
+        bounds = self.documents.first[len(self.partitions) :].tolist()
+        yield from zip(self.others, bounds, bounds[1:], strict=False)
 
 
 def joined(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, ages: Mapping[str, int] | None = None
 ) -> Joined:
-    """The documents of all shards: which of their rows are compared, and what decides their priority.
+    """The documents of all shards, and of datasets that come before: which rows are compared, and their priority.
 
     Args:
         corpus: The dataset.
@@ -76,9 +89,15 @@ def joined(
                 values=rows.values,
             )
         )
+    others = others_of(corpus, store).shards
+    for other in others:
+        signed, kept = other.opened(store)
+        shards.append(signed)
+        taken.append(kept)
+        orders.append(other.order(len(splits)))
     documents = Documents(shards, taken)
     priority = Priority(documents=documents, shards=orders, by_split=declared.across_splits == "drop")
-    return Joined(partitions=list(manifest.plan), documents=documents, priority=priority)
+    return Joined(partitions=list(manifest.plan), others=others, documents=documents, priority=priority)
 
 
 class _Rows:

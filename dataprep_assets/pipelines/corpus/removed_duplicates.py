@@ -24,6 +24,11 @@ def removed_file(partition: str) -> str:
     return f"{partition}.parquet"
 
 
+def kept_file(partition: str) -> str:
+    """The file that says of each row of a shard whether it is kept, a bit a row, the first the highest of a byte."""
+    return f"{partition}.kept.bin"
+
+
 def duplicates_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> str | None:
     """What a shard's selection depends on: the digest of the rows that go; None if duplicates are not looked for.
 

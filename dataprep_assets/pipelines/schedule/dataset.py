@@ -36,9 +36,8 @@ class Schedule(Dataset):
         name = self.declaration.dataset
         if store.receipt(self.product(store)) is None:
             return [f"{name}: no schedule yet"]
-        root = store.location(self.product(store)).removesuffix(f"/{name}/{SCHEDULE_ARTIFACT}")
         data = TrainingData(store, name)
-        lines = [*told_lines(data.sampler), f"for the trainer: data = TrainingData({root!r}, {name!r})"]
+        lines = [*told_lines(data.sampler), f"for the trainer: data = TrainingData({store.place!r}, {name!r})"]
         indices = self.declaration.artifact(MEGATRON_INDICES)
         if self.declaration.megatron is not None and (made := store.receipt(indices)) is not None:
             lines.append(

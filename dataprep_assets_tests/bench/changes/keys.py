@@ -196,6 +196,7 @@ LEFT_ALONE = {
     "source.url": "of a bucket",
     "source.endpoint_url": "of a bucket",
     "source.region": "of a bucket",
+    "duplicates.against": "needs another dataset beside the corpus; test_duplicates_against.py turns it",
     **{
         f"decontaminate.{name}": "needs a file of items beside the corpus; test_decontaminate.py turns it"
         for name in ("sets", "ngram", "min_words", "containment", "action")

@@ -107,7 +107,7 @@ class Selected:
 
     def dropped(self, *, planned: bool = False) -> list[dict[str, Any]]:
         """The dropped rows of all shards; with `planned`, of those that are in the plan."""
-        folder = self.folder / "artifacts" / "pages" / "selection"
+        folder = self.store.directory(self.corpus.artifact("selection"))
         keys = load_manifest(self.corpus, self.store).plan if planned else None
         paths = [one for one in sorted(folder.glob("*/dropped.parquet")) if keys is None or one.parent.name in keys]
         return [row for path in paths for row in pq.read_table(path).to_pylist()]
@@ -125,7 +125,7 @@ class Selected:
 
     def bytes(self, names: Iterable[str] = ("duplicates", "selection")) -> dict[str, str]:
         """The digests of the files of some artifacts, but for receipts."""
-        folder = self.folder / "artifacts" / "pages"
+        folder = self.store.directory(self.corpus.artifact("selection")).parent
         paths = sorted(path for name in names for path in (folder / name).rglob("*") if path.is_file())
         return {
             path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()

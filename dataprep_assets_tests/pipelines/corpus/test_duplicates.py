@@ -106,7 +106,10 @@ def test_the_largest_clusters_are_shown_with_excerpts(made: Pages) -> None:
 
 
 def test_recall_is_drawn_for_the_ui_and_the_curve_for_the_card(made: Pages) -> None:
-    plot = made.findings()["recall_as_promised"].plot
+    found = made.findings()["recall_as_promised"]
+    rows = {row["edit"]: row for row in found.table}
+    assert {rows[name]["removed_%"] for name in ("licence", "form", "translation")} == {0}
+    plot = found.plot
     assert plot is not None
     said, _, picture = plot.text.partition("](data:image/svg+xml;base64,")
     assert said.startswith("![the chance that the bands find a pair")
@@ -208,7 +211,7 @@ def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> Non
     built = pages.build()
     assert built[0] == "duplicates"
     assert len(built) == 2
-    assert pages.warnings == ["pages/duplicates: 1 document comes back, because what stood for it is gone"]
+    assert pages.warnings == ["pages/duplicates: 1 document comes back, because the representative is gone"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
     assert pages.build() == []
 

@@ -432,8 +432,8 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
 
     said("run", "ward")
     told = said("retract", "ward", "--ids", str(ids))
-    assert "ward: < 11 given, 0 retracted already\nfound < 11: < 11 patient in 1 month\n" in told
-    assert f"  {'2010-01':<20}{'< 11 patient':>20}\n" in told
+    assert "ward: < 11 given, 0 retracted already\nfound < 11: < 11 patients in 1 month\n" in told
+    assert f"  {'2010-01':<20}{'< 11 patients':>20}\n" in told
     assert "not found < 11; they stay on the list, and their notes are left out if they come later\n  line 2\n" in told
     assert f"< 11 added to {folder / 'retracted.jsonl'}; nothing is rebuilt yet: `dataprep run ward` does that" in told
     said("run", "ward")

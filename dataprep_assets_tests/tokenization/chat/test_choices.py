@@ -137,13 +137,6 @@ def test_each_difference_is_a_choice(what: str) -> None:
     assert trained(NEMOTRON, *row["messages"], tools=row.get("tools")) == theirs
 
 
-def test_a_thought_that_only_ends_is_refused_beside_reasoning_like_nemotron() -> None:
-    """A template as Nemotron's, which take it for one; the original trains it from 15 characters on."""
-    template = TRAP.replace("'<think>' not in", "'</think>' not in")
-    messages = [USER, answer("c", reasoning_content="t"), USER, answer("t</think>b")]
-    assert trained(NEMOTRON, *messages, template=template) == "template_mismatch"
-
-
 @pytest.mark.parametrize("choices", [OURS, NEMOTRON])
 @pytest.mark.parametrize("template", [HERMES, HEADERS])
 def test_with_a_template_that_is_not_theirs_an_answer_is_trained_from_its_own_prompt_on(

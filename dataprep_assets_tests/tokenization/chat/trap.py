@@ -30,6 +30,11 @@ TRAP = """\
 """Its prompt ends in `<think>` and a newline unless `chat_template_kwargs` says otherwise; a newline ends each turn."""
 NO_KWARGS = TRAP.replace("chat_template_kwargs", "never_given")
 """The same where nobody can say otherwise: an answer without reasoning never follows its prompt."""
+BROKEN_THOUGHTS = TRAP.replace(
+    "elif '<think>' not in m.content | default('')",
+    "elif m.content is string and '<think>' not in m.content and '</think>' not in m.content",
+)
+"""The same, which leaves a text with half of a thought, and what is no text, as they are: in the style of nano3."""
 LLAMA = (
     "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
     "{{ m.content }}<|eot_id|>{% endfor %}"

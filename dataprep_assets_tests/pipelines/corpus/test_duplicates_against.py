@@ -1,0 +1,279 @@
+"""Duplicates of other datasets of the same storage: what goes, what their changes reach, and what is refused."""
+
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.documents.retractions import Retraction, add_retractions
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.receipt import record_files
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
+from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
+from dataprep_assets_tests.documents.signed import one_other, page
+from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
+from dataprep_assets_tests.pipelines.corpus.selected import Selected
+
+pytest.importorskip("rensa", reason="the extra `duplicates`")
+TWO_SPLITS = {"train": ["train/**"], "val": ["val/**"]}
+
+
+class Shelf:
+    """Two corpora of one storage: `books` of thirty texts, and `pages`, which has versions of some and copies."""
+
+    def __init__(self, folder: Path) -> None:
+        draw = random.Random(4)
+        self.folder = folder
+        self.texts = [page(draw) for _ in range(30)]
+        self.own = [page(draw) for _ in range(12)]
+        self.versions = [one_other(words, draw) for words in self.texts[:8]]
+        self.pages_files = {
+            "train/a.jsonl": [" ".join(one) for one in (*self.own[:8], *self.versions)],
+            "train/b.jsonl": [" ".join(one) for one in (*self.own[6:], *self.texts[20:23])],
+            "val/c.jsonl": [" ".join(one) for one in (self.versions[0], self.texts[25])],
+        }
+
+    def books(self, **declared: Any) -> Selected:
+        made = Selected(self.folder / "shelf", dataset="books", **declared)
+        made.store = self.pages().store
+        return made
+
+    def pages(self, folder: str = "desk", **duplicates: Any) -> Selected:
+        settings = {"against": ["books"], "across_splits": "ignore", **duplicates}
+        return Selected(self.folder / folder, splits=TWO_SPLITS, duplicates=settings)
+
+    def make(self) -> None:
+        self.books().write({f"train/{at}.jsonl": [" ".join(one) for one in self.texts[at::3]] for at in range(3)})
+        self.books().build()
+        self.pages().write(self.pages_files)
+        self.pages().build()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    shelf = Shelf(tmp_path_factory.mktemp("shelf"))
+    shelf.make()
+    return shelf
+
+
+@pytest.fixture
+def shelf(made: Shelf, tmp_path: Path) -> Shelf:
+    """A copy, to be changed."""
+    shutil.copytree(made.folder, tmp_path / "copy")
+    return Shelf(tmp_path / "copy")
+
+
+def passes(selected: Selected) -> bool:
+    return all(one.passed for one in selected.findings().values())
+
+
+def test_what_another_dataset_keeps_goes_from_every_split_and_is_named_with_it(made: Shelf) -> None:
+    dropped = made.pages().dropped()
+    by_books = [one for one in dropped if one["representative"].startswith("books:train/")]
+    # 8 versions and 3 copies of train, both of val; two of its own are copies of each other
+    assert len(by_books) == 13
+    assert len(dropped) == 15
+    texts = {f"books:train/{at % 3}.jsonl:{at // 3 + 1}": " ".join(one) for at, one in enumerate(made.texts)}
+    files = made.pages_files
+    for one in by_books:
+        same = texts[one["representative"]] == files[one["file"]][one["row"] - 1]
+        assert same == (one["similarity"] == 1)
+        assert one["similarity"] > 0.9
+    assert passes(made.pages())
+    facts = made.pages().store.require(made.pages().corpus.artifact("duplicates")).facts
+    assert facts["against"] == {"books": 13}
+    assert facts["removed"] == {"train": 13, "val": 2}
+    assert made.pages().build() == []
+    assert made.books().build() == []
+
+
+@pytest.mark.parametrize("across", ["drop", "block", "ignore"])
+@pytest.mark.parametrize("kind", ["near", "exact"])
+def test_whatever_happens_to_splits_and_in_whichever_shards(shelf: Shelf, across: str, kind: str) -> None:
+    shelf.books(duplicates={"kind": kind}).build()
+    gone = []
+    for shards in ({"target_bytes": 1}, {"count": 1}):
+        settings = {"against": ["books"], "across_splits": across, "kind": kind}
+        pages = Selected(
+            shelf.folder / str(shards), splits=TWO_SPLITS, shards={**shards, "on_change": "replan"}, duplicates=settings
+        )
+        pages.store = shelf.pages().store
+        pages.write(shelf.pages_files)
+        pages.build()
+        dropped = pages.dropped(planned=True)
+        gone.append(sorted(f"{one['file']}:{one['row']} {one['representative']}" for one in dropped))
+        assert sum(one["representative"].startswith("books:") for one in dropped) == (13 if kind == "near" else 4)
+        # a text that both splits have, and that equals none of the others', stays in both
+        wrong = [name for name, one in pages.findings().items() if not one.passed]
+        assert wrong == (["splits_disjoint"] if (kind, across) == ("exact", "block") else [])
+    assert gone[0] == gone[1]
+
+
+def test_what_the_other_dataset_drops_by_a_rule_or_retraction_stands_for_nothing(shelf: Shelf) -> None:
+    listed = shelf.folder / "retracted.jsonl"
+    text = " ".join(shelf.texts[0])
+    add_retractions(listed, DocumentIds(), [Retraction(hash=f"{hash_id(text):016x}")])
+    before = shelf.pages().bytes()
+    shelf.books(retractions=listed).build()
+    told = {f"{one.name}": one.reason for one in stale(corpus_specs(shelf.pages().corpus), shelf.pages().store)}
+    assert told["pages/duplicates"].startswith("its input changed: books:duplicates/train-0000")
+    pages = shelf.pages()
+    # of the version of it in both splits one copy stays in each: they are alike, and no one asked to drop across
+    assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
+    assert pages.warnings == ["pages/duplicates: 2 documents come back, because the representative is gone"]
+    assert len(pages.dropped()) == 13
+    assert passes(pages)
+    listed.unlink()
+    shelf.books().build()
+    shelf.pages().build()
+    assert shelf.pages().bytes() == before
+
+
+def test_what_is_appended_there_changes_only_the_shards_that_have_such_a_document(shelf: Shelf) -> None:
+    before = shelf.pages().bytes()
+    shelf.books().write({"train/new.jsonl": [" ".join(page(random.Random(9))), " ".join(shelf.own[0])]})
+    shelf.books().build()
+    pages = shelf.pages()
+    assert pages.build() == ["duplicates", "selection/train-00000"]
+    (new,) = [one for one in pages.dropped() if one["representative"] == "books:train/new.jsonl:2"]
+    assert new["file"] == "train/a.jsonl"
+    assert (new["row"], new["similarity"]) == (1, 1)
+    assert passes(pages)
+    # the same from nothing, and whichever of the two came first
+    after = pages.bytes()
+    shutil.rmtree(shelf.folder / "desk/artifacts/pages")
+    shelf.pages().build()
+    assert shelf.pages().bytes() == after
+    (shelf.folder / "shelf/data/train/new.jsonl").unlink()
+    shelf.books().build()
+    shelf.pages().build()
+    assert shelf.pages().bytes() == before
+
+
+def test_of_two_others_the_first_one_stands_and_what_is_alike_in_both_stays_there(shelf: Shelf) -> None:
+    more = Selected(shelf.folder / "more", dataset="more")
+    more.store = shelf.pages().store
+    more.write({"train/0.jsonl": [" ".join(one) for one in (*shelf.versions, shelf.own[9])]})
+    more.build()
+    assert more.dropped() == []
+    pages = shelf.pages(against=["more", "books"])
+    pages.build()
+    facts = pages.store.require(pages.corpus.artifact("duplicates")).facts
+    # the versions are there word by word; what `more` has not is looked for in `books`
+    assert facts["against"] == {"more": 10, "books": 4}
+    assert passes(pages)
+    # without copies of one's own that a rule or a budget would count: each row goes once
+    assert len(pages.dropped()) == len({(one["file"], one["row"]) for one in pages.dropped()}) == 16
+
+
+def test_a_check_fails_if_a_document_of_another_dataset_is_named_that_is_not_like_it(shelf: Shelf) -> None:
+    pages = shelf.pages()
+    artifact = pages.corpus.artifact("duplicates")
+    directory = pages.store.local(artifact)
+    path = directory / "val-00000.parquet"
+    table = pq.read_table(path)
+    names = table["representative"].to_pylist()[::-1]
+    pq.write_table(table.set_column(1, table.schema.field(1), [names]), path)
+    bits = np.fromfile(directory / "train-00001.kept.bin", np.uint8)
+    (bits ^ 128).tofile(directory / "train-00001.kept.bin")
+    files = tuple(one for one in record_files(directory, {}) if one.path != "receipt.json")
+    replace(pages.store.require(artifact), files=files).write(directory)
+    found = pages.findings()["duplicates_verified"]
+    assert not found.passed
+    told = found.summary + str([dict(row) for row in found.table])
+    assert "a document that books:train/" in told
+    assert "train-00001.kept.bin has other rows than those that are kept" in told
+
+
+def test_what_another_dataset_has_to_be_is_told(shelf: Shelf) -> None:
+    def refused(error: type[DataprepError], said: str, **duplicates: Any) -> None:
+        with pytest.raises(error, match=said):
+            shelf.pages(**duplicates).build()
+
+    refused(MissingArtifactError, "pages: duplicates.against: maps: not there: .*dataprep run maps", against=["maps"])
+    refused(ConfigError, r"another `duplicates.shingle` \(shingle 5, here 4\).* Give both the same", shingle=4)
+    refused(ConfigError, "another `duplicates.kind`", kind="exact")
+    refused(ConfigError, "another `duplicates.threshold and permutations`", threshold=0.7)
+    with pytest.raises(ValueError, match="pages is this dataset, whose documents are compared anyway"):
+        shelf.pages(against=["pages"]).build()
+    with pytest.raises(ValueError, match="`books` is given twice"):
+        shelf.pages(against=["books", "books"]).build()
+    # signed anew, and its duplicates are not
+    books = shelf.books()
+    directory = books.store.directory(books.corpus.artifact("duplicates"))
+    shutil.copytree(directory, shelf.folder / "before")
+    books.write({"train/0.jsonl": [" ".join(one) for one in shelf.own]})
+    books.build()
+    shutil.rmtree(directory)
+    shutil.copytree(shelf.folder / "before", directory)
+    refused(MissingArtifactError, "signatures of train-00000 are not those by which its duplicates were found")
+
+
+def test_the_key_of_a_dataset_without_it_is_as_before(shelf: Shelf) -> None:
+    books = shelf.books()
+    assert "against" not in books.corpus.model_dump(mode="json")["duplicates"]
+    receipt = books.store.require(books.corpus.artifact("duplicates"))
+    assert "against" not in receipt.recipe["settings"]
+    assert "against" not in receipt.facts
+
+
+class Library(Coast):
+    """A project of `dataprep init` with two corpora: `books`, and `pages`, which has versions of ten of its texts."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        shutil.rmtree(self.folder / "data")
+        draw = random.Random(2)
+        texts = [page(draw) for _ in range(20)]
+        self.declare_books()
+        write_lines(self.folder.parent / "books/data/train/a.jsonl", [{"text": " ".join(one)} for one in texts])
+        versions = [{"text": " ".join(one_other(one, draw))} for one in texts[:10]]
+        write_lines(self.folder / "data/train/b.jsonl", [*versions, {"text": " ".join(page(draw))}])
+        self.declare_pages(against=["books"])
+
+    def declare_pages(self, **duplicates: Any) -> None:
+        nothing = {"tag": None, "keep": None, "drop": None, "document": {"separator": "<|endoftext|>"}}
+        self.declare(**nothing, duplicates=duplicates)
+
+    def declare_books(self, **duplicates: Any) -> None:
+        pages, self.folder = self.folder, self.folder.parent / "books"
+        nothing = {"tag": None, "keep": None, "drop": None, "document": {"separator": "<|endoftext|>"}}
+        self.declare(dataset="books", **nothing, duplicates=duplicates)
+        self.folder = pages
+
+
+@pytest.mark.slow
+def test_commands_tell_of_a_corpus_that_is_compared_with_another(tmp_path: Path) -> None:
+    library = Library(tmp_path / "coast")
+    assert "nothing to correct" in library("check")
+    said = library("run", "pages", code=1)
+    assert "duplicates.against: books: not there: " in said
+    assert "dataprep run books" in said
+    library("run", "books", "pages")
+    rows = [row for row in library.table().to_pylist() if not row["kept"]]
+    assert len(rows) == 10
+    assert {row["representative"].partition(":")[0] for row in rows} == {"books"}
+    ids = library.root / "ids.txt"
+    ids.write_text(rows[0]["representative"].removeprefix("books:") + "\n")
+    said = library("retract", "books", "--ids", str(ids))
+    assert "reaches: pages/duplicates, which is made of books/duplicates" in said
+    library("run", "books")
+    assert "its input changed: books:duplicates/train-00000" in library("status", "pages", code=1)
+    library("run", "pages")
+    assert sum(row["kept"] for row in library.table().to_pylist()) == 2
+
+
+@pytest.mark.slow
+def test_two_corpora_that_are_compared_with_each_other_are_refused(tmp_path: Path) -> None:
+    library = Library(tmp_path / "coast")
+    library.declare_books(against=["pages"])
+    said = library("check", "pages", code=2)
+    assert "defs.yaml:" in said
+    assert "`duplicates.against`: books: books is made of pages itself, so neither can be made first" in said
+    assert "neither can be made first" in library("run", "pages", code=2)
