@@ -85,7 +85,7 @@ class Certificate:
     @property
     def engine_is_refused(self) -> bool:
         """Whether every document goes to the reference."""
-        return set(self.refused) >= set(CLASSES) - {NEW_UNICODE}
+        return refuses_all(self.refused)
 
     @property
     def routes_new_characters_alone(self) -> bool:
@@ -121,6 +121,12 @@ class Certificate:
         """The inverse of `to_json`."""
         lists: dict[str, Any] = {n: tuple(value[n]) for n in ("refused", "refused_in_use") if n in value}
         return cls(**(value | lists))
+
+
+def refuses_all(refused: Iterable[str]) -> bool:
+    """Whether an engine with these refused classes encodes no document. Certificates from before they were a class do
+    not name newer characters."""
+    return {*refused} >= {*CLASSES} - {NEW_UNICODE}
 
 
 def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
