@@ -327,7 +327,9 @@ def _fastest(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], 
     best = min(earned, key=lambda one: len({*one.refused} - {NEW_UNICODE}))
     others = [each for each in passed_over if each != best.reason]
     why = f"of {', '.join(FAST_ENGINES)} the first in order of speed that is installed and gives the reference's ids"
-    if best.refused:
+    if best.routes_new_characters_alone:
+        why += ", characters of newer Unicode aside"
+    elif best.refused:
         why = f"of {', '.join(FAST_ENGINES)} the one that gives the reference's ids in most classes"
     return replace(best, chosen="; ".join((why, *others)))
 

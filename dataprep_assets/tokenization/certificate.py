@@ -60,8 +60,9 @@ class Certificate:
     """What was compared, and the result. `refused` lists the classes that go to the reference; `reason` says why.
 
     `reference_tables` are the Unicode tables of the reference that decide ids of this tokenizer; a certificate from
-    before they were told has none. `refused_in_use` are the refused classes of which a document of the corpus differed,
-    or that the declaration names, `chosen` says why it is this engine.
+    before they were told has none. `refused_in_use` are the refused classes that the adversarial set alone would not have
+    refused, or that the declaration names; of the others all but that of new characters, too, if a document of the
+    corpus differed. `chosen` says why it is this engine.
     """
 
     tokenizer_digest: str
@@ -220,7 +221,9 @@ def certify(
     compared = {f"{origin}:{kind}": n for origin, each in found.items() for kind, n in each.compared.items()}
     differing = found["adversarial"].differing + found["corpus"].differing
     refused: tuple[str, ...] = tuple(kind for kind in CLASSES if differing[kind])
-    in_use = tuple(kind for kind in CLASSES if found["corpus"].differing[kind])
+    # what the adversarial set shows of new characters it has shown whenever this engine was certified
+    known = {NEW_UNICODE} if found["adversarial"].differing[NEW_UNICODE] else set()
+    in_use = tuple(kind for kind in CLASSES if found["corpus"].differing[kind] and kind not in known)
     reason = None
     if refused:
         seen = ", ".join(f"{differing[k]} of class {k}" for k in refused)
