@@ -60,9 +60,9 @@ class Certificate:
     """What was compared, and the result. `refused` lists the classes that go to the reference; `reason` says why.
 
     `reference_tables` are the Unicode tables of the reference that decide ids of this tokenizer; a certificate from
-    before they were told has none. `refused_in_use` are the refused classes that the adversarial set alone would not have
-    refused, or that the declaration names; of the others all but that of new characters, too, if a document of the
-    corpus differed. `chosen` says why it is this engine.
+    before they were told has none. `refused_in_use` are the refused classes of which a document of the corpus differed,
+    or that the declaration names; not that of new characters where the adversarial set refuses it, too. `chosen` says
+    why it is this engine.
     """
 
     tokenizer_digest: str

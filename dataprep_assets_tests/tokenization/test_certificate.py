@@ -19,6 +19,7 @@ from dataprep_assets.tokenization.certificate import (
     Certificate,
     CertifiedEncoder,
     certify,
+    decisive,
     disagreements,
     document_class,
     refused_outright,
@@ -122,6 +123,17 @@ def test_a_fault_that_only_the_corpus_shows_is_found_in_the_corpus() -> None:
     assert found.compared["corpus:other_script"] == 1
 
 
+def test_newer_characters_in_use_are_no_news_where_the_adversarial_set_refuses_them() -> None:
+    mark = "\u0897"  # of Unicode 16.0, and in the set
+    known = [certify(bundle(), "text", PatchedEngine(differs_on(mark)), [text]) for text in ("a", f"a{mark}")]
+    assert [(one.refused, one.refused_in_use) for one in known] == [((NEW_UNICODE,), ())] * 2
+    assert decisive(known[0].to_json()) == decisive(known[1].to_json())
+    other = "\u1ac5"  # of Unicode 14.0, and between the characters of the set
+    found = certify(bundle(), "text", PatchedEngine(differs_on(f"{other} is in use")), [f"{other} is in use"])
+    assert (found.refused, found.refused_in_use) == ((NEW_UNICODE,), (NEW_UNICODE,))
+    assert decisive(found.to_json())["refused"] == [NEW_UNICODE]
+
+
 def test_one_wrong_ascii_document_refuses_the_engine() -> None:
     assert certify(bundle(), "text", PatchedEngine(differs_on("~")), ["a ~ b"]).engine_is_refused
 
@@ -160,6 +172,7 @@ CHANGES = {
     "special-token mode": {"special_tokens": "match"},
     "version of fastokens": {"engine_version": "0.0.1"},
     "version of tokenizers": {"reference_version": "0.0.1"},
+    "Unicode tables of tokenizers": {"reference_tables": {"normalization": "Unicode 1.1"}},
     "Unicode version": {"unicode_version": "1.1.0"},
 }
 

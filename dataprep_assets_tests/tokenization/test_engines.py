@@ -10,12 +10,14 @@ import pytest
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.graph.recipe import Ingredients
+from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.engine_certificate import certified
+from dataprep_assets.stream.engine_certificate import CertificateFacts, certified
 from dataprep_assets.tokenization import engines
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import NEW_UNICODE, Certificate, CertifiedEncoder, decisive
 from dataprep_assets.tokenization.engines import (
+    Encoded,
     FastokensEngine,
     GigatokenEngine,
     ReferenceEngine,
@@ -24,7 +26,10 @@ from dataprep_assets.tokenization.engines import (
     installed,
 )
 from dataprep_assets.tokenization.reference import TABLES_BEFORE, installed_tables, reference_tables
+from dataprep_assets.tokenization.unicode_versions import has_new_characters
+from dataprep_assets_tests.pipelines.blend.sft import conversations
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, certificate, stream_plan
+from dataprep_assets_tests.pipelines.notes.pipeline import declaration as notes_declaration
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tokenization import candidate
 
@@ -93,6 +98,42 @@ def test_auto_takes_the_first_engine_that_gives_the_references_ids_and_says_why(
     assert "the first in order of speed that is installed and gives the reference's ids" in earned.chosen
 
 
+def test_an_engine_that_newer_characters_alone_are_kept_from_is_the_first_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encode = FastokensEngine.encode
+
+    def wrong(engine: FastokensEngine, texts: list[str]) -> Encoded:
+        ids, offsets = encode(engine, texts)
+        ends = offsets[1:][[any(has_new_characters(text) for text in texts[at : at + 1]) for at in range(len(texts))]]
+        ids = ids.copy()
+        ids[ends.astype(np.int64) - 1] ^= 1
+        return ids, offsets
+
+    monkeypatch.setattr(FastokensEngine, "encode", wrong)
+    earned = certified(bundle(), declared(), "text", lambda: TEXTS)
+    assert (earned.engine, earned.refused) == ("fastokens", (NEW_UNICODE,))
+    assert earned.chosen is not None
+    assert earned.chosen.endswith("gives the reference's ids, characters of newer Unicode aside")
+    facts = CertificateFacts.told_by(earned)
+    assert facts.told.startswith(f"fastokens {earned.engine_version} with the ids of tokenizers ")
+    assert facts.told.endswith(f"; tokenizers {earned.reference_version} for documents of class {NEW_UNICODE}")
+
+
+def test_what_no_fast_engine_loads_is_told_without_a_place_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(loaded: TokenizerBundle, *_: object) -> None:
+        raise TokenizerError(f"{loaded.directory}: this engine cannot load it: the model is no BPE")
+
+    for engine in (FastokensEngine, GigatokenEngine):
+        monkeypatch.setattr(engine, "_load", staticmethod(refuse))
+        monkeypatch.setattr(engine, "_kept", {})
+    told = CertificateFacts.told_by(certified(bundle(), declared(), "text", lambda: TEXTS)).told
+    assert told.startswith(f"tokenizers {installed('tokenizers')} (this engine cannot load it: the model is no BPE")
+    assert str(SAMPLE) not in told
+    asked = CertificateFacts.told_by(certified(bundle(), declared(engine="tokenizers"), "text", lambda: TEXTS)).told
+    assert asked == f"tokenizers {installed('tokenizers')} (the declaration asks for the reference engine)"
+
+
 @gigatoken
 def test_auto_takes_the_next_engine_where_the_first_cannot_load_the_tokenizer_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
@@ -148,6 +189,16 @@ def test_the_references_tables_are_a_part_of_the_key_once_they_are_others_and_ar
         "reference.normalization was Unicode 13.0, is Unicode 17.0 now (other ids for texts with combining marks and "
         "composed letters that Unicode 17.0 has and 13.0 has not, for no others)"
     )
+
+
+def test_the_references_tables_are_a_part_of_the_key_of_chats_and_notes_too() -> None:
+    newer = {"reference_tables": {"normalization": "Unicode 17.0", "letters": "Unicode 16.0"}}
+    chat = conversations.plan()
+    chats = replace(chat, certificate=chat.certificate | newer).key_parts()
+    assert chats == chat.key_parts() | {"reference": newer["reference_tables"]}
+    certificates = (certificate(), replace(certificate(), reference_tables=newer["reference_tables"]))
+    before, after = (notes_plan(notes_declaration(), one).key_parts()["stream"] for one in certificates)
+    assert after == before | {"reference": newer["reference_tables"]}
 
 
 def test_tables_are_those_that_the_tokenizer_uses() -> None:
