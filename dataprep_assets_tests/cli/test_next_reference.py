@@ -13,8 +13,8 @@ from dataprep_assets.integrity.verify import receipts_below
 from dataprep_assets_tests.tokenization import candidate
 
 TOUCHED = (
-    "reference.normalization was Unicode 13.0, is Unicode 17.0 now (other ids for texts with combining marks and "
-    "composed letters that Unicode 17.0 has and 13.0 has not, for no others)"
+    "reference.normalization was Unicode 9.0, is Unicode 17.0 now (other ids for texts with combining marks and "
+    "composed letters that Unicode 17.0 has and 9.0 has not, for no others)"
 )
 DECLARED = """
 type: dataprep_assets.components.TokenizedCorpus
@@ -72,7 +72,7 @@ def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_str
     for name in ("train-0.jsonl", "train-1.jsonl"):
         project.add(name, [f"Document {row} of {name}, in plain words." for row in range(40)])
     project.dataprep("run", "marks")
-    assert project.tables() == {"Unicode 13.0": 1}
+    assert project.tables() == {"Unicode 9.0": 1}
     project.dataprep("lock", "marks", "--output", "before.lock")
     project.add("train-2.jsonl", ["One more document, with a mark of Unicode 16: a\u0897\u0316."])
 
@@ -81,7 +81,7 @@ def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_str
     assert TOUCHED in shard
     assert any(line.startswith("token_bins_train") and "train-00001" in line and "absent" in line for line in told)
     assert TOUCHED in project.dataprep("run", "marks", "--lock", "before.lock", with_candidate=True, code=1)
-    assert project.tables() == {"Unicode 13.0": 1}  # nothing was built
+    assert project.tables() == {"Unicode 9.0": 1}  # nothing was built
 
     said = project.dataprep("run", "marks", with_candidate=True)
     assert "engine: fastokens" in said
@@ -89,5 +89,5 @@ def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_str
     assert project.tables() == {"Unicode 17.0": 2}
     project.dataprep("lock", "marks", "--output", "after.lock", with_candidate=True)
     differences = project.dataprep("diff", "before.lock", "after.lock", code=1)
-    assert "reference.normalization: Unicode 13.0 → Unicode 17.0 (token_bins/train-00000)" in differences
+    assert "reference.normalization: Unicode 9.0 → Unicode 17.0 (token_bins/train-00000)" in differences
     assert "other ids for texts with combining marks" in differences

@@ -1,6 +1,7 @@
 """Engines behind one interface: which one `auto` takes, and what of it enters a key."""
 
 import json
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.engine_certificate import CertificateFacts, certified
 from dataprep_assets.tokenization import engines
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import NEW_UNICODE, Certificate, CertifiedEncoder, decisive
+from dataprep_assets.tokenization.certificate import NEW_UNICODE, Certificate, CertifiedEncoder, decisive, disagreements
 from dataprep_assets.tokenization.engines import (
     Encoded,
     FastokensEngine,
@@ -26,7 +27,7 @@ from dataprep_assets.tokenization.engines import (
     installed,
 )
 from dataprep_assets.tokenization.reference import TABLES_BEFORE, installed_tables, reference_tables
-from dataprep_assets.tokenization.unicode_versions import has_new_characters
+from dataprep_assets.tokenization.unicode_versions import has_new_characters, with_new_characters
 from dataprep_assets_tests.pipelines.blend.sft import conversations
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, certificate, stream_plan
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration as notes_declaration
@@ -69,6 +70,18 @@ def test_gigatoken_is_refused_for_newer_characters_alone_and_the_ids_are_the_ref
     assert encoder.reference_documents == 1
     encoder.recheck(TEXTS[4] * 40_000, np.zeros(0, np.uint32), "row")  # of which a prefix is compared
     assert encoder.reference_documents == 1
+
+
+@gigatoken
+def test_of_all_marks_and_composed_letters_gigatoken_reads_only_newer_ones_in_another_way() -> None:
+    points = [chr(point) for point in range(0x80, 0x1E950) if not 0xAC00 <= point <= 0xD7A3]
+    marks = [one for one in points if unicodedata.combining(one)]
+    texts = [f"{before}{one}{behind}" for one in marks for before, behind in (("a", "\u0334"), ("e\u0301", ""))]
+    texts += [text for one in marks for text in (f"{one}\u05b0{one}\u0316", f"x {one}\u0301{one}")]
+    texts += [f"x{unicodedata.normalize('NFD', one)}y" for one in points if unicodedata.decomposition(one)]
+    found = disagreements(GigatokenEngine(bundle(), "text"), ReferenceEngine(bundle(), "text"), texts)
+    assert len(found) > 100
+    assert {*found} <= {*with_new_characters(texts)}
 
 
 @gigatoken
@@ -186,8 +199,8 @@ def test_the_references_tables_are_a_part_of_the_key_once_they_are_others_and_ar
     change = unnamed.change(now)
     assert change is not None
     assert change.reason == (
-        "reference.normalization was Unicode 13.0, is Unicode 17.0 now (other ids for texts with combining marks and "
-        "composed letters that Unicode 17.0 has and 13.0 has not, for no others)"
+        "reference.normalization was Unicode 9.0, is Unicode 17.0 now (other ids for texts with combining marks and "
+        "composed letters that Unicode 17.0 has and 9.0 has not, for no others)"
     )
 
 

@@ -75,7 +75,7 @@ def test_the_page_counts_by_split_and_names_the_tokenizer(store: LocalArtifacts)
     assert "| train | 7 | 140 | 140 | 75,344 |" in page
     assert "* token that ends a document: 4094 `<|endoftext|>`" in page
     assert f"| local files | local | – | – | 9 | 95,217 | {LICENSE} | – |" in page
-    tables = "letters by Unicode 16.0, normalization by Unicode 13.0"
+    tables = "letters by Unicode 16.0, normalization by Unicode 9.0"
     assert f"* ids as Hugging Face tokenizers gives them: {tables}" in page
     assert f"* engine: tokenizers {installed('tokenizers')} (the declaration asks for the reference engine)" in page
     assert str(SAMPLE) not in page
