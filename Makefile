@@ -37,10 +37,15 @@ demo: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
 ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
 	$(BIN)/dataprep ui
 
-# Of thousands of tests with servers and kills one may miss its limit on a busy machine: what failed is run again, in new
-# processes and with nothing beside it, and has to pass then. Nothing is repeated after a session that was cut short
+# Of thousands of tests with servers and kills one may miss its limit on a busy machine: with `REPEAT=yes`, as CI has it, what
+# failed is run again, in new processes and with nothing beside it, and has to pass then. Nothing is repeated after a
+# session that was cut short. $(call tests,WORDS) is the command with the words that say which tests
+REPEAT ?=
+tests = $(PYTEST) $(1) || { test $$? = 1 && test -n "$(REPEAT)" && echo "What failed is run again" && \
+	$(PYTEST) $(1) --last-failed --last-failed-no-failures none; }
+
 test: $(VENV)/.installed-tests check
-	$(PYTEST) || { test $$? = 1 && echo "What failed is run again" && $(PYTEST) --last-failed --last-failed-no-failures none; }
+	$(call tests)
 
 # after a change in one wing: `make test-fast WING=blend`. Everything is left to `make test`
 WING ?= corpus
@@ -65,7 +70,7 @@ test-dagster: $(VENV)/.installed-tests
 	$(OTHER)/bin/python -c 'import dagster; print("Dagster", dagster.__version__)' && \
 	mkdir -p $(OTHER)/home && export DAGSTER_HOME=$(CURDIR)/$(OTHER)/home DATAPREP_ROOT=$(CURDIR)/$(OTHER)/data && \
 	$(OTHER)/bin/$(UPSTREAM) >/dev/null && $(OTHER)/bin/python -m dataprep_assets.cli run $(SAMPLES) && \
-	$(subst $(BIN),$(OTHER)/bin,$(PYTEST)) $(addprefix dataprep_assets_tests/,$(TESTS_OF_DAGSTER))
+	{ $(subst $(BIN),$(OTHER)/bin,$(call tests,$(addprefix dataprep_assets_tests/,$(TESTS_OF_DAGSTER)))); }
 
 # The oldest versions that pyproject.toml allows of what the wheel itself requires, and pip's choice of the rest: the samples
 # run with them, from a project of `dataprep init`

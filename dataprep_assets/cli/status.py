@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def command(datasets: Names, json_: AsJson = False) -> int:
-    """Say what of a dataset is missing, damaged or out of date, why, and what building it costs."""
+    """Say what of a dataset is missing, damaged or out of date, why, and what building it costs.
+
+    The exit code is 0 if nothing is, else 1.
+    """
     return max(tell(name, as_json=json_) for name in datasets)
 
 

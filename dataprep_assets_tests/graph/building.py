@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from dataprep_assets.components import dataset_type
 from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.order import in_order
@@ -10,6 +11,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.project import find
 from dataprep_assets_tests.conftest import CHECKOUT
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 SAMPLES = (
     "sample_corpus",
@@ -28,11 +30,20 @@ RESTS_ON = {"sample_schedule": "sample_corpus"}
 
 
 def sample(name: str) -> Dataset:
-    """One of this project's datasets."""
+    """One of this project's datasets, the corpus over its small part."""
     declared = declarations_of(find(str(CHECKOUT)))
     dataset = declared.load(declared.files[name])
     assert isinstance(dataset, Dataset)
-    return dataset
+    return over_small_part(dataset) if name == SAMPLE.name else dataset
+
+
+def over_small_part(corpus: Dataset, **more: Any) -> Dataset:
+    """The sample corpus over the first documents of its files, with `more` declared."""
+    value = corpus.declaration.model_dump(mode="json", by_alias=True)
+    value = {**value, "source": {**value["source"], "path": str(SMALL)}, **more}
+    made = dataset_type(corpus.component)(type(corpus.declaration).model_validate(value))
+    assert isinstance(made, Dataset)
+    return made
 
 
 def with_its_source(name: str, store: ArtifactStore) -> Dataset:

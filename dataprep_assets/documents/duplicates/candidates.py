@@ -116,17 +116,17 @@ def sharing(documents: Documents, key: int, among: NDArray[np.bool_]) -> Iterato
 
 
 def _repeated(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
-    """What of these is there more than once, sorted."""
-    values = np.sort(hashes)
-    twice = np.unique(values[1:][values[1:] == values[:-1]])
-    if not len(twice):
-        return hashes[:0], nodes[:0]
-    # of most corpora few hashes are: only those are sorted with their documents
-    at = np.minimum(np.searchsorted(twice, hashes), len(twice) - 1)
-    kept = twice[at] == hashes
-    hashes, nodes = hashes[kept], nodes[kept]
-    order = np.lexsort((nodes, hashes))
-    return hashes[order], nodes[order]
+    """What of these is there more than once, sorted by hash and number.
+
+    They come as increasing runs, one a shard, which a stable sort merges in a tenth of the time of any other.
+    """
+    order = np.argsort(hashes, kind="stable")
+    hashes = hashes[order]
+    there = np.zeros(len(hashes), np.bool_)
+    same = hashes[1:] == hashes[:-1]
+    there[1:] |= same
+    there[:-1] |= same
+    return hashes[there], nodes[order[there]]
 
 
 def runs_of(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
@@ -174,20 +174,24 @@ def pairs_of(documents: Documents, among: NDArray[np.bool_], order: Order) -> ND
         order: What is compared, and which comes first.
     """
     bands = max((one.bands for one in documents.shards), default=0)
+    apart = not order.across and len(np.unique(order.split)) > 1
     found: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
     waiting: list[tuple[Nodes, Nodes]] = []
     for band in range(1, bands + 1):
         made = [np.empty((0, 2), np.int64)]
         large: list[Nodes] = []
         for hashes, nodes in sharing(documents, band, among):
-            groups = np.zeros_like(nodes) if order.across else order.split[documents.shard_of(nodes)]
-            place = np.lexsort((nodes, groups, hashes))
-            rows = np.column_stack([hashes[place], groups[place].astype(np.uint64)])
-            made += _in_runs(nodes[place], *runs_of(rows), large)
+            runs = runs_of(hashes)
+            if apart:
+                groups = order.split[documents.shard_of(nodes)]
+                place = np.lexsort((nodes, groups, hashes))
+                nodes = nodes[place]
+                runs = runs_of(np.column_stack([hashes[place], groups[place].astype(np.uint64)]))
+            made += _in_runs(nodes, *runs, large)
         made += [_with_first(members, order.first(documents, members)) for members in large]
         if large:
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
-        found.append(_unique(np.concatenate(made)))
+        found.append(np.concatenate(made))
     found += _sharing_two(documents, waiting, order)
     return _unique(np.concatenate(found))
 
