@@ -101,10 +101,11 @@ def test_a_command_leaves_no_core() -> None:
 
 
 COMMAND = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from dataprep_assets.bounds import Bounds, at, is_close
 from dataprep_assets.execution.watch import over
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests under nohup ignore it
 def work():
     at("here.jsonl", 5)
     print("at work", is_close(), flush=True)
