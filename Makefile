@@ -115,6 +115,7 @@ bench: $(VENV)/.installed-tests
 	-$(PIP) --pre --no-deps --upgrade --target build/tokenizers-newest tokenizers
 	$(BIN)/python -m dataprep_assets_tests.bench
 	$(BIN)/python -m dataprep_assets_tests.bench --languages
+	$(BIN)/python -m dataprep_assets_tests.bench.fast_engines
 	$(BIN)/python -m dataprep_assets_tests.bench.pretrain --only d,e,f,floor
 	$(BIN)/python -m dataprep_assets_tests.bench.whole_run
 	$(BIN)/python -m dataprep_assets_tests.bench.memory

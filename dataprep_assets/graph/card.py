@@ -28,7 +28,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 
-VERSION = 3
+VERSION = 4
 DATA_CARD = "data_card"
 PRODUCT_BYTES = "product_bytes"
 """The entry of a card's metadata that counts the bytes of the dataset's products."""

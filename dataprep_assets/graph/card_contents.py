@@ -64,7 +64,8 @@ class SplitCounts:
 class CardTokenizer:
     """The tokenizer: its name, the SHA-256 of its files, `len(tokenizer)`, the token that ends a document.
 
-    `reference` has the Unicode tables of the library that defines the ids, if its receipts name them.
+    `reference` has the Unicode tables of the library that defines the ids, if its receipts name them; `engine` says
+    which engine encoded, and why.
     """
 
     name: str
@@ -73,6 +74,7 @@ class CardTokenizer:
     separator: str | None = None
     separator_id: int | None = None
     reference: Mapping[str, str] = field(default_factory=dict)
+    engine: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

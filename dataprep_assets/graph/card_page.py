@@ -214,6 +214,8 @@ def _tokenizer(card: Card) -> str:
     if tokenizer.reference:
         tables = ", ".join(f"{name} by {table}" for name, table in tokenizer.reference.items())
         facts.append(("ids as Hugging Face tokenizers gives them", tables))
+    if tokenizer.engine:
+        facts.append(("engine", card.cells.text(tokenizer.engine)))
     return "\n".join(f"* {name}: {value}" for name, value in facts)
 
 

@@ -83,7 +83,7 @@ class Ingredients:
         return found + _changed("sources", self.sources, now.sources)
 
     def change(self, now: "Ingredients", source_change: str = "") -> Change | None:
-        """The first of the changes in one sentence; None if there is none.
+        """The first of the changes in one sentence, or all that say which texts they touch; None if there is none.
 
         Settings are told before sources: a listing may differ because the globs do, or for both reasons. In place of
         the changed sources' names stands `source_change`, if a step knows more than they say.
@@ -99,9 +99,7 @@ class Ingredients:
             return Change(kind="input changed", reason=f"its input changed: {_first(of['upstream'])}")
         source = f"its source changed: {source_change or _first(of['sources'])}" if of["sources"] else ""
         if settings := of["settings"]:
-            first = settings[0]
-            told = f"{first.name} was {_shown(first.before)}, is {_shown(first.now)} now{first.consequence}"
-            told += _more(settings)
+            told = _told([one for one in settings if one.consequence] or settings[:1], settings)
             return Change(kind="settings changed", reason=f"{told}; {source}" if source else told)
         return Change(kind="input changed", reason=source) if source else None
 
@@ -172,8 +170,14 @@ def _changed(
     return [Changed(kind=kind, name=name, before=was, now=value) for name, was, value in values if was != value]
 
 
-def _more(changed: list[Changed]) -> str:
-    return f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+def _told(shown: list[Changed], of: list[Changed]) -> str:
+    """Some changes in one sentence, and how many others there are."""
+    told = (f"{one.name} was {_shown(one.before)}, is {_shown(one.now)} now{one.consequence}" for one in shown)
+    return "; ".join(told) + _more(of, len(shown))
+
+
+def _more(changed: list[Changed], shown: int = 1) -> str:
+    return f" (and {len(changed) - shown} more)" if len(changed) > shown else ""
 
 
 def _first(changed: list[Changed], most: int = 3) -> str:

@@ -40,6 +40,7 @@ from dataprep_assets.tokenization.certificate import (
     Certificate,
     certify,
     refused_outright,
+    refuses_all,
 )
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
 from dataprep_assets.tokenization.engines import installed as installed_version
@@ -63,7 +64,18 @@ class CertificateFacts(Facts):
     refused: list[str]
     reason: str | None
     documents: int
+    chosen: str | None = None
     months: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """Which engine encodes the texts, and why."""
+        reference = f"{ReferenceEngine.name} {self.reference_version}"
+        if refuses_all(self.refused):
+            return f"{reference} ({self.reason})"
+        why = f" ({self.chosen})" if self.chosen else ""
+        others = f"; {reference} for documents of class {', '.join(self.refused)}" if self.refused else ""
+        return f"{self.engine} {self.engine_version} with the ids of {reference}{why}{others}"
 
     @classmethod
     def told_by(cls, certificate: Certificate, months: Sequence[str] | None = None) -> "CertificateFacts":
@@ -75,6 +87,7 @@ class CertificateFacts(Facts):
             refused=list(certificate.refused),
             reason=certificate.reason,
             documents=sum(certificate.compared.values()),
+            chosen=certificate.chosen,
         )
         return facts if months is None else facts.model_copy(update={"months": tuple(months)})
 
@@ -240,6 +253,17 @@ def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certi
         raise FormatError(f"{path}: not a certificate: {error}. Materialize engine_certificate again") from error
 
 
+def told_engine(receipts: Mapping[ArtifactSpec, Sequence[Receipt]]) -> str | None:
+    """Which engine encodes a dataset's texts, and why, by its receipts; None if it has no certificate."""
+    found = (every for spec, every in receipts.items() if spec.name == ENGINE_CERTIFICATE)
+    return next((CertificateFacts.of(receipt).told for every in found for receipt in every), None)
+
+
+def engine_line(dataset: DatasetDeclaration, store: ArtifactStore) -> str:
+    """The same as a line for the end of a run. Raises MissingArtifactError without a certificate."""
+    return f"engine: {CertificateFacts.of(store.require(dataset.artifact(ENGINE_CERTIFICATE))).told}"
+
+
 def certified(
     bundle: TokenizerBundle, declared: TokenizerDeclaration, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
 ) -> Certificate:
@@ -253,7 +277,10 @@ def certified(
     wanted = declared.engine
     if wanted == ReferenceEngine.name:
         return refused_outright(bundle, mode, wanted, "the declaration asks for the reference engine")
-    certificate = _fastest(bundle, mode, sample) if wanted == "auto" else _of_engine(wanted, bundle, mode, sample)
+    if wanted == "auto":
+        certificate = _fastest(bundle, mode, sample)
+    else:
+        certificate = replace(_of_engine(wanted, bundle, mode, sample), chosen="`tokenizer.engine` names it")
     refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
     in_use = tuple(k for k in CLASSES if k in (*certificate.refused_in_use, *declared.refuse))
     if (refused, in_use) == (certificate.refused, certificate.refused_in_use):
@@ -288,7 +315,8 @@ def _fastest(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], 
         try:
             one = _of_engine(name, bundle, mode, sample)
         except TokenizerError as error:
-            passed_over.append(str(error))
+            # in a certificate stands no place of this machine
+            passed_over.append(str(error).removeprefix(f"{bundle.directory}: "))
             continue
         earned.append(one)
         if set(one.refused) <= {NEW_UNICODE}:
@@ -299,7 +327,9 @@ def _fastest(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], 
     best = min(earned, key=lambda one: len({*one.refused} - {NEW_UNICODE}))
     others = [each for each in passed_over if each != best.reason]
     why = f"of {', '.join(FAST_ENGINES)} the first in order of speed that is installed and gives the reference's ids"
-    if best.refused:
+    if best.routes_new_characters_alone:
+        why += ", characters of newer Unicode aside"
+    elif best.refused:
         why = f"of {', '.join(FAST_ENGINES)} the one that gives the reference's ids in most classes"
     return replace(best, chosen="; ".join((why, *others)))
 
@@ -345,7 +375,10 @@ def _examine(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) ->
     bundle, certificate = load_bundle(engine.tokenizer), load_certificate(engine.dataset, store)
     artifact = engine.dataset.artifact(ENGINE_CERTIFICATE)
     facts = CertificateFacts.of(store.require(artifact))
-    others = [] if facts == CertificateFacts.told_by(certificate, facts.months or None) else ["what its receipt says"]
+    expected = CertificateFacts.told_by(certificate, facts.months or None)
+    # a receipt from before an optional fact was told has none
+    same = facts.model_dump(exclude_unset=True) == expected.model_dump(include=facts.model_fields_set)
+    others = [] if same else ["what its receipt says"]
     if (store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _written(certificate):
         others.append(f"the bytes of {CERTIFICATE}")
     yield "certificate_holds", certificate_holds(certificate, bundle, engine.special_tokens, others)

@@ -197,8 +197,7 @@ class _Counting:
                     "Set `dtype: auto` or `uint32`"
                 )
             self._low, self._high = min(self._low, low), max(self._high, high)
-            # most separators are among the last ids of a vocabulary, beyond those of any text
-            if self._plan.separator_id is not None and low <= self._plan.separator_id <= high:
+            if self._plan.separator_id is not None:
                 self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         lengths = np.diff(offsets)
         ends = (

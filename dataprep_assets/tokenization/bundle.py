@@ -6,6 +6,7 @@ The digest is part of every key downstream, so it covers exactly what can change
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -287,39 +288,29 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
 class LiteralFinder:
     """Tells which texts contain one of a set of literals.
 
-    Special tokens share their first characters (`<|`), so a search for those two characters, which runs at memory
-    speed, rules out nearly every document; only the rest are matched with the full pattern.
+    Special tokens share their first two characters (`<|`), of which a search for the rarer one, at memory speed, rules
+    out most documents; only texts that have both are matched with the full pattern.
     """
 
     def __init__(self, literals: tuple[str, ...]) -> None:
-        self._prefixes = tuple(sorted({literal[:2] for literal in literals if literal}))
-        self._begins = tuple((prefix[0], prefix) for prefix in self._prefixes)
+        prefixes = sorted({literal[:2] for literal in literals if literal})
+        # of both characters the one that is no letter or digit, the second rather than the first
+        self._begins = tuple(
+            (next((one for one in reversed(prefix) if not one.isalnum()), prefix[0]), prefix) for prefix in prefixes
+        )
         self._pattern = re.compile(
             "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True) if x) or r"(?!)"
         )
 
     def found_in(self, text: str) -> bool:
         """Whether the text contains any of the literals."""
-        return any(prefix in text for prefix in self._prefixes) and self._pattern.search(text) is not None
-
-    def found_in_any(self, texts: list[str]) -> bool:
-        """Whether any of the texts contains any of the literals."""
-        for first, prefix in self._begins:
-            for text in texts:
-                # a single character is found ten times as fast as two
-                if first in text and prefix in text and self._pattern.search(text) is not None:
-                    return True
+        for rare, prefix in self._begins:
+            if rare in text and prefix in text:  # a single character is found several times as fast as two
+                return self._pattern.search(text) is not None
         return False
 
-    def count(self, texts: list[str]) -> int:
+    def count(self, texts: Iterable[str]) -> int:
         """How many of the texts contain any of the literals."""
-        if len(self._prefixes) == 1:
-            # the second character of `<|` is the rare one: searching for it is the cheapest way to rule out nearly all
-            # texts; a search for both together is several times as slow
-            (prefix,) = self._prefixes
-            common, rare = prefix[0], prefix[-1]
-            likely = [t for t in texts if rare in t and common in t and prefix in t]
-            return sum(self._pattern.search(t) is not None for t in likely)
         return sum(map(self.found_in, texts))
 
 

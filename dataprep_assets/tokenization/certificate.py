@@ -61,7 +61,8 @@ class Certificate:
 
     `reference_tables` are the Unicode tables of the reference that decide ids of this tokenizer; a certificate from
     before they were told has none. `refused_in_use` are the refused classes of which a document of the corpus differed,
-    or that the declaration names, `chosen` says why it is this engine.
+    or that the declaration names; not that of new characters where the adversarial set refuses it, too. `chosen` says
+    why it is this engine.
     """
 
     tokenizer_digest: str
@@ -85,7 +86,7 @@ class Certificate:
     @property
     def engine_is_refused(self) -> bool:
         """Whether every document goes to the reference."""
-        return set(self.refused) >= set(CLASSES) - {NEW_UNICODE}
+        return refuses_all(self.refused)
 
     @property
     def routes_new_characters_alone(self) -> bool:
@@ -121,6 +122,12 @@ class Certificate:
         """The inverse of `to_json`."""
         lists: dict[str, Any] = {n: tuple(value[n]) for n in ("refused", "refused_in_use") if n in value}
         return cls(**(value | lists))
+
+
+def refuses_all(refused: Iterable[str]) -> bool:
+    """Whether an engine with these refused classes encodes no document. Certificates from before they were a class do
+    not name newer characters."""
+    return {*refused} >= {*CLASSES} - {NEW_UNICODE}
 
 
 def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +221,9 @@ def certify(
     compared = {f"{origin}:{kind}": n for origin, each in found.items() for kind, n in each.compared.items()}
     differing = found["adversarial"].differing + found["corpus"].differing
     refused: tuple[str, ...] = tuple(kind for kind in CLASSES if differing[kind])
-    in_use = tuple(kind for kind in CLASSES if found["corpus"].differing[kind])
+    # what the adversarial set shows of new characters it has shown whenever this engine was certified
+    known = {NEW_UNICODE} if found["adversarial"].differing[NEW_UNICODE] else set()
+    in_use = tuple(kind for kind in CLASSES if found["corpus"].differing[kind] and kind not in known)
     reason = None
     if refused:
         seen = ", ".join(f"{differing[k]} of class {k}" for k in refused)

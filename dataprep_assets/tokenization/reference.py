@@ -24,7 +24,7 @@ NAME = "tokenizers"
 NORMALIZATION, LETTERS = "normalization", "letters"
 SETTING = "reference"
 """The setting of recipes that names the tables."""
-TABLES_BEFORE = {NORMALIZATION: "Unicode 13.0", LETTERS: "Unicode 16.0"}
+TABLES_BEFORE = {NORMALIZATION: "Unicode 9.0", LETTERS: "Unicode 16.0"}
 
 _NORMALIZERS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "BertNormalizer", "Nmt"})
 _SPLITTERS = frozenset({"Whitespace", "BertPreTokenizer", "Punctuation", "Digits", "UnicodeScripts"})
@@ -208,10 +208,10 @@ def touched(setting: str, before: Any, now: Any) -> str:
 
     Args:
         setting: Its name in a recipe, such as `reference.letters`.
-        before: The Unicode version before, such as `Unicode 13.0`.
+        before: The Unicode version before, such as `Unicode 9.0`.
         now: The version now.
     """
     if setting not in _TEXTS:
         return ""
-    older, newer = sorted((str(before).removeprefix("Unicode "), str(now).removeprefix("Unicode ")))
+    older, newer = sorted((str(before).removeprefix("Unicode "), str(now).removeprefix("Unicode ")), key=float)
     return f"other ids for texts with {_TEXTS[setting]} that Unicode {newer} has and {older} has not, for no others"

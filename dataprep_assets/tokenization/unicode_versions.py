@@ -1,4 +1,4 @@
-"""What each version of Unicode since 14.0 added, and which of these versions a library's tables know.
+"""What each version of Unicode since 10.0 added, and which of these versions a library's tables know.
 
 The reference normalizes and splits text by tables of Unicode that are compiled into it. Another version of it, or
 another engine, has tables of another Unicode: then texts with characters that only one of them knows get other ids.
@@ -23,7 +23,8 @@ class UnicodeVersion:
 
     Attributes:
         name: Such as `15.1`.
-        letters: Letters, marks and numbers, and whatever has a decomposition.
+        letters: Letters, marks and numbers, and whatever has a decomposition. Of versions before 14.0 only what
+            normalization changes: every table knows their letters.
         others: All other characters: symbols, punctuation, format characters.
         moved: Of the letters those with a combining class, which normalization puts in order.
         composed: Of the letters those with a canonical decomposition, as `composed=first+second`.
@@ -61,6 +62,35 @@ def ranges(given: str) -> Iterator[tuple[int, int]]:
 
 
 VERSIONS = (
+    UnicodeVersion(
+        name="10.0",
+        letters="D3B-D3C 1DF6-1DF9 11A34 11A47 11A99 11D42 11D44-11D45",
+        others="",
+        moved="D3B-D3C 1DF6-1DF9 11A34 11A47 11A99 11D42 11D44-11D45",
+        composed="",
+    ),
+    UnicodeVersion(
+        name="11.0",
+        letters="7FD 8D3 9FE 10D24-10D27 10F46-10F50 1133B 1145E 11839-1183A 11D97",
+        others="",
+        moved="7FD 8D3 9FE 10D24-10D27 10F46-10F50 1133B 1145E 11839-1183A 11D97",
+        composed="",
+    ),
+    UnicodeVersion(
+        name="12.0",
+        letters="EBA 119E0 1E130-1E136 1E2EC-1E2EF 1F16C",
+        others="",
+        moved="EBA 119E0 1E130-1E136 1E2EC-1E2EF",
+        composed="",
+    ),
+    UnicodeVersion(name="12.1", letters="32FF", others="", moved="", composed=""),
+    UnicodeVersion(
+        name="13.0",
+        letters="1ABF-1AC0 A82C AB69 10EAB-10EAC 11930 11935 11938 1193D-1193E 11943 16FF0-16FF1 1FBF0-1FBF9",
+        others="",
+        moved="1ABF-1AC0 A82C 10EAB-10EAC 1193D-1193E 11943 16FF0-16FF1",
+        composed="11938=11935+11930",
+    ),
     UnicodeVersion(
         name="14.0",
         letters=(
@@ -154,7 +184,7 @@ VERSIONS = (
     ),
 )
 """In order; before them is `OLDEST`, which every table knows."""
-OLDEST = "13.0"
+OLDEST = "9.0"
 _SYMBOLS_FROM = 17.0
 """From this version on symbols count as new, too. Emoji of earlier ones are in many texts, and every engine knows
 them, or reads them as it reads an unknown one."""
@@ -178,7 +208,8 @@ def _new() -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def has_new_characters(text: str) -> bool:
-    """Whether the text has a letter, mark or digit that Unicode has since 14.0, or any character since 17.0."""
+    """Whether the text has a character that normalization changes and Unicode has since 10.0, a letter, mark or digit
+    since 14.0, or any character since 17.0."""
     return bool(with_new_characters([text]))
 
 

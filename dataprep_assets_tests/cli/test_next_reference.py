@@ -1,59 +1,93 @@
-"""A reference with other Unicode tables: `status` tells the change, and an append does not mix them."""
+"""A reference with other Unicode tables: `status`, `diff` and `--locked` tell the change, an append mixes no two."""
 
+import json
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-import zstandard
 
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.integrity.verify import receipts_below
-from dataprep_assets_tests.cli.commands import environment
-from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.tokenization import candidate
 
+TOUCHED = (
+    "reference.normalization was Unicode 9.0, is Unicode 17.0 now (other ids for texts with combining marks and "
+    "composed letters that Unicode 17.0 has and 9.0 has not, for no others)"
+)
+DECLARED = """
+type: dataprep_assets.components.TokenizedCorpus
+attributes:
+  dataset: marks
+  source: {kind: local, path: ./texts}
+  include: ["*.jsonl"]
+  splits: {train: ["train*"]}
+  tokenizer: {path: ../sample_corpus/tokenizer}
+  views: [nanogpt]
+"""
 
-def dataprep(project: Path, *arguments: str, with_candidate: bool) -> str:
-    variables = environment(project) | {"XDG_CACHE_HOME": str(project / "cache")}
-    variables["PYTHONPATH"] = candidate.environment()["PYTHONPATH"] if with_candidate else str(project)
-    command = [sys.executable, "-m", "dataprep_assets.cli", *arguments]
-    done = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True)
-    assert done.returncode == (1 if arguments[0] == "status" else 0), done.stderr  # something is stale
-    return done.stdout
 
+class Project:
+    """A project of `dataprep init` with one corpus; commands run in it, with or without the candidate."""
 
-def tables(project: Path) -> dict[str, int]:
-    """Normalization → how many receipts of token bins name it."""
-    receipts = [one for _, one in receipts_below(project / "artifacts") if one.artifact == "token_bins"]
-    return Counter(one.recipe["settings"]["reference"]["normalization"] for one in receipts)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "my-data"
+        self._variables = candidate.environment() | {"XDG_CACHE_HOME": str(folder / "cache")}
+        self._dataprep(folder, "init", "my-data", with_candidate=False, code=0)
+        self._dataset = self._folder / "my_data" / "defs" / "marks"
+        (self._dataset / "texts").mkdir(parents=True)
+        (self._dataset / "defs.yaml").write_text(DECLARED)
+
+    def add(self, name: str, texts: list[str]) -> None:
+        lines = (json.dumps({"text": text}) + "\n" for text in texts)
+        (self._dataset / "texts" / name).write_text("".join(lines))
+
+    def dataprep(self, *arguments: str, with_candidate: bool = False, code: int = 0) -> str:
+        return self._dataprep(self._folder, *arguments, with_candidate=with_candidate, code=code)
+
+    def _dataprep(self, folder: Path, *arguments: str, with_candidate: bool, code: int) -> str:
+        path = self._variables["PYTHONPATH"] if with_candidate else str(PROJECT_ROOT)
+        done = subprocess.run(
+            [sys.executable, "-m", "dataprep_assets.cli", *arguments],
+            cwd=folder,
+            env=self._variables | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def tables(self) -> dict[str, int]:
+        """Normalization → how many receipts of token bins name it."""
+        artifacts = self._folder / ".dataprep" / "artifacts"
+        receipts = [one for _, one in receipts_below(artifacts) if one.artifact == "token_bins"]
+        return Counter(one.recipe["settings"]["reference"]["normalization"] for one in receipts)
 
 
 @pytest.mark.slow
 @candidate.needed
 def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_stream_mixes_two(tmp_path: Path) -> None:
-    project = cloned_project(tmp_path / "project")
-    dataprep(project, "run", "sample_corpus", with_candidate=False)
-    assert tables(project) == {"Unicode 13.0": 5}
-    dataprep(project, "lock", "sample_corpus", "--output", "before.lock", with_candidate=False)
-    source = project / "dataprep_assets/defs/samples/sample_corpus/data/train/chunk1"
-    line = '{"text": "One more document, with a mark of Unicode 16: a\u0897\u0316."}\n'
-    (source / "example_train_99.jsonl.zst").write_bytes(zstandard.compress(line.encode()))
-    said = dataprep(project, "status", "sample_corpus", with_candidate=True)
-    assert "reference.normalization was Unicode 13.0, is Unicode 17.0 now" in said
-    assert "combining marks and composed letters that Unicode 17.0 has and 13.0 has not" in said
-    assert "train-00000...train-00002" in next(
-        line for line in said.splitlines() if line.startswith("token_bins_train")
-    )
-    dataprep(project, "run", "sample_corpus", with_candidate=True)
-    assert tables(project) == {"Unicode 17.0": 6}
-    dataprep(project, "lock", "sample_corpus", "--output", "after.lock", with_candidate=True)
-    said = subprocess.run(
-        [sys.executable, "-m", "dataprep_assets.cli", "diff", "before.lock", "after.lock"],
-        cwd=project,
-        env=environment(project) | {"PYTHONPATH": str(project)},
-        capture_output=True,
-        text=True,
-    ).stdout
-    assert "reference.normalization: Unicode 13.0 → Unicode 17.0" in said
-    assert "other ids for texts with combining marks" in said
+    project = Project(tmp_path)
+    for name in ("train-0.jsonl", "train-1.jsonl"):
+        project.add(name, [f"Document {row} of {name}, in plain words." for row in range(40)])
+    project.dataprep("run", "marks")
+    assert project.tables() == {"Unicode 9.0": 1}
+    project.dataprep("lock", "marks", "--output", "before.lock")
+    project.add("train-2.jsonl", ["One more document, with a mark of Unicode 16: a\u0897\u0316."])
+
+    told = project.dataprep("status", "marks", with_candidate=True, code=1).splitlines()  # something is stale
+    (shard,) = (line for line in told if line.startswith("token_bins_train") and "train-00000" in line)
+    assert TOUCHED in shard
+    assert any(line.startswith("token_bins_train") and "train-00001" in line and "absent" in line for line in told)
+    assert TOUCHED in project.dataprep("run", "marks", "--lock", "before.lock", with_candidate=True, code=1)
+    assert project.tables() == {"Unicode 9.0": 1}  # nothing was built
+
+    said = project.dataprep("run", "marks", with_candidate=True)
+    assert "engine: fastokens" in said
+    assert "for documents of class new_unicode" in said  # with whose marks it is the older reference's
+    assert project.tables() == {"Unicode 17.0": 2}
+    project.dataprep("lock", "marks", "--output", "after.lock", with_candidate=True)
+    differences = project.dataprep("diff", "before.lock", "after.lock", code=1)
+    assert "reference.normalization: Unicode 9.0 → Unicode 17.0 (token_bins/train-00000)" in differences
+    assert "other ids for texts with combining marks" in differences

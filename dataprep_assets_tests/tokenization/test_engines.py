@@ -1,6 +1,7 @@
 """Engines behind one interface: which one `auto` takes, and what of it enters a key."""
 
 import json
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import pytest
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.graph.recipe import Ingredients
+from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.engine_certificate import certified
+from dataprep_assets.stream.engine_certificate import CertificateFacts, certified
 from dataprep_assets.tokenization import engines
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import NEW_UNICODE, Certificate, CertifiedEncoder, decisive
+from dataprep_assets.tokenization.certificate import NEW_UNICODE, Certificate, CertifiedEncoder, decisive, disagreements
 from dataprep_assets.tokenization.engines import (
+    Encoded,
     FastokensEngine,
     GigatokenEngine,
     ReferenceEngine,
@@ -24,7 +27,10 @@ from dataprep_assets.tokenization.engines import (
     installed,
 )
 from dataprep_assets.tokenization.reference import TABLES_BEFORE, installed_tables, reference_tables
+from dataprep_assets.tokenization.unicode_versions import has_new_characters, with_new_characters
+from dataprep_assets_tests.pipelines.blend.sft import conversations
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, certificate, stream_plan
+from dataprep_assets_tests.pipelines.notes.pipeline import declaration as notes_declaration
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tokenization import candidate
 
@@ -67,6 +73,18 @@ def test_gigatoken_is_refused_for_newer_characters_alone_and_the_ids_are_the_ref
 
 
 @gigatoken
+def test_of_all_marks_and_composed_letters_gigatoken_reads_only_newer_ones_in_another_way() -> None:
+    points = [chr(point) for point in range(0x80, 0x1E950) if not 0xAC00 <= point <= 0xD7A3]
+    marks = [one for one in points if unicodedata.combining(one)]
+    texts = [f"{before}{one}{behind}" for one in marks for before, behind in (("a", "\u0334"), ("e\u0301", ""))]
+    texts += [text for one in marks for text in (f"{one}\u05b0{one}\u0316", f"x {one}\u0301{one}")]
+    texts += [f"x{unicodedata.normalize('NFD', one)}y" for one in points if unicodedata.decomposition(one)]
+    found = disagreements(GigatokenEngine(bundle(), "text"), ReferenceEngine(bundle(), "text"), texts)
+    assert len(found) > 100
+    assert {*found} <= {*with_new_characters(texts)}
+
+
+@gigatoken
 def test_gigatoken_begins_anew_when_its_memory_has_grown_and_gives_the_same_ids(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -91,6 +109,42 @@ def test_auto_takes_the_first_engine_that_gives_the_references_ids_and_says_why(
     assert (earned.engine, earned.refused) == ("fastokens", ())
     assert earned.chosen is not None
     assert "the first in order of speed that is installed and gives the reference's ids" in earned.chosen
+
+
+def test_an_engine_that_newer_characters_alone_are_kept_from_is_the_first_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encode = FastokensEngine.encode
+
+    def wrong(engine: FastokensEngine, texts: list[str]) -> Encoded:
+        ids, offsets = encode(engine, texts)
+        ends = offsets[1:][[any(has_new_characters(text) for text in texts[at : at + 1]) for at in range(len(texts))]]
+        ids = ids.copy()
+        ids[ends.astype(np.int64) - 1] ^= 1
+        return ids, offsets
+
+    monkeypatch.setattr(FastokensEngine, "encode", wrong)
+    earned = certified(bundle(), declared(), "text", lambda: TEXTS)
+    assert (earned.engine, earned.refused) == ("fastokens", (NEW_UNICODE,))
+    assert earned.chosen is not None
+    assert earned.chosen.endswith("gives the reference's ids, characters of newer Unicode aside")
+    facts = CertificateFacts.told_by(earned)
+    assert facts.told.startswith(f"fastokens {earned.engine_version} with the ids of tokenizers ")
+    assert facts.told.endswith(f"; tokenizers {earned.reference_version} for documents of class {NEW_UNICODE}")
+
+
+def test_what_no_fast_engine_loads_is_told_without_a_place_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(loaded: TokenizerBundle, *_: object) -> None:
+        raise TokenizerError(f"{loaded.directory}: this engine cannot load it: the model is no BPE")
+
+    for engine in (FastokensEngine, GigatokenEngine):
+        monkeypatch.setattr(engine, "_load", staticmethod(refuse))
+        monkeypatch.setattr(engine, "_kept", {})
+    told = CertificateFacts.told_by(certified(bundle(), declared(), "text", lambda: TEXTS)).told
+    assert told.startswith(f"tokenizers {installed('tokenizers')} (this engine cannot load it: the model is no BPE")
+    assert str(SAMPLE) not in told
+    asked = CertificateFacts.told_by(certified(bundle(), declared(engine="tokenizers"), "text", lambda: TEXTS)).told
+    assert asked == f"tokenizers {installed('tokenizers')} (the declaration asks for the reference engine)"
 
 
 @gigatoken
@@ -145,9 +199,19 @@ def test_the_references_tables_are_a_part_of_the_key_once_they_are_others_and_ar
     change = unnamed.change(now)
     assert change is not None
     assert change.reason == (
-        "reference.normalization was Unicode 13.0, is Unicode 17.0 now (other ids for texts with combining marks and "
-        "composed letters that Unicode 17.0 has and 13.0 has not, for no others)"
+        "reference.normalization was Unicode 9.0, is Unicode 17.0 now (other ids for texts with combining marks and "
+        "composed letters that Unicode 17.0 has and 9.0 has not, for no others)"
     )
+
+
+def test_the_references_tables_are_a_part_of_the_key_of_chats_and_notes_too() -> None:
+    newer = {"reference_tables": {"normalization": "Unicode 17.0", "letters": "Unicode 16.0"}}
+    chat = conversations.plan()
+    chats = replace(chat, certificate=chat.certificate | newer).key_parts()
+    assert chats == chat.key_parts() | {"reference": newer["reference_tables"]}
+    certificates = (certificate(), replace(certificate(), reference_tables=newer["reference_tables"]))
+    before, after = (notes_plan(notes_declaration(), one).key_parts()["stream"] for one in certificates)
+    assert after == before | {"reference": newer["reference_tables"]}
 
 
 def test_tables_are_those_that_the_tokenizer_uses() -> None:

@@ -23,6 +23,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import PlannedUnit, load_blend_plan
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.stream import blend_separator
+from dataprep_assets.stream.engine_certificate import told_engine
 from dataprep_assets.stream.tokenizer import load_bundle
 
 _ABOUT = {
@@ -42,7 +43,7 @@ def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> Artifa
             products=(run,),
             counted=(run,),
             sources=partial(_sources, blend),
-            tokenizer=lambda _: _tokenizer(blend),
+            tokenizer=partial(_tokenizer, blend),
             splits=lambda receipts: _splits(receipts[run][0]),
             records=lambda receipts: _records(receipts[run][0]),
         )
@@ -66,7 +67,7 @@ def _source(unit: PlannedUnit) -> CardSource:
     )
 
 
-def _tokenizer(blend: BlendDeclaration) -> CardTokenizer | None:
+def _tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | None:
     if blend.tokenizer is None:
         return None
     bundle = load_bundle(blend.tokenizer)
@@ -77,6 +78,7 @@ def _tokenizer(blend: BlendDeclaration) -> CardTokenizer | None:
         vocab_size=bundle.vocab_size,
         separator=separator.content if separator is not None else None,
         separator_id=separator.id if separator is not None else None,
+        engine=told_engine(receipts),
     )
 
 

@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.sft.packed_sft import turns_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.planning.cost import Machine
-from dataprep_assets.stream.engine_certificate import engine_certificate_spec
+from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
 
 
 class Blend(Dataset):
@@ -89,6 +89,8 @@ class Blend(Dataset):
         lines += loss_lines(blend, shards_of, {p for partitions in facts.used.values() for p in partitions})
         if blend.stage == "sft":
             lines += turns_lines(blend, [receipt for receipts in shards_of.values() for receipt in receipts])
+        if blend.stage != "rl":
+            lines.append(engine_line(blend, store))
         return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
 
 

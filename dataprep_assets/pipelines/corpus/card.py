@@ -23,6 +23,7 @@ from dataprep_assets.pipelines.corpus.duplicates import DuplicatesFacts
 from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts
 from dataprep_assets.pipelines.corpus.recall_plot import curve
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
+from dataprep_assets.stream.engine_certificate import told_engine
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
@@ -104,6 +105,7 @@ def _tokenizer(stream: str, receipts: Receipts) -> CardTokenizer | None:
                 vocab_size=facts.vocab_size,
                 separator=facts.eos_token,
                 separator_id=facts.eos_token_id,
+                engine=told_engine(receipts),
             )
     return None
 

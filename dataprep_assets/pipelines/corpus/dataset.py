@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.corpus.tags import tags_spec
 from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
 from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
-from dataprep_assets.stream.engine_certificate import engine_certificate_spec
+from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 
 
@@ -96,6 +96,7 @@ class Corpus(Dataset):
                 f"{split:<8}{files:>8,}{len(shards):>8,}{total.documents:>12,}{total.tokens:>16,}"
                 f"{total.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
             )
+        lines.append(engine_line(corpus, store))
         return [*lines, *(f"for the trainer: {line}" for line in trainer_lines(corpus, store))]
 
 

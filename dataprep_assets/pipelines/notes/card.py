@@ -1,6 +1,7 @@
 """What the data cards of packed notes, and of combinations of them, say in addition to receipts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from dataprep_assets.graph.card import data_card_spec
@@ -19,6 +20,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.stream.engine_certificate import told_engine
 from dataprep_assets.stream.source import card_source
 
 
@@ -31,7 +33,9 @@ def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> Artifa
             products=[spec for spec in specs if spec.name in DIRECTORIES.values()],
             counted=[spec for spec in specs if spec.name == PACKED_COHORTS],
             sources=partial(_note_sources, notes),
-            tokenizer=lambda receipts: _tokenizer(_cohorts(receipts)[0], notes.document.separator),
+            tokenizer=lambda receipts: replace(
+                _tokenizer(_cohorts(receipts)[0], notes.document.separator), engine=told_engine(receipts)
+            ),
             splits=partial(_note_splits, notes),
         )
     )

@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
 from dataprep_assets.pipelines.notes.tokenizer_beside import tokenizer_beside
-from dataprep_assets.stream.engine_certificate import engine_certificate_spec
+from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
 
 
 class Notes(Dataset):
@@ -78,6 +78,7 @@ class Notes(Dataset):
             f"{len(packed):,} of {len(months):,} cohorts, {patients:,} patients",
             f"{documents:,} notes, {tokens:,} tokens",
             _filled(notes, rows, tokens),
+            engine_line(notes, store),
             *dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats),
             *evaluation_line(tuple(notes.splits)),
         ]

@@ -96,7 +96,7 @@ class ConversationRenderer:
         A turn without an answer gives no sequence, unless it is kept.
         """
         mark, self._rendered = None, 0
-        if self._as_text.found_in_any(list(_strings([conversation.messages, conversation.tools]))):
+        if any(map(self._as_text.found_in, _strings([conversation.messages, conversation.tools]))):
             mark, conversation = self._protected(conversation)
         try:
             return Rendered(tuple(self._sequences(conversation, mark)), mark)

@@ -13,6 +13,7 @@ from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.declaration import HubCacheSource, HubSource, LocalSource, ObjectStoreSource
 from dataprep_assets.stream.source import card_source
+from dataprep_assets.tokenization.engines import installed
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
@@ -74,6 +75,9 @@ def test_the_page_counts_by_split_and_names_the_tokenizer(store: LocalArtifacts)
     assert "| train | 7 | 140 | 140 | 75,344 |" in page
     assert "* token that ends a document: 4094 `<|endoftext|>`" in page
     assert f"| local files | local | – | – | 9 | 95,217 | {LICENSE} | – |" in page
+    tables = "letters by Unicode 16.0, normalization by Unicode 9.0"
+    assert f"* ids as Hugging Face tokenizers gives them: {tables}" in page
+    assert f"* engine: tokenizers {installed('tokenizers')} (the declaration asks for the reference engine)" in page
     assert str(SAMPLE) not in page
 
 
