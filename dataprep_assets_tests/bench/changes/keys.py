@@ -62,8 +62,7 @@ _RULED = {
     "drop": {"drop": _LONG},
     "tag": {"tag": ["gopher", "personal"]},
     "floors": {"tag": ["personal"], "floors": {"personal": {"recall": 0.8}}},
-    # of a source with one document a rule may drop all
-    "budget.per_source": {"budget.per_source": 1.0, "drop": _LONG},
+    "budget.per_source": {"budget.per_source": 0.95, "drop": _LONG},
     "budget.per_rule": {"budget.per_rule": {"long": 0.9}, "drop": _LONG},
 }
 _NOTHING = {
@@ -78,13 +77,14 @@ _NOTHING = {
     "automation.timezone": "Europe/Berlin",
     "automation.freshness": "168h",
     "source.follow_links": True,
-    # of files of other formats, and of a table of documents that there is not
+    # of files of other formats
     "text_separator": "\n",
     "csv_delimiter": ";",
-    "document.url_field": "remark",
-    "document.source_field": "remark",
     **{f"slurm.{name}": value for name, value in _SLURM.items()},
 }
+_OF_A_TABLE = {"document.url_field": "remark", "document.source_field": "remark"}
+"""Of a table of documents that there is not. Turned back at once: the remarks are no sources that a budget can be for,
+and a sensitive dataset may have none."""
 _PRIORITY = {"duplicates.priority": {"column": "bytes", "order": "lowest"}, "duplicates.across_splits": "ignore"}
 _ALIKE: dict[str, dict[str, Any]] = {
     "duplicates.kind": {"duplicates.kind": "exact", "duplicates.across_splits": "ignore"},
@@ -158,6 +158,7 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         # nothing is built again; what is proven is, and the card says how much that is
         "prove.level": Key(turned={"prove.level": "every_document"}, touches=("data_card",), told=("", "")),
         **{name: Key(turned={name: value}) for name, value in _NOTHING.items()},
+        **{name: Key(turned={name: value}, back=True) for name, value in _OF_A_TABLE.items()},
         "document.keep_fields": Key(
             turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
         ),
