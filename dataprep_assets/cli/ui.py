@@ -35,7 +35,7 @@ def command(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 3000,
 ) -> int:
-    """Serve Dagster's UI of the project, with its daemon, until Ctrl-C: as `dg dev` does, closed to pages of others."""
+    """Serve Dagster's UI of the project, with its daemon, until Ctrl-C, as `dg dev` does. Other pages cannot use it."""
     import yaml  # type: ignore[import-untyped]
 
     # SIGINT, too, which a shell has what a script starts in the background ignore

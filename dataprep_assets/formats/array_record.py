@@ -16,6 +16,7 @@ Entry points: `write`, `records`, `count`.
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,22 @@ OPTIONS = "group_size:1,zstd:3"
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
+_ABSENT = (
+    "ArrayRecord files need the array_record package, which is not installed; install dataprep-assets[array_record]"
+)
+
+
+def require() -> None:
+    """Raise ConfigError if the package is not installed."""
+    if find_spec("array_record") is None:
+        raise ConfigError(_ABSENT)
+
+
 def _package() -> Any:
     try:
         from array_record.python import array_record_module
     except ImportError as error:
-        raise ConfigError(
-            "ArrayRecord files need the array_record package, which is not installed; install "
-            "dataprep-assets[array_record]"
-        ) from error
+        raise ConfigError(_ABSENT) from error
     return array_record_module
 
 

@@ -7,6 +7,7 @@ sentence names a source file, a patient or a key.
 from collections.abc import Iterator
 
 from dataprep_assets.errors import ConfigError, SourceError, TokenizerError
+from dataprep_assets.formats import array_record
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
@@ -36,6 +37,11 @@ def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
             retractions_on(notes.retractions, key)
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
+    if "array_record" in notes.formats:
+        try:
+            array_record.require()
+        except ConfigError as error:
+            yield Remark(keys=("formats",), sentence=str(error))
     if not is_mirrored(notes.source):
         yield from _month_remarks(notes)
 

@@ -14,6 +14,7 @@ from dataprep_assets.cli.project import component as dataset_named
 from dataprep_assets.cli.project import folder
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.formats import array_record
 from dataprep_assets.graph.dataset import declared
 from dataprep_assets.orchestration import component
 from dataprep_assets.orchestration.component import definitions_of_dataset
@@ -169,3 +170,14 @@ def test_every_key_is_in_the_scaffold(component: Any, tmp_path: Path) -> None:
     written = scaffolded(component, tmp_path).read_text()
     for name in component.model.model_fields:
         assert re.search(rf"^ *(# )?{name}:", written, re.MULTILINE), name
+
+
+def test_a_format_whose_package_is_not_installed_is_told_before_anything_is_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(array_record, "find_spec", lambda _: None)
+    for formats, keys in ((["tfrecord"], []), (["tfrecord", "array_record"], [("formats",)])):
+        dataset = Notes(NotesDeclaration.model_validate(notes_attributes(formats=formats)))
+        told = [one for one in dataset.remarks() if "array_record package" in one.sentence]
+        assert [one.keys for one in told] == keys
+        assert all("dataprep-assets[array_record]" in one.sentence and not one.hint for one in told)
