@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
 from dataprep_assets.pipelines.release.npy_shards_proofs import SHARD_PROOFS
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, publish_release
-from dataprep_assets.serving.release import MANIFEST, locate
+from dataprep_assets.serving.release import MANIFEST, Release, locate
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 
@@ -167,6 +167,15 @@ def test_a_publication_says_what_its_place_lacks(own: Published) -> None:
     assert {name: one.reason for name, one in found.items()} == {
         PUBLISHED_SHARDS: "its source changed: release.publish"
     }
+
+
+def test_where_another_datasets_release_is_nobody_is_told_to_publish_again(own: Published) -> None:
+    manifest = own.public / MANIFEST
+    other = replace(Release.from_bytes(manifest.read_bytes(), "here"), dataset="other")
+    manifest.write_bytes(other.to_bytes())
+    reason = own.stale()[PUBLISHED_SHARDS].reason
+    assert "the release of 'other' is there, and trainers may read it" in reason
+    assert "Publish" not in reason
 
 
 def test_other_shards_at_the_place_do_not_make_a_publication_stale(own: Published) -> None:
