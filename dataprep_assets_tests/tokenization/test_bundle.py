@@ -115,3 +115,21 @@ def test_ids_of_words_are_those_of_the_library_without_asking_it(tmp_path: Path,
     bundle, library = TokenizerBundle.load(tmp_path), Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert bundle._definition.ids == library.get_vocab(with_added_tokens=True)
     assert bundle.vocab_size == 4
+
+
+def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -> None:
+    folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
+    definition = json.loads((folder / "tokenizer.json").read_bytes())
+    _appended(definition)
+    following = len(definition["model"]["vocab"])
+    definition["model"]["vocab"]["</s>"] = following + 2
+    definition["added_tokens"].append(_token("<|im_end|>", following + 3))
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+    with pytest.raises(TokenizerError, match="ends a chat turn, not a document") as caught:
+        TokenizerBundle.load(folder).separator("auto")
+    assert "</s>" not in str(caught.value)
+    definition["added_tokens"].append(_token("</s>", following + 2))
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    with pytest.raises(TokenizerError, match="in its vocabulary are .*</s>"):
+        TokenizerBundle.load(folder).separator("auto")

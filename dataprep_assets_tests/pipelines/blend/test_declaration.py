@@ -90,6 +90,14 @@ def test_what_the_original_lets_pass_is_refused_by_file_and_key(tmp_path: Path, 
     assert "blend.json" in str(caught.value)
 
 
+def test_a_mistake_is_told_with_its_own_line(tmp_path: Path) -> None:
+    text = json.dumps({"datasets": [ONE, {**ONE, "name": "b", "wieght": 1}]}, indent=1)
+    (line,) = [number for number, one in enumerate(text.splitlines(), 1) if "wieght" in one]
+    assert line > 5
+    with pytest.raises(ConfigError, match=rf"json:{line}: datasets\.1\.wieght: unknown key"):
+        _load(tmp_path, text)
+
+
 def _declare(**changes: Any) -> BlendDeclaration:
     base = {"dataset": "d", "stage": "pretrain", "blend": {"datasets": [ONE]}, "tokenizer": {"path": "t"}}
     return BlendDeclaration.model_validate(base | changes)

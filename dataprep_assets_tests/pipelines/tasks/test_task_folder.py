@@ -162,6 +162,17 @@ def test_the_summary_has_the_line_for_every_training_script(finished: Migration)
     assert copa.split()[1:4] == ["version_10-1", "3", "23"]
 
 
+def test_a_task_that_is_not_there_any_more_has_no_line_for_a_training_script(tmp_path: Path) -> None:
+    project(tmp_path, ["Copa", "RTE"])
+    with migration(tmp_path, {"Copa": {}, "RTE": {}}) as made:
+        assert made.run().success
+        shutil.rmtree(made.new / "RTE")
+        copa, rte = made.component.summary(made.store)[1:3]
+    assert "TASK=" in copa
+    assert rte.endswith(f"not there any more: {made.new / 'RTE'}")
+    assert "TASK=" not in rte
+
+
 # --- one broken task
 
 
