@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.fakes.nobody import nobody_there
 from dataprep_assets_tests.sources.hub_mirror import (
     BIG,
+    FAST,
     PART,
     RUN,
     SMALL,
@@ -81,6 +83,13 @@ def test_a_server_that_is_not_there_spends_the_budget(hub: HubServer, tmp_path: 
     with nobody_there() as url:
         source = repo(hub, tmp_path, endpoint=url)
         with pytest.raises(TransferError, match=r"revision main of org/data: ConnectError.*4 attempts"):
+            source.resolve_commit()
+
+
+def test_a_hub_that_is_not_reached_is_given_up_soon_with_what_to_do(hub: HubServer, tmp_path: Path) -> None:
+    with nobody_there() as url:
+        source = repo(hub, tmp_path, endpoint=url, retry=replace(FAST, attempts=8))
+        with pytest.raises(TransferError, match=r"5 attempts.*reachable from here\? HF_ENDPOINT.*kind: hf_cache"):
             source.resolve_commit()
 
 

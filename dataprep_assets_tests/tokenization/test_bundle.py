@@ -131,5 +131,5 @@ def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -
     assert "</s>" not in str(caught.value)
     definition["added_tokens"].append(_token("</s>", following + 2))
     (folder / "tokenizer.json").write_text(json.dumps(definition))
-    with pytest.raises(TokenizerError, match="in its vocabulary are .*</s>"):
+    with pytest.raises(TokenizerError, match=r"in its vocabulary are .*</s>"):
         TokenizerBundle.load(folder).separator("auto")
