@@ -13,6 +13,7 @@ COMMANDS = {
     # run as commands, in processes of their own
     *("bench/contenders.py", "bench/datatrove_tokenizer.py", "bench/sft.py", "bench/tfrecord.py"),
     *("bench/datatrove_filters.py", "bench/duplicates.py", "bench/loaders.py", "bench/resumption.py"),
+    "bench/their_energon.py",
     "execution/engine_wings.py",
     "execution/ray_tasks.py",
     *(
