@@ -8,6 +8,7 @@ Entry points: `load_reference`, `reference_tables`, `touched`.
 """
 
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -213,5 +214,6 @@ def touched(setting: str, before: Any, now: Any) -> str:
     """
     if setting not in _TEXTS:
         return ""
-    older, newer = sorted((str(before).removeprefix("Unicode "), str(now).removeprefix("Unicode ")), key=float)
+    versions = (str(one).removeprefix("Unicode ") for one in (before, now))
+    older, newer = sorted(versions, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])
     return f"other ids for texts with {_TEXTS[setting]} that Unicode {newer} has and {older} has not, for no others"
