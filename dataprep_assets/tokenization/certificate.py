@@ -189,7 +189,7 @@ def compare(
         documents = adversarial_documents([t.content for t in bundle.special_tokens])
     compared: Counter[str] = Counter()
     differing: Counter[str] = Counter()
-    for batch in _batches(documents):
+    for batch in batches(documents):
         wrong = set(disagreements(engine, reference, batch))
         for index, text in enumerate(batch):
             kind = document_class(text, literals)
@@ -268,8 +268,9 @@ def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, 
     )
 
 
-# 2 million characters: enough for an engine to use its threads, and a few MB of text and ids at a time.
-def _batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[list[str]]:
+def batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[list[str]]:
+    """Documents in batches of so many characters or a few more: 2 million are enough for an engine to use its threads,
+    and a few MB of text and ids at a time."""
     batch: list[str] = []
     size = 0
     for text in documents:

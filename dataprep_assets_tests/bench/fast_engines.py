@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -84,18 +84,6 @@ def _texts(data: Path) -> list[str]:
     return texts
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    batch, size = [], 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
 def _memory(name: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
@@ -104,6 +92,7 @@ def _memory(name: str) -> int:
 def measure_here(engine: str, tokenizer: Path, data: Path) -> dict[str, Any]:
     """Load an engine and encode the texts three times, in this process, which must not have done so before."""
     from dataprep_assets.tokenization.bundle import TokenizerBundle
+    from dataprep_assets.tokenization.certificate import batches
     from dataprep_assets.tokenization.engines import GigatokenEngine, ReferenceEngine, fast_engine
 
     texts = _texts(data)
@@ -118,15 +107,15 @@ def measure_here(engine: str, tokenizer: Path, data: Path) -> dict[str, Any]:
     if isinstance(loaded, GigatokenEngine) and int(os.environ["RAYON_NUM_THREADS"]) > 1:
         encode = partial(loaded._kept[loaded._key][0].encode_batch, parallel=True)  # a build asks for one thread
     if engine == REFERENCE:
-        texts = next(_batches(texts))
+        texts = next(iter(batches(texts, _BATCH_CHARACTERS)))
         ends = [sum(map(len, texts[: at + 1])) for at in range(len(texts))]
         texts = texts[: 1 + next((at for at, end in enumerate(ends) if end >= _REFERENCE_CHARACTERS), len(texts))]
-    batches = list(_batches(texts))
+    whole = list(batches(texts, _BATCH_CHARACTERS))
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
     seconds, walls = [], []
     for _ in range(1 if engine == REFERENCE else 3):
         cpu, wall = time.process_time(), time.perf_counter()
-        for batch in batches:
+        for batch in whole:
             encode(batch)
         seconds.append(time.process_time() - cpu)
         walls.append(time.perf_counter() - wall)

@@ -35,31 +35,41 @@ def sample(name: str) -> Dataset:
     """One of this project's datasets, the corpus over its small part, or one of the two like that of duplicates."""
     if name in (COMPARED, _SHELF):
         return _like_duplicates(name)
-    declared = declarations_of(find(str(CHECKOUT)))
-    dataset = declared.load(declared.files[name])
+    declarations = declarations_of(find(str(CHECKOUT)))
+    dataset = declarations.load(declarations.files[name])
     assert isinstance(dataset, Dataset)
     return over_small_part(dataset) if name == SAMPLE.name else dataset
 
 
 def over_small_part(corpus: Dataset, **more: Any) -> Dataset:
     """The sample corpus over the first documents of its files, with `more` declared."""
-    value = corpus.declaration.model_dump(mode="json", by_alias=True)
-    value = {**value, "source": {**value["source"], "path": str(SMALL)}, **more}
-    made = dataset_type(corpus.component)(type(corpus.declaration).model_validate(value))
+    value = declared(corpus)
+    return redeclared(corpus, {**value, "source": {**value["source"], "path": str(SMALL)}, **more})
+
+
+def declared(dataset: Dataset) -> dict[str, Any]:
+    """The declaration of a dataset, as JSON."""
+    value: dict[str, Any] = dataset.declaration.model_dump(mode="json", by_alias=True)
+    return value
+
+
+def redeclared(dataset: Dataset, value: Any) -> Dataset:
+    """A dataset of the same kind with another declaration; ValidationError or DataprepError if it is not allowed."""
+    made = dataset_type(dataset.component)(type(dataset.declaration).model_validate(value))
     assert isinstance(made, Dataset)
     return made
 
 
 def _like_duplicates(name: str) -> Dataset:
     dataset = sample("sample_duplicates")
-    value = dataset.declaration.model_dump(mode="json", by_alias=True)
+    value = declared(dataset)
     # items of benchmarks are those of the sample itself
     value |= {"decontaminate": None, "budget": {}}
     if name == COMPARED:
         value["duplicates"]["against"] = ["shelf"]
     else:
         value |= {"dataset": "shelf", "drop": {"most": "row > 8"}}
-    return dataset_type(dataset.component)(type(dataset.declaration).model_validate(value))
+    return redeclared(dataset, value)
 
 
 def with_its_source(name: str, store: ArtifactStore) -> Dataset:

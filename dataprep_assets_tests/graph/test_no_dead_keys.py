@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dataprep_assets.components import dataset_type
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.order import ancestors
@@ -26,9 +25,11 @@ from dataprep_assets_tests.graph.building import (
     SAMPLES,
     Keys,
     build_all,
+    declared,
     failed,
     leaves,
     over_small_part,
+    redeclared,
     sample,
     with_its_source,
 )
@@ -67,24 +68,16 @@ class Changed:
     dataset: Dataset
     store: LocalArtifacts
 
-    @property
-    def value(self) -> dict[str, Any]:
-        """The unchanged declaration."""
-        return self.dataset.declaration.model_dump(mode="json", by_alias=True)
-
     def specs(self, changes: Iterable[Change]) -> Sequence[ArtifactSpec]:
         """The artifacts as they are declared then; ValidationError or DataprepError if that is not allowed."""
-        value: Any = self.value
+        value: Any = declared(self.dataset)
         for change in changes:
             value = replaced(value, change.path, change.value)
-        specs: Sequence[ArtifactSpec] = dataset_type(self.dataset.component)(
-            type(self.dataset.declaration).model_validate(value)
-        ).specs
-        return specs
+        return redeclared(self.dataset, value).specs
 
     def changes(self) -> Iterator[Change]:
         """Every key with other values that are allowed."""
-        for path, inner in leaves(self.value, flags=True):
+        for path, inner in leaves(declared(self.dataset), flags=True):
             if any(fnmatch(Change(path, None).key, one) for one in JUDGES):
                 continue
             tried: list[Any] = [not inner] if isinstance(inner, bool) else []
