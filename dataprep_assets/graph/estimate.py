@@ -24,6 +24,7 @@ def estimated(
     artifacts: Sequence[Artifact],
     bytes_per_token: int,
     products: Products,
+    density: float,
 ) -> Estimate:
     """Estimate the cost of making these shards and the artifacts downstream.
 
@@ -34,6 +35,7 @@ def estimated(
         artifacts: The artifacts whose receipts say how fast they were made.
         bytes_per_token: Item size of the token stream: 2 or 4.
         products: How many times the stream is written, uploaded and joined.
+        density: `density_of` the source, for the rates of the bench.
     """
     receipts = [receipt for receipt in store.receipts(list(artifacts)) if receipt is not None]
     ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]
@@ -42,5 +44,6 @@ def estimated(
         sum(ledger.tokens for ledger in ledgers),
         sum(receipt.measured.get("cpu_seconds", 0.0) for receipt in receipts),
         bytes_per_token=bytes_per_token,
+        density=density,
     )
     return Estimate(cost=cost(sizes, machine, rates, products), measured=len(ledgers))

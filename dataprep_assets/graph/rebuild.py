@@ -122,8 +122,8 @@ def rebuild_of(
     """
     with foreseeing(store) as view:
         found = list(stale(specs, view, verification=verification))
-        rates, measured = _rates(specs, store)
         readings = _readings(found, view)
+        rates, measured = _rates(specs, store, _density([r for r in readings.values() if r.tokenized]))
         expected = _Expected(found, readings, view, store, rates)
         works = tuple(
             ToBuild(
@@ -143,7 +143,13 @@ def rebuild_of(
         )
 
 
-def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> tuple[Rates, int]:
+def _density(readings: Sequence[Reading]) -> float:
+    """Of all that is tokenized, by bytes."""
+    stored = sum(reading.source_bytes for reading in readings)
+    return sum(reading.source_bytes * reading.density for reading in readings) / stored if stored else 1.0
+
+
+def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) -> tuple[Rates, int]:
     """The rates of the present shards, planned or not, and the number of these shards."""
     source_bytes = tokens = measured = 0
     seconds = 0.0
@@ -155,7 +161,8 @@ def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> tuple[Rates, 
                 tokens += receipt.ledger.tokens
                 seconds += receipt.measured["cpu_seconds"]
                 measured += 1
-    return Rates.of_receipts(source_bytes, tokens, seconds, bytes_per_token=Rates.bytes_per_token), measured
+    rates = Rates.of_receipts(source_bytes, tokens, seconds, bytes_per_token=Rates.bytes_per_token, density=density)
+    return rates, measured
 
 
 def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Receipt | None:

@@ -148,10 +148,11 @@ class Proofs:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What building one partition reads: the bytes of its source as stored, how many of them have to be fetched first,
-    and whether they are tokenized."""
+    """What building one partition reads: the bytes of its source as stored, their density (`planning.cost`), how many
+    of them have to be fetched first, and whether they are tokenized."""
 
     source_bytes: int
+    density: float
     fetch_bytes: int = 0
     tokenized: bool = False
 

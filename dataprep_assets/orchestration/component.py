@@ -13,6 +13,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.answer import without_core
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.declaration_mistakes import refuse_templates
 from dataprep_assets.graph.products import products
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.assets import asset_of
@@ -102,7 +103,9 @@ class DatasetComponent(Dataset, dg.Component):
         if isinstance(given, dict):
             given = cls.before_templates(given)
         yaml_path = Path(context.path) / "defs.yaml"
-        component = cls.of(context.resolution_context.resolve_value(given), yaml_path)
+        templates = context.resolution_context
+        refuse_templates(given, templates.scope, yaml_path)
+        component = cls.of(templates.resolve_value(given), yaml_path)
         if component.declaration.automation is not None:
             check_crons(component.declaration.automation, yaml_path)
         return component

@@ -23,6 +23,10 @@ HEADROOM = 1.2
 OTHER_RUNS = 3
 """Runs of a dataset besides those of its shards: manifest and certificate, combined bins, views."""
 MINUTE, HOUR = 60.0, 3600.0
+_DENSITY = {"parquet": 0.7}
+_PLAIN = 0.3
+"""Bytes that zstd (level 3) makes of a stored one: of Parquet (Snappy 0.69, zstd 0.88), and of JSON lines that are not
+compressed (0.32). Measured on the same text as the rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +51,14 @@ class Machine:
 class Rates:
     """Unit costs; `of_receipts` takes the first three from finished shards.
 
-    `source_bytes_per_cpu_second`: compressed source bytes through decompression, parsing, tokenizing and digests; the
-    default is the project's benchmark over mixed text with the Qwen3 tokenizer and a cold word cache (about 9 M tokens
-    per CPU-second). `tokens_per_source_byte`, `bytes_per_token`: measured on the same text. `partition_seconds`:
-    Dagster's records of one shard of one asset (22 ms on Postgres with batched events). `build_seconds`: `dataprep run`
-    with its steps, checks and workers, without tokenizing (a small corpus: 5.7 to 8.8 s, of which tokenizing takes 1.4
-    at most; `bench.whole_run`). `run_seconds`: the same for one run of a backfill. `launch_seconds`: the extra time of
-    a run that the daemon launches, because it is a process of its own. `tick_seconds`: time until the daemon looks at a
-    backfill.
+    `source_bytes_per_cpu_second`: source bytes through decompression, parsing, tokenizing and digests; the default, of
+    bytes that are compressed, is the project's benchmark over mixed text with the Qwen3 tokenizer and a cold word cache
+    (about 9 M tokens per CPU-second). `tokens_per_source_byte`, `bytes_per_token`: measured on the same text.
+    `partition_seconds`: Dagster's records of one shard of one asset (22 ms on Postgres with batched events).
+    `build_seconds`: `dataprep run` with its steps, checks and workers, without tokenizing (a small corpus: 5.7 to 8.8
+    s, of which tokenizing takes 1.4 at most; `bench.whole_run`). `run_seconds`: the same for one run of a backfill.
+    `launch_seconds`: the extra time of a run that the daemon launches, because it is a process of its own.
+    `tick_seconds`: time until the daemon looks at a backfill.
     """
 
     source_bytes_per_cpu_second: float = 9e6
@@ -68,21 +72,42 @@ class Rates:
 
     @classmethod
     def of_receipts(
-        cls, source_bytes: int, tokens: int, cpu_seconds: float, *, bytes_per_token: float, **others: float
+        cls,
+        source_bytes: int,
+        tokens: int,
+        cpu_seconds: float,
+        *,
+        bytes_per_token: float,
+        density: float = 1.0,
+        **others: float,
     ) -> "Rates":
-        """Rates measured on finished shards; the defaults if there are none yet.
+        """Rates measured on finished shards; the defaults for a source of such a `density_of` if there are none yet.
 
-        `source_bytes` of compressed source became `tokens` in `cpu_seconds` of all cores together. `bytes_per_token` is
-        the width of the dtype, 2 or 4; `others` are further fields of `Rates`.
+        `source_bytes` of source became `tokens` in `cpu_seconds` of all cores together. `bytes_per_token` is the width
+        of the dtype, 2 or 4; `others` are further fields of `Rates`.
         """
         if not (source_bytes and tokens and cpu_seconds):
-            return cls(bytes_per_token=bytes_per_token, **others)
+            return cls(
+                source_bytes_per_cpu_second=cls.source_bytes_per_cpu_second / density,
+                tokens_per_source_byte=cls.tokens_per_source_byte * density,
+                bytes_per_token=bytes_per_token,
+                **others,
+            )
         return cls(
             source_bytes_per_cpu_second=source_bytes / cpu_seconds,
             tokens_per_source_byte=tokens / source_bytes,
             bytes_per_token=bytes_per_token,
             **others,
         )
+
+
+def density_of(entries: Iterable[ManifestEntry]) -> float:
+    """How many bytes zstd would make of a stored byte of these files: 1 if they are compressed, 0.3 of plain text."""
+    stored = packed = 0.0
+    for entry in entries:
+        one = 1.0 if entry.compression is not None else _DENSITY.get(entry.format, _PLAIN)
+        stored, packed = stored + entry.size_bytes, packed + entry.size_bytes * one
+    return packed / stored if stored else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,11 @@ MISTAKES = {
     "empty": ("  views", "  views"),
     "mixed": ("document: {", "document: {id_field: id, "),
     "unset": ("path: ./texts", 'path: "{{ env.SURELY_NOT_SET }}"'),
+    "unset_folder": ("path: ./texts", 'path: "{{ env.SURELY_NOT_SET }}/texts"'),
+    "unset_call": ("  views", """  description: "{{ env('SURELY_NOT_SET') }}"\n  views"""),
+    "no_variable": ("  views", '  description: "of {{ my_var }}"\n  views'),
+    "near_variable": ("  views", '  description: "of {{ evn.HOME }}"\n  views'),
+    "no_template": ("  views", '  description: "{{ (1 }}"\n  views'),
 }
 TOLD = {
     "text_name": "9: `text_field: txt`: none of the first 20 rows of split train has it; they have `text`, `id`",
@@ -37,6 +42,11 @@ TOLD = {
     "empty": "6: splits.val: no record is in its 1 file; give it one that has some, or leave it out",
     "mixed": "8: `document.id_field: id`: none of the first 1 rows of the files of split train of format txt has it",
     "unset": "4: source.path: the variable SURELY_NOT_SET is not set",
+    "unset_folder": "4: source.path: the variable SURELY_NOT_SET is not set",
+    "unset_call": "9: description: the variable SURELY_NOT_SET is not set",
+    "no_variable": "9: description: no variable `my_var` for `{{{{ my_var }}}}`; there are ",
+    "near_variable": "9: description: no variable `evn` for `{{{{ evn }}}}`; did you mean `env`?",
+    "no_template": "9: description: not a template: unexpected '}}', expected ')'; text with braces goes between",
     "combined": "5: `sources`: d00: is a TokenizedCorpus, which has no `tfds_directory` to be made of",
 }
 COMBINED = """type: dataprep_assets.components.CombinedCohorts

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,24 @@ def test_an_interruption_ends_a_run_and_its_workers_and_the_next_completes(proje
     assert left == []
     assert run(project, DATAPREP_ROOT=str(tmp_path / "artifacts")).returncode == 0
     assert [path for path in (tmp_path / "artifacts").rglob(".staging/*") if path.suffix != ".lock"] == []
+
+
+def test_an_interruption_while_the_command_is_imported_is_told_without_a_stack(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    installed = (
+        "import sys; from dataprep_assets.entry import main; sys.exit(main())"  # what pip writes for the command
+    )
+    places = os.pathsep.join([str(tmp_path), str(PROJECT_ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", installed, "list"],
+        env={**os.environ, "PYTHONPATH": places},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.strip() == "dataprep: interrupted before it began"
 
 
 def children(parent: int) -> list[int]:

@@ -67,10 +67,18 @@ def said(folder: Path, program: str, *arguments: str) -> str:
 def test_the_wheel_holds_the_package_and_no_other(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
+        (metadata,) = (packed.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"dataprep_assets"}
     assert not [name for name in names if name.endswith(".pyc") or Path(name).name.startswith("test_")]
     for wanted in ("py.typed", "resources/io_manager.py", "resources/r2.py", "project_template/dagster.yaml"):
         assert f"dataprep_assets/{wanted}" in names
+    for told in (
+        "Author: ",
+        "License-Expression: Apache-2.0",
+        "Requires-Python: <3.14,>=3.11",
+        "Classifier: Typing :: Typed",
+    ):
+        assert f"\n{told}" in metadata
     pages = {path.relative_to(PROJECT_ROOT).as_posix() for path in (PROJECT_ROOT / "docs").rglob("*.md")}
     assert {f"dataprep_assets/{page}" for page in pages} <= set(names)
 

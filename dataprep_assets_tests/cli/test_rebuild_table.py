@@ -20,7 +20,7 @@ def rebuild(*due: ToBuild, published: tuple[Published, ...] = ()) -> Rebuild:
 
 def due(name: str, partition: str | None = None, reason: str = "absent", provisional: bool = False) -> ToBuild:
     stale = Stale(name=name, kind="absent", reason=reason, partition=partition, provisional=provisional)
-    reading = Reading(source_bytes=1_500_000, tokenized=True) if partition else None
+    reading = Reading(source_bytes=1_500_000, density=1.0, tokenized=True) if partition else None
     return ToBuild(stale=stale, reading=reading, tokens=1200 if partition else None, seconds=3.0 if partition else None)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, cost, split_sizes, table
+from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, cost, density_of, split_sizes, table
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
 
@@ -112,6 +112,22 @@ def test_rates_come_from_what_was_built() -> None:
     rates = Rates.of_receipts(1_000, 2_000, 10.0, bytes_per_token=2.0)
     assert (rates.source_bytes_per_cpu_second, rates.tokens_per_source_byte, rates.bytes_per_token) == (100.0, 2.0, 2.0)
     assert Rates.of_receipts(0, 0, 0.0, bytes_per_token=2.0) == Rates(bytes_per_token=2.0)
+
+
+def test_the_rates_of_the_bench_are_those_of_a_source_as_it_is_stored() -> None:
+    packed = corpus(3, 1_000)
+    plain = [entry._replace(compression=None) for entry in packed]
+    parquet = [entry._replace(compression=None, format="parquet") for entry in packed]
+    assert [density_of(files) for files in (packed, plain, parquet, packed + plain, [])] == [
+        1.0,
+        pytest.approx(0.3),
+        pytest.approx(0.7),
+        pytest.approx(0.65),
+        1.0,
+    ]
+    rates = Rates.of_receipts(0, 0, 0.0, bytes_per_token=4.0, density=0.3)
+    assert rates.tokens_per_source_byte == pytest.approx(Rates.tokens_per_source_byte * 0.3)
+    assert rates.source_bytes_per_cpu_second == pytest.approx(Rates.source_bytes_per_cpu_second / 0.3)
 
 
 def test_the_table_says_all_of_it() -> None:

@@ -23,6 +23,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import source_digest
 from dataprep_assets.sources.digests import PLAIN
@@ -76,7 +77,10 @@ def readings(
         unit, shard = plan.find(partition)
         fetched = mirrored[unit.name] and not tokenized
         yield Reading(
-            source_bytes=shard.total_bytes, fetch_bytes=shard.total_bytes if fetched else 0, tokenized=tokenized
+            source_bytes=shard.total_bytes,
+            density=density_of(part.entry for part in shard.parts),
+            fetch_bytes=shard.total_bytes if fetched else 0,
+            tokenized=tokenized,
         )
 
 

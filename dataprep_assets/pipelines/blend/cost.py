@@ -9,7 +9,7 @@ from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
 from dataprep_assets.pipelines.blend.plan import PlannedUnit, has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.stream import blend_dtype
-from dataprep_assets.planning.cost import Machine, Products, SplitSizes
+from dataprep_assets.planning.cost import Machine, Products, SplitSizes, density_of
 
 
 def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
@@ -35,6 +35,7 @@ def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) 
         artifacts=[blend.artifact(INDEXED_BINS, partition) for partition in plan.partitions],
         bytes_per_token=token_dtype(blend_dtype(blend)).itemsize,
         products=Products(copies=int(local), uploads=int(not local), joined=False),
+        density=density_of(entry for unit in plan.units for entry in unit.entries),
     )
 
 

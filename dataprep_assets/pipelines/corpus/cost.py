@@ -10,7 +10,7 @@ from dataprep_assets.pipelines.corpus.corpus_view import view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, plan_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.planning.cost import Machine, Products, split_sizes
+from dataprep_assets.planning.cost import Machine, Products, density_of, split_sizes
 from dataprep_assets.stream.source import is_mirrored
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
@@ -29,10 +29,12 @@ def corpus_cost(
     mirrored = is_mirrored(corpus.source)
     if has_manifest(corpus, store):
         manifest = load_manifest(corpus, store)
-        partitions, works = list(manifest.plan), split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
+        partitions, density = list(manifest.plan), density_of(manifest.entries)
+        works = split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
     else:
         planned = plan_manifest(corpus, store)
-        partitions, works = [], split_sizes(planned.entries, planned.plan, mirrored=mirrored)
+        partitions, density = [], density_of(planned.entries)
+        works = split_sizes(planned.entries, planned.plan, mirrored=mirrored)
     return estimated(
         works,
         machine,
@@ -40,6 +42,7 @@ def corpus_cost(
         artifacts=[corpus.artifact(TOKEN_BINS, partition) for partition in partitions],
         bytes_per_token=token_dtype(meta_of(corpus)["dtype"]).itemsize,
         products=products or corpus_products(corpus, local=isinstance(store, LocalArtifacts)),
+        density=density,
     )
 
 

@@ -309,8 +309,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> list[Outcome]:
     now = load_manifest(corpus, request.store)
     changes = changes_between(before.entries, before.plan, now.entries, now.plan)
     built = [*changes.new_shards, *changes.edited_shards]
-    source_bytes = sum(entry.size_bytes for key in built for entry in now.shard(key))
-    amounts = Amounts.of(source_bytes, corpus, request.store)
+    amounts = Amounts.of([entry for key in built for entry in now.shard(key)], corpus, request.store)
     return [Outcome(partition="", receipt=receipt, metadata=changes_shown(corpus, changes, amounts))]
 
 

@@ -9,7 +9,7 @@ from dataprep_assets.graph.source_watch import in_words
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.planning.cost import Rates, shown_bytes, shown_time
+from dataprep_assets.planning.cost import Rates, density_of, shown_bytes, shown_time
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
@@ -73,8 +73,8 @@ class Amounts:
     cpu_seconds: float
 
     @classmethod
-    def of(cls, source_bytes: int, corpus: CorpusDeclaration, store: ArtifactStore) -> "Amounts":
-        """The amounts for this many source bytes, by the rates of some present shards, else of the benchmark."""
+    def of(cls, entries: Sequence[ManifestEntry], corpus: CorpusDeclaration, store: ArtifactStore) -> "Amounts":
+        """The amounts for these files, by the rates of some present shards, else of the benchmark."""
         artifacts = [corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED]]
         try:
             receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
@@ -82,7 +82,14 @@ class Amounts:
             receipts = []
         total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
         seconds = sum(float(receipt.measured.get("cpu_seconds", 0)) for receipt in receipts)
-        rates = Rates.of_receipts(total.source_bytes, total.tokens, seconds, bytes_per_token=Rates.bytes_per_token)
+        source_bytes = sum(entry.size_bytes for entry in entries)
+        rates = Rates.of_receipts(
+            total.source_bytes,
+            total.tokens,
+            seconds,
+            bytes_per_token=Rates.bytes_per_token,
+            density=density_of(entries),
+        )
         return cls(
             source_bytes=source_bytes,
             tokens=round(source_bytes * rates.tokens_per_source_byte),

@@ -23,6 +23,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
+from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import HEADROOM, SourceAccess, source_digest
 from dataprep_assets.sources.headroom import check_headroom
@@ -185,6 +186,7 @@ def readings(
         entries = manifest.shard(partition)
         yield Reading(
             source_bytes=sum(entry.size_bytes for entry in entries),
+            density=density_of(entries),
             fetch_bytes=0 if tokenized else access.bytes_to_fetch(entries),
             tokenized=tokenized,
         )
