@@ -83,8 +83,8 @@ class Part:
         """The partitions within the bounds; none if the bounds are not among them."""
         if self.bounds is None:
             return every
-        first, _, last = self.bounds.partition("...")
-        last = last or first
+        first, dots, last = self.bounds.partition("...")
+        last = last if dots else first
         if first not in every or last not in every or every.index(first) > every.index(last):
             return []
         return every[every.index(first) : every.index(last) + 1]

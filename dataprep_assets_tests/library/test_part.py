@@ -65,6 +65,10 @@ def test_a_range_is_found_in_the_split_that_has_it_and_in_months() -> None:
             "val-00000...val-00001",
         ),
         (Part(bounds="2010-01", split="val"), "--shards 2010-01: give FIRST...LAST among val-00000...val-00001"),
+        (
+            Part(bounds="val-00000...", split="val"),
+            "--shards val-00000...: give FIRST...LAST among val-00000...val-00001",
+        ),
         (Part(split="test"), "--split test: d has ['train', 'val']"),
     ],
 )
