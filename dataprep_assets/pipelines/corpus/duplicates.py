@@ -24,7 +24,7 @@ from pydantic import Field
 from dataprep_assets.documents.duplicates.candidates import Nodes
 from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, kept_set
 from dataprep_assets.documents.retractions import retracted_ids
-from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
+from dataprep_assets.documents.table import Columns, ParquetRows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
@@ -48,6 +48,7 @@ from dataprep_assets.pipelines.corpus.removed_duplicates import (
     removed_file,
     removed_rows,
 )
+from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
@@ -287,19 +288,13 @@ class _Names:
         for number, partition in enumerate(found.partitions):
             first, last = found.documents.first[number : number + 2].tolist()
             start, stop = np.searchsorted(nodes, [first, last]).tolist()
-            if start == stop:
-                continue
-            rows = nodes[start:stop] - first
-            done = 0
-            for piece in side_by_side([store.local(corpus.artifact(TAGS, partition)) / ROWS], ["file", "row"]):
-                here = rows[(rows >= done) & (rows < done + piece.num_rows)] - done
-                columns = (piece[name].take(here).to_pylist() for name in ("file", "row"))
-                self._names += [f"{file}:{row}" for file, row in zip(*columns, strict=True)]
-                done += piece.num_rows
+            if start != stop:
+                own = RowNames(rows=store.local(corpus.artifact(TAGS, partition)) / ROWS)
+                self._names += own.of(nodes[start:stop] - first)
         for other, first, last in found.bounds_of_others():
             rows = nodes[slice(*np.searchsorted(nodes, [first, last]).tolist())] - first
             if len(rows):
-                self._names += other.names(store, rows)
+                self._names += other.names(store).of(rows)
 
     def of(self, nodes: Nodes) -> list[str]:
         """The names of some of them."""

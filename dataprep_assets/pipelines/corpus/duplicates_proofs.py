@@ -20,6 +20,7 @@ from dataprep_assets.pipelines.corpus.duplicates_recall import RECALL, recall_as
 from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file, removed_rows
+from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 
 _REBUILD = "Delete the artifact's directory and materialize it again"
@@ -121,29 +122,21 @@ class _Removed:
         manifest = load_manifest(self._corpus, self._store)
         home = {entry.relpath: key for key in manifest.plan for entry in manifest.shard(key)}
         place = {key: at for at, key in enumerate(self.joined.partitions)}
-        wanted: dict[str, dict[tuple[str, int], int]] = {}
+        wanted: dict[str, set[str]] = {}
         for name in self._names:
             if name in numbers:
                 continue
-            file, _, row = name.rpartition(":")
+            file = name.rpartition(":")[0]
             if file not in home:
                 raise IntegrityError(f"{self._corpus.artifact(DUPLICATES)}: names a file that no shard has. {_REBUILD}")
-            wanted.setdefault(home[file], {})[file, int(row)] = -1
-        for key, rows in wanted.items():
+            wanted.setdefault(home[file], set()).add(name)
+        for key, names in wanted.items():
             start = int(self.joined.documents.first[place[key]])
-            for piece in side_by_side([self._store.local(self._corpus.artifact(TAGS, key)) / ROWS], ["file", "row"]):
-                for one in zip(piece["file"].to_pylist(), piece["row"].to_pylist(), strict=True):
-                    if one in rows:
-                        rows[one] = start
-                    start += 1
-        found = []
-        for name in self._names:
-            file, _, row = name.rpartition(":")
-            number = numbers[name] if name in numbers else wanted[home[file]][file, int(row)]
-            if number < 0:
-                raise IntegrityError(f"{self._corpus.artifact(DUPLICATES)}: names a row that is not there. {_REBUILD}")
-            found.append(number)
-        return np.array(found, np.int64)
+            own = RowNames(rows=self._store.local(self._corpus.artifact(TAGS, key)) / ROWS)
+            numbers |= {name: start + at for name, at in own.positions(names).items()}
+        if not numbers.keys() >= set(self._names):
+            raise IntegrityError(f"{self._corpus.artifact(DUPLICATES)}: names a row that is not there. {_REBUILD}")
+        return np.array([numbers[name] for name in self._names], np.int64)
 
     def _numbers_of_others(self) -> dict[str, int]:
         """The documents of other datasets that stand for some, by name."""
@@ -151,7 +144,7 @@ class _Removed:
         return {
             name: first + at
             for other, first, _ in self.joined.bounds_of_others()
-            for name, at in other.positions(self._store, wanted).items()
+            for name, at in other.names(self._store).positions(wanted).items()
         }
 
     def wrong_bits(self) -> Iterator[str]:

@@ -6,7 +6,7 @@ shards, and which rows of each are kept. Its documents come before all of this o
 Entry points: `others_of`, `OtherShard`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.duplicates.kept_set import ShardOrder
 from dataprep_assets.documents.duplicates.signatures import SignedShard
-from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file
+from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 _DECLARED = {
     "kind": "duplicates.kind",
@@ -80,30 +80,10 @@ class OtherShard:
         one = np.zeros(1, np.int64)
         return ShardOrder(split=split, starts=one, files=one, ages=one + self.place, theirs=True)
 
-    def names(self, store: ArtifactStore, rows: NDArray[np.int64]) -> list[str]:
-        """How some of its rows, by increasing position, are named: `dataset:file:row`."""
-        found, done = list[str](), 0
-        for piece in self._tagged(store):
-            here = rows[(rows >= done) & (rows < done + piece.num_rows)] - done
-            columns = (piece[name].take(here).to_pylist() for name in ("file", "row"))
-            found += [f"{self.dataset}:{file}:{row}" for file, row in zip(*columns, strict=True)]
-            done += piece.num_rows
-        return found
-
-    def positions(self, store: ArtifactStore, names: Collection[str]) -> dict[str, int]:
-        """The positions of those of its rows that have one of these names, `dataset:file:row`."""
-        found, done = dict[str, int](), 0
-        for piece in self._tagged(store):
-            columns = (piece[name].to_pylist() for name in ("file", "row"))
-            for at, (file, row) in enumerate(zip(*columns, strict=True)):
-                if (name := f"{self.dataset}:{file}:{row}") in names:
-                    found[name] = done + at
-            done += piece.num_rows
-        return found
-
-    def _tagged(self, store: ArtifactStore) -> Iterator["pa.Table"]:
-        artifact = Artifact(dataset=self.dataset, name=TAGS, partition=self.partition)
-        return side_by_side([store.local(artifact, [ROWS]) / ROWS], ["file", "row"])
+    def names(self, store: ArtifactStore) -> RowNames:
+        """How its rows are named: `dataset:file:row`."""
+        tags = Artifact(dataset=self.dataset, name=TAGS, partition=self.partition)
+        return RowNames(rows=store.local(tags, [ROWS]) / ROWS, prefix=f"{self.dataset}:")
 
     @property
     def _duplicates(self) -> Artifact:
