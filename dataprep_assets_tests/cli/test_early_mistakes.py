@@ -47,6 +47,7 @@ TOLD = {
     "no_variable": "9: description: no variable `my_var` for `{{{{ my_var }}}}`; there are ",
     "near_variable": "9: description: no variable `evn` for `{{{{ evn }}}}`; did you mean `env`?",
     "no_template": "9: description: not a template: unexpected '}}', expected ')'; text with braces goes between",
+    "torn": "5: a.parquet",
     "combined": "5: `sources`: d00: is a TokenizedCorpus, which has no `tfds_directory` to be made of",
 }
 COMBINED = """type: dataprep_assets.components.CombinedCohorts
@@ -80,9 +81,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mixed = defs / "mixed" / "defs.yaml"
     mixed.write_text(mixed.read_text().replace('["*.jsonl"]', '["*"]'))
     (defs / "mixed" / "texts" / "train_more.txt").write_text("a text without fields")
-    for name, text in (("combined", COMBINED), ("held", BLEND)):
+    torn = BLEND.replace("dataset: held", "dataset: torn").replace("a.jsonl", "a.parquet")
+    for name, text in (
+        ("combined", COMBINED),
+        ("held", BLEND),
+        ("torn", torn.replace("valid: 1, test: 1", "valid: 0")),
+    ):
         (defs / name).mkdir()
         (defs / name / "defs.yaml").write_text(text)
+    (defs / "torn" / "a.parquet").write_bytes(b"PAR1 and no end")
     return found
 
 
