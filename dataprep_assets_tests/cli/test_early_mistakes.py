@@ -7,6 +7,7 @@ import pytest
 
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
+from dataprep_assets_tests.samples import SAMPLE
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +48,6 @@ TOLD = {
     "no_variable": "9: description: no variable `my_var` for `{{{{ my_var }}}}`; there are ",
     "near_variable": "9: description: no variable `evn` for `{{{{ evn }}}}`; did you mean `env`?",
     "no_template": "9: description: not a template: unexpected '}}', expected ')'; text with braces goes between",
-    "torn": "5: a.parquet",
     "combined": "5: `sources`: d00: is a TokenizedCorpus, which has no `tfds_directory` to be made of",
 }
 COMBINED = """type: dataprep_assets.components.CombinedCohorts
@@ -82,6 +82,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mixed.write_text(mixed.read_text().replace('["*.jsonl"]', '["*"]'))
     (defs / "mixed" / "texts" / "train_more.txt").write_text("a text without fields")
     torn = BLEND.replace("dataset: held", "dataset: torn").replace("a.jsonl", "a.parquet")
+    torn = torn.replace("./tokenizer", f"{SAMPLE / 'tokenizer'}")
     for name, text in (
         ("combined", COMBINED),
         ("held", BLEND),
@@ -107,6 +108,7 @@ def test_check_tells_each_with_its_line(project: Path) -> None:
         folder = project / "my_texts" / "defs" / "wrong" / name
         assert f"{folder}/defs.yaml:{told.format(folder=folder)}" in done.stdout, done.stdout
     assert "held_out`: 1 shards for valid and 1 for test leave none of 2 to train on; raise `num_shards`" in done.stdout
+    assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: Parquet cannot be read" in done.stdout
     right = dataprep(project, "check", "d00", "d01", project=project, PATH=os.environ["PATH"])
     assert (right.returncode, right.stdout) == (0, "2 declarations: nothing to correct\n")
 
