@@ -9,6 +9,7 @@ import os
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 5
 """Most mistakes of one file that are shown at once."""
+_MOST_FOR_LINES = 1 << 20
 M = TypeVar("M", bound=BaseModel)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _KINDS = {
@@ -145,12 +147,13 @@ def _unclosed(text: str, last: int) -> int | None:
 def of_json(path: Path, text: str, value: Any) -> Document:
     """A JSON file that a declaration names, as a document whose `attributes` are its parsed `value`.
 
-    Nearly all JSON is YAML, which gives the lines; of the rest (a tab, an escaped slash) the mistakes have none.
+    Nearly all JSON is YAML, which gives the lines; of the rest (a tab, an escaped slash), and of a text of more than a
+    MiB, whose tree may take a thousand times its length, the mistakes have none.
     """
-    try:
-        node = yaml.compose(text, Loader=_LOADER)
-    except yaml.YAMLError:
-        node = None
+    node = None
+    if len(text) <= _MOST_FOR_LINES:
+        with suppress(yaml.YAMLError):
+            node = yaml.compose(text, Loader=_LOADER)
     return Document(path=path, type="", attributes=value, node=node, line=0)
 
 

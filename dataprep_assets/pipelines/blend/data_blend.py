@@ -21,6 +21,9 @@ from dataprep_assets.planning.blend import SPLITS
 
 _MARK = "_"
 """First character of keys that are notes, not settings."""
+_MOST_BYTES = 8 << 20
+_MOST_DATASETS = 10_000
+"""Bounds of a file with a blend: so many datasets take a quarter of the bytes."""
 
 
 def noted(notes: Mapping[str, Any]) -> list[str]:
@@ -128,6 +131,11 @@ class DataBlend(_Noted):
     def load(cls, path: Path) -> "DataBlend":
         """The blend in a JSON file; local paths in it are relative to its folder. ConfigError names file and key."""
         try:
+            if (size := path.stat().st_size) > _MOST_BYTES:
+                raise ConfigError(
+                    f"blend: {path}: not the JSON of a blend: {size:,} bytes, and a list of datasets has at most "
+                    f"{_MOST_BYTES:,}"
+                )
             text = path.read_bytes().decode()
             value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
         except OSError as error:
@@ -137,6 +145,11 @@ class DataBlend(_Noted):
             raise ConfigError(f"blend: {path}:{error.lineno}: not the JSON of a blend: {why}") from error
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
+        many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
+        if many > _MOST_DATASETS:  # each that is wrong would be told
+            raise ConfigError(
+                f"blend: {path}: not the JSON of a blend: a list of {many:,}; {_MOST_DATASETS:,} datasets are the most"
+            )
         try:
             return cls.model_validate(value).located(path.parent)
         except ValidationError as error:

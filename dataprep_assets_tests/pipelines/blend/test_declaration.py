@@ -82,6 +82,10 @@ def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
         ('{"datasets": [{"name": "a", "path": "p", "path": "q"}]}', "'path' occurs twice"),
         ("[]", "blend"),
         ("{", "not the JSON of a blend"),
+        ('{"datasets": [' + "0," * (5 << 20) + "0]}", "10,485,777 bytes, and a list of datasets has at most 8,388,608"),
+        ('{"datasets": [' + "0," * 10_000 + "0]}", "a list of 10,001; 10,000 datasets are the most"),
+        # without a line: the tree of such a text could take a thousand times its length
+        ('{"datasets": [0], "_note": "' + "a" * (1 << 20) + '"}', r"blend.json: datasets\.0: must be a block of keys"),
     ],
 )
 def test_what_the_original_lets_pass_is_refused_by_file_and_key(tmp_path: Path, value: Any, complaint: str) -> None:
