@@ -79,19 +79,21 @@ def merged(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definition
     with warnings.catch_warnings():
         for said in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", said)
-        if not wrong:
+        while True:  # what is wrong in another way is seen when the rest is loaded
             try:
-                built = whole.build_defs()
-                wrong = _circular(declarations, built)
-                if not wrong:
-                    return built
+                right = _right(declarations, declarations.folder, wrong)
+                built = dg.Definitions.merge(*right) if wrong else whole.build_defs()
+                more = _circular(declarations, built)
             except Exception:
-                wrong = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
-                if not wrong:
+                found = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
+                if not (more := {path: why for path, why in found.items() if path not in wrong}):
                     raise
+            if not more:
+                break
+            wrong |= more
         groups = _groups(declarations, list(wrong))
         broken = [_broken(groups[path], why) for path, why in wrong.items()]
-        return dg.Definitions.merge(*broken, *_right(declarations, declarations.folder, wrong))
+        return dg.Definitions.merge(*broken, built) if broken else built
 
 
 def _wrong(declarations: Declarations, look: Callable[[Path], object]) -> dict[Path, str]:

@@ -103,6 +103,14 @@ def test_the_code_location_has_all_that_can_be_loaded_and_says_what_cannot(proje
     # a second broken file of the same name, and one whose name is that of a dataset that is right
     write_corpus(project / "my_texts" / "defs" / "late" / "third", "d02").write_text("type: [\n  dataset: d02\n")
     write_corpus(project / "my_texts" / "defs" / "late" / "fourth", "d00").write_text("type: [\n  dataset: d00\n")
+    # what is wrong only once its templates are resolved, and two that are made of each other
+    for name, changed in (
+        ("d05", ("./texts", '"{{ env.SURELY_NOT_SET }}"')),
+        ("d06", ("  views", "  duplicates: {against: [d07]}\n  views")),
+        ("d07", ("  views", "  duplicates: {against: [d06]}\n  views")),
+    ):
+        path = write_corpus(project / "my_texts" / "defs" / "late" / name, name)
+        path.write_text(path.read_text().replace(*changed))
     environment = {**os.environ, "DAGSTER_HOME": str(project / "home"), "DATAPREP_ROOT": str(project / "artifacts")}
     done = subprocess.run(
         [sys.executable, "-c", LOCATION, str(project)], env=environment, capture_output=True, text=True, check=False
@@ -111,7 +119,7 @@ def test_the_code_location_has_all_that_can_be_loaded_and_says_what_cannot(proje
     found = json.loads(done.stdout)
     assert {"d00/manifest", "d01/manifest", "d00_rows/table", "somebody_elses"} <= set(found["assets"])
     broken = {key.partition("/")[0] for key in found["assets"] if key.endswith("/cannot_be_loaded")}
-    assert broken == {"team_eu_third", "late_third", "d03", "late_fourth"}
+    assert broken == {"team_eu_third", "late_third", "d03", "late_fourth", "d05", "d06", "d07"}
     assert {"build_d00", "build_d01"} <= set(found["jobs"])
     # `d00` is right, and the broken file of its name does not hide it from the command
     done = dataprep(project, "status", "d00", project=project)
