@@ -21,7 +21,14 @@ from dataprep_assets.orchestration.keys import DATASET, FAILED_PARTITIONS, PART,
 _MADE = dg.DagsterEventType.ASSET_MATERIALIZATION
 _CODE, _DATA = "dagster/code_version", "dagster/data_version"
 _RUNS_LOOKED_AT = 30
-_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_ENDED: Mapping[dg.DagsterRunStatus, Any] = {
+    dg.DagsterRunStatus.SUCCESS: dg.DagsterEventType.RUN_SUCCESS,
+    dg.DagsterRunStatus.FAILURE: dg.DagsterEventType.RUN_FAILURE,
+    dg.DagsterRunStatus.CANCELED: dg.DagsterEventType.RUN_CANCELED,
+}
+_APART = 1.0
+"""Seconds by which the times of a run and of the event with which it ended may differ: both are of that event."""
+_PAGE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,20 +172,38 @@ class _Ended:
 
 
 def _ended_runs(dataset: str, instance: dg.DagsterInstance) -> list[_Ended]:
-    """The latest runs of the job, newest first."""
-    job, limit = job_name(dataset), _RUNS_LOOKED_AT
-    events: dict[str, int] = {}
-    for kind in (dg.DagsterEventType.RUN_SUCCESS, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_CANCELED):
-        # on SQLite the events of a run have ids of their own; these have those of assets
-        wanted = dg.RunStatusChangeRecordsFilter(event_type=kind, job_names=[job])
-        changes = instance.fetch_run_status_changes(wanted, limit=limit).records
-        events |= {change.event_log_entry.run_id: change.storage_id for change in changes}
-    ended = dg.RunsFilter(job_name=job, tags={DATASET: dataset}, statuses=_ENDED)
-    return [
-        _Ended(run=one.dagster_run, event=events[one.dagster_run.run_id], at=one.end_time or 0.0)
-        for one in instance.get_run_records(ended, limit=limit)
-        if one.dagster_run.run_id in events
-    ]
+    """The latest runs of the job, newest first, to the last one of the whole job that succeeded."""
+    ended = dg.RunsFilter(job_name=job_name(dataset), tags={DATASET: dataset}, statuses=[*_ENDED])
+    found: list[_Ended] = []
+    for one in instance.get_run_records(ended, limit=_RUNS_LOOKED_AT):
+        if (event := _event_of(one, instance)) is not None:
+            found.append(_Ended(run=one.dagster_run, event=event, at=one.end_time or 0.0))
+            if found[-1].run.is_success and found[-1].is_whole:
+                break
+    return found
+
+
+def _event_of(record: dg.RunRecord, instance: dg.DagsterInstance) -> int | None:
+    """The id of the event with which a run ended, among all events; None if there is none.
+
+    On SQLite the events of a run have ids of their own; the changes of runs' states have those of assets. They are
+    asked for by time: only SQLite could filter them by job.
+    """
+    run, at = record.dagster_run, record.end_time
+    if at is None:
+        return None
+    wanted = dg.RunStatusChangeRecordsFilter(
+        event_type=_ENDED[run.status], after_timestamp=at - _APART, before_timestamp=at + _APART
+    )
+    cursor: str | None = None
+    while True:
+        page = instance.fetch_run_status_changes(wanted, limit=_PAGE, cursor=cursor)
+        for change in page.records:
+            if change.event_log_entry.run_id == run.run_id:
+                return change.storage_id
+        if not page.has_more:
+            return None
+        cursor = page.cursor
 
 
 def _left_by_runs_of_assets(

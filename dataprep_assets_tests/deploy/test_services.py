@@ -16,6 +16,7 @@ import pytest
 from dagster._daemon.controller import all_daemons_healthy
 
 from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.overview_page import DATASETS
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -183,6 +184,13 @@ def test_the_job_of_a_dataset_makes_all_of_it_and_its_run_says_of_which_location
     assert (services.root / "sample_corpus" / "data_card" / "receipt.json").exists()
     with services.instance() as instance:
         assert {run.tags["dagster/code_location"] for run in instance.get_runs()} <= {LOCATION, "training"}
+        (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[launched["run"]["runId"]]))
+
+        def made_again() -> bool:
+            event = instance.get_latest_materialization_event(DATASETS)
+            return event is not None and event.timestamp > (record.end_time or 0.0)
+
+        services.wait(made_again, 180, "the page of all datasets, by its sensor")
 
 
 def test_an_asset_of_another_code_location_reads_the_handle(services: Cluster) -> None:
