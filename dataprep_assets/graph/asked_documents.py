@@ -11,10 +11,10 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class RuleDrops:
-    """What a rule drops, as it is declared now.
+    """What a rule drops, as it is declared now, or what goes as a duplicate, as they were found last.
 
     Attributes:
-        rule: Its name.
+        rule: Its name, or `duplicate`.
         drops: What it drops, as an expression.
         documents: How many documents.
         bytes: Their bytes of text.
@@ -94,7 +94,8 @@ class AskedDocuments(ABC):
 
     @abstractmethod
     def drops(self) -> Drops | None:
-        """What the rules, as they are declared now, drop of the shards that are tagged; None without rules."""
+        """What the rules, as they are declared now, drop of the shards that are tagged, and what goes as a duplicate;
+        None without rules and duplicates."""
 
     @abstractmethod
     def reasons(self) -> Mapping[str, int]:

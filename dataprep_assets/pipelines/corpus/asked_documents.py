@@ -18,6 +18,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.documents_sums import FILE
 from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, DocumentsFacts, table_columns
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, NONE_REMOVED, RemovedRows, removed_rows
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 
 _EXAMPLES = 10
@@ -40,17 +41,27 @@ class CorpusDocuments(AskedDocuments):
         return list(table_columns(self._corpus))
 
     def drops(self) -> Drops | None:
-        rules = self._corpus.rules
-        if not rules:
+        rules, declared = self._corpus.rules, self._corpus.duplicates
+        if not rules and declared is None:
             return None
-        counted = _Counted(list(rules), examples=not self._corpus.sensitive)
+        compared = declared is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None
+        names = [*rules, *([DUPLICATE] if compared else [])]
+        counted = _Counted(names, examples=not self._corpus.sensitive)
         untagged = 0
         for partition in self._partitions:
             try:
-                counted.add(self._corpus, self._store.local(self._corpus.artifact(TAGS, partition)), rules)
+                removed = removed_rows(self._corpus, self._store, partition) if compared else NONE_REMOVED
+                counted.add(self._corpus, self._store.local(self._corpus.artifact(TAGS, partition)), rules, removed)
             except DataprepError:  # not there, or made by other taggers
                 untagged += 1
-        return counted.drops(rules, untagged)
+        told = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
+        if declared is not None and compared:
+            told[DUPLICATE] = (
+                "equal to one that is kept"
+                if declared.similarity == 1
+                else (f"alike to one that is kept, by {declared.similarity:g} or more")
+            )
+        return counted.drops(told, untagged)
 
     def rows(
         self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
@@ -147,36 +158,48 @@ class _Counted:
         self._sizes: Counter[str] = Counter()
         self._examples: dict[str, list[str]] = {name: [] for name in names}
 
-    def add(self, corpus: CorpusDeclaration, directory: Path, rules: Mapping[str, tuple[bool, Rule]]) -> None:
-        """Count the documents of a shard, of which the tags are in a directory."""
+    def add(
+        self,
+        corpus: CorpusDeclaration,
+        directory: Path,
+        rules: Mapping[str, tuple[bool, Rule]],
+        removed: RemovedRows,
+    ) -> None:
+        """Count the documents of a shard, of which the tags are in a directory; `removed` go as duplicates."""
         wanted = {column for _, rule in rules.values() for column in rule.columns}
         files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
-        always = ("file", "row", "source", "bytes", "bad")
+        always, start = ("file", "row", "source", "bytes", "bad"), 0
         for piece in side_by_side([directory / file for file in files], [*always, *wanted]):
-            good = piece.filter(piece["bad"].is_null())
-            dropped = ruled(good, rules).tolist()
+            is_good = piece["bad"].is_null()
+            good, places = piece.filter(is_good), np.flatnonzero(is_good.to_numpy()).tolist()
+            alike = removed.among(start, start + piece.num_rows)
+            start += piece.num_rows
+            # what a rule drops, as it is declared now, is that rule's
+            dropped = ruled(good, rules).tolist() if rules else [-1] * good.num_rows
             columns = (good[name].to_pylist() for name in ("file", "row", "source", "bytes"))
-            for file, row, source, size, rule in zip(*columns, dropped, strict=True):
+            for file, row, source, size, rule, place in zip(*columns, dropped, places, strict=True):
                 self._documents, self._bytes = self._documents + 1, self._bytes + size
                 self._sources[source] += 1
-                if rule >= 0:
-                    name = self._names[rule]
+                if rule >= 0 or place in alike:
+                    name = self._names[rule]  # that of duplicates is the last
                     self._by_rule[name][source] += 1
                     self._sizes[name] += size
                     if len(self._examples[name]) < self._shown:
                         self._examples[name].append(f"{file}:{row}")
 
-    def drops(self, rules: Mapping[str, tuple[bool, Rule]], untagged: int) -> Drops:
-        """What was counted."""
-        told = [
+    def drops(self, told: Mapping[str, str], untagged: int) -> Drops:
+        """What was counted; `told` says of each name what it drops."""
+        found = [
             RuleDrops(
                 rule=name,
-                drops=f"not ({rule.text})" if keeps else rule.text,
+                drops=drops,
                 documents=self._by_rule[name].total(),
                 bytes=self._sizes[name],
                 by_source=dict(self._by_rule[name].most_common()),
                 examples=self._examples[name],
             )
-            for name, (keeps, rule) in rules.items()
+            for name, drops in told.items()
         ]
-        return Drops(documents=self._documents, bytes=self._bytes, sources=self._sources, rules=told, untagged=untagged)
+        return Drops(
+            documents=self._documents, bytes=self._bytes, sources=self._sources, rules=found, untagged=untagged
+        )

@@ -35,12 +35,12 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
         "dropped_bytes_%": percent(*pair(gone, every, 1)),
         **{f"dropped_by_{rule}_%": percent(*pair(counts, every, 0)) for rule, counts in sorted(by_rule.items())},
     }
-    over = list(_sources_over(corpus, receipts))
+    over = list(_sources_over(corpus, split, receipts))
     examples = examples_of(corpus, store, partitions, [name for name, _ in over[:_EXAMPLES]])
     return verdict(
         [*_rules_over(corpus, receipts), *(told for _, told in over)],
         f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
-        "Look at `dataprep documents`, correct the rule, or raise its budget",
+        f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
         facts=facts,
         table=[*source_rows(receipts), *examples],
     )
@@ -58,7 +58,7 @@ def _rules_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Itera
                 break
 
 
-def _sources_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[tuple[str, str]]:
+def _sources_over(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> Iterator[tuple[str, str]]:
     """Each source of which more is dropped than its budget, and a sentence: that which loses most comes first."""
     most = corpus.budget.per_source
     if most is None:
@@ -78,6 +78,6 @@ def _sources_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Ite
         worst = Counter({rule: one[at] for rule, one in dropped[source].items()}).most_common(1)[0][0]
         yield (
             source,
-            f"of the source {source} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} ({share:.2%}), most "
-            f"of them {worst}; `budget.per_source` allows {most:.2%}",
+            f"of the source {source} in {split} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} "
+            f"({share:.2%}), most of them {worst}; `budget.per_source` allows {most:.2%}",
         )

@@ -157,7 +157,7 @@ def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path
     coast = Coast(tmp_path / "coast")
     coast.declare(budget={"per_source": 0.2, "per_rule": {"short": 0.5}})
     said = coast("run", "pages", code=1)
-    assert "of the source books rules drop 6 of 20 documents (30.00%), most of them short" in said
+    assert "of the source books in train rules drop 6 of 20 documents (30.00%), most of them short" in said
     assert not (coast.root.parent / "artifacts" / "pages" / "token_bins").exists()
     coast.declare(budget={"per_rule": {"short": 0.1}})
     assert "the rule short drops 10 of 60 documents (16.67%), more than 10.00%" in coast("run", "pages", code=1)

@@ -47,6 +47,9 @@ def test_a_run_drops_duplicates_commands_name_them_and_a_retraction_says_what_co
     ledgers = [pages.receipt("token_bins", name).ledger for name in pages.made("token_bins")]
     assert sum(one.dropped["duplicate"] for one in ledgers if one is not None) == 10
     assert len(pages("documents", "pages", "--reason", "duplicate", "--csv").splitlines()) == 11
+    (told,) = json.loads(pages("documents", "pages", "--json"))["rules"]
+    assert (told["rule"], told["documents"], told["bytes"]) == ("duplicate", 10, sum(row["bytes"] for row in gone))
+    assert told["examples"] == [f"{row['file']}:{row['row']}" for row in gone]
     said = pages("trace", "pages", "--file", gone[0]["file"], "--row", str(gone[0]["row"]), code=1)
     assert f"is a duplicate of {gone[0]['representative']}, {gone[0]['similarity']:.1%} alike" in said
     assert "all is up to date" in pages("run", "pages")
