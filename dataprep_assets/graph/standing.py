@@ -159,7 +159,7 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, str | None]:
     except DataprepError:  # not planned
         return {proof.name: _NOT_EXAMINED for proof in spec.proofs.proofs}
     of_slots = [verdicts[slot].findings for slot in slots if slot is not None and slot in verdicts]
-    whole = verdicts[None].findings if None in verdicts else {}
+    whole = verdicts[None].findings if None in verdicts else _warnings_of_the_same(spec, store)
     found: dict[str, str | None] = {}
     for proof in spec.proofs.proofs:
         judged = [whole[proof.name]] if proof.name in whole else [f[proof.name] for f in of_slots if proof.name in f]
@@ -168,6 +168,18 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, str | None]:
         failed = None if accepted else next((finding.summary for finding in judged if not finding.passed), None)
         found[proof.name] = failed if complete else _NOT_EXAMINED
     return found
+
+
+def _warnings_of_the_same(spec: ArtifactSpec, store: ArtifactStore) -> Mapping[str, Finding]:
+    """What checks that only warn said of the same artifact as a whole, whatever the declaration was: for them alone it
+    is not looked at again (`unproven`)."""
+    assert spec.proofs is not None
+    value = read_record(_whole(spec, store))
+    with suppress(DataprepError):  # an input is not planned
+        if value is not None and value.get("version") == _present(spec, store)["version"]:
+            verdict = verdict_in(value, [proof for proof in spec.proofs.proofs if not proof.blocking], some=True)
+            return {} if verdict is None else verdict.findings
+    return {}
 
 
 def _whole(spec: ArtifactSpec, store: ArtifactStore) -> Path:
