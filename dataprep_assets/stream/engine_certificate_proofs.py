@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.tokenization.bundle import CHAT_TURN_TOKENS, SpecialToken, TokenizerBundle
+from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.engines import installed
 from dataprep_assets.tokenization.reference import version
@@ -65,7 +65,7 @@ def fast_engine_accepted(certificate: Certificate) -> Finding:
 
 def separator_ends_documents(separator: SpecialToken, bundle: TokenizerBundle) -> Finding:
     """Whether the separator means the end of a document; a warning for a chat-turn token (QwenLM/Qwen3#1422)."""
-    chat = separator.content in CHAT_TURN_TOKENS
+    chat = bundle.ends_chat_turn(separator.content)
     return Finding(
         passed=not chat,
         warning=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.tokenization.bundle import CHAT_TURN_TOKENS, TokenizerBundle
+from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 
 @lru_cache(maxsize=8)
@@ -75,7 +75,7 @@ def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, .
     except TokenizerError as error:
         yield Remark(keys=keys, sentence=str(error))
         return
-    if separator.content in CHAT_TURN_TOKENS:
+    if bundle.ends_chat_turn(separator.content):
         yield Remark(
             keys=keys,
             sentence=f"{'.'.join(keys)}: {separator.content!r} ends a chat turn in {bundle.name}, not a document: "

@@ -53,8 +53,9 @@ class TokenizerBundle:
         directory = path.parent if path.name == _FILES[0] else path
         if not (directory / _FILES[0]).is_file():
             raise TokenizerError(
-                f"{directory}: no {_FILES[0]}. Save one with transformers: "
-                "AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
+                f"{directory}: no {_FILES[0]}{'' if directory.is_dir() else ': there is no such folder'}. Save one: "
+                "AutoTokenizer.from_pretrained(...).save_pretrained(folder) of transformers, "
+                f'or Tokenizer.save("{_FILES[0]}") of tokenizers'
             )
         config_path = directory / _FILES[1]
         try:
@@ -148,17 +149,23 @@ class TokenizerBundle:
         if declared != "auto":
             return self.token(declared, key=key)
         configured = self.configured("eos_token")
-        if configured and configured not in CHAT_TURN_TOKENS:
+        if configured and not self.ends_chat_turn(configured):
             return self.token(configured, key=f"{key} (auto: eos_token)")
         # only special ones: `</s>` is an ordinary word of many vocabularies
         ours = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
         because = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
         )
+        special = [token.content for token in self.special_tokens][:12]
+        which = f"; in its vocabulary are {ours}" if ours else f"; its special tokens are {special}"
         raise TokenizerError(
-            f"{key}: auto cannot choose for {self.name}: {because}. Name the token that ends a document"
-            + (f"; in its vocabulary are {ours}" if ours else "")
+            f"{key}: auto cannot choose for the tokenizer {self.name}: {because}. Set `{key}` to the token that ends a "
+            f"document{which}"
         )
+
+    def ends_chat_turn(self, token: str) -> bool:
+        """Whether a special token ends a turn of a chat, by its name, where the tokenizer has others, too."""
+        return token in CHAT_TURN_TOKENS and len(self.special_tokens) > 1
 
     def bos(self, declared: str, *, key: str = "document.bos") -> SpecialToken | None:
         """The token before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.

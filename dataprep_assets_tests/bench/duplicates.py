@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_of(name: str, root: Path, documents: Sequence[tuple[int, float, str]], orders: int) -> Measurement | None:
-    """Measure a contender with one or two orders of the files; returns what the first cost, None if it could not run."""
+    """Measure a contender with one or two orders of the files; returns what the first cost, None if it failed."""
     kept = []
     for order in range(1, orders + 1):
         result = root / f"{name}{order}.json"

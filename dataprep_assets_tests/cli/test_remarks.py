@@ -18,7 +18,7 @@ NOTES = [
         "path: ../sample_corpus/tokenizer",
         "path: /nowhere/tokenizer",
         "tokenizer:",
-        "/nowhere/tokenizer: no tokenizer.json.",
+        "/nowhere/tokenizer: no tokenizer.json: there is no such folder. Save one: ",
     ),
     ('separator: "<|endoftext|>"', 'separator: "<|nope|>"', "separator:", "'<|nope|>' is not in the vocabulary"),
     ("  document:", '  document:\n    bos: "<|nope|>"', "bos:", "document.bos: '<|nope|>' is not in the vocabulary"),

@@ -117,6 +117,22 @@ def test_ids_of_words_are_those_of_the_library_without_asking_it(tmp_path: Path,
     assert bundle.vocab_size == 4
 
 
+def test_a_name_like_that_of_a_chat_token_ends_documents_where_it_is_the_only_special_one(tmp_path: Path) -> None:
+    folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
+    definition = json.loads((folder / "tokenizer.json").read_bytes())
+    following = max(definition["model"]["vocab"].values()) + 1
+    definition["added_tokens"] = [_token("<|end|>", following)]
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    (folder / "tokenizer_config.json").unlink(missing_ok=True)
+    bundle = TokenizerBundle.load(folder)
+    with pytest.raises(TokenizerError, match=r"Set `document.separator` to the token .*special tokens are .*<\|end\|>"):
+        bundle.separator("auto")
+    assert not bundle.ends_chat_turn("<|end|>")
+    definition["added_tokens"].append(_token("<|user|>", following + 1))
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    assert TokenizerBundle.load(folder).ends_chat_turn("<|end|>")
+
+
 def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     definition = json.loads((folder / "tokenizer.json").read_bytes())
