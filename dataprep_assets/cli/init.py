@@ -7,7 +7,7 @@ import typer
 
 from dataprep_assets.project import at
 from dataprep_assets.project_template import write_project
-from dataprep_assets.project_template.deployment import PAGE, Place, write_deployment
+from dataprep_assets.project_template.deployment import PAGE, Place, wheel_wanted, write_deployment
 
 
 def command(
@@ -30,6 +30,8 @@ def command(
         print(f"{folder / 'deploy'}: {len(written)} files for {deploy.value}. Next:")
         print(f"  {_FIRST[deploy]}")
         print("  what the image has is in deploy/requirements.txt: wheels that no index has go into deploy/wheels")
+        if (command := wheel_wanted(folder)) is not None:
+            print(f"  {command}")
         print(f"  all of it, explained: {PAGE}")
     return 0
 

@@ -125,4 +125,8 @@ class _Services:
             except (KeyboardInterrupt, subprocess.TimeoutExpired):
                 process.kill()
                 process.wait()
-                print(f"ui: the {name} was killed; runs that are at work go on to their end", file=sys.stderr)
+                print(
+                    f"ui: the {name} had not ended {_END_SECONDS:g} s after it was asked to, and was killed; runs that "
+                    "are at work go on to their end",
+                    file=sys.stderr,
+                )

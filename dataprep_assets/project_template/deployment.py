@@ -4,13 +4,16 @@ Those files are the ones of `deploy/` in this repository, which describe its own
 person's. The image is another one: it installs this package, where ours is built from its source.
 """
 
+import json
 import re
 import shutil
 from collections.abc import Mapping
 from enum import StrEnum
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.project import Project, at
@@ -116,7 +119,27 @@ def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list
     shutil.copy(_DEPLOY / "compose" / "dagster-webserver", folder)
     requirements = folder / "requirements.txt"
     requirements.write_text(_requirements(), encoding="utf-8")
+    if (origin := _installed_from()) is not None and origin.suffix == ".whl" and origin.is_file():
+        written.append(Path(shutil.copy(origin, folder / "wheels")))
     return [*written, folder / "dagster-webserver", requirements]
+
+
+def _installed_from() -> Path | None:
+    """The wheel or folder of this machine that this package was installed from; None if it was an index.
+
+    The format is PyPA's "Direct URL Data Structure".
+    """
+    told = distribution("dataprep-assets").read_text("direct_url.json")
+    url = urlsplit(json.loads(told)["url"] if told else "")
+    return Path(url2pathname(url.path)) if url.scheme == "file" else None
+
+
+def wheel_wanted(root: Path) -> str | None:
+    """What has to be done so that the image of a project can be built with this package; None if nothing."""
+    origin, wheels = _installed_from(), root / "deploy" / "wheels"
+    if origin is None or not wheels.is_dir() or next(wheels.glob("dataprep_assets-*.whl"), None) is not None:
+        return None
+    return f"python -m pip wheel --no-deps -w {wheels} {origin}   # dataprep-assets is here from no index"
 
 
 def _installed_extras() -> list[str]:

@@ -95,6 +95,15 @@ def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) ->
     assert found == "sample_corpus: all is up to date\n"
 
 
+def test_what_deploys_a_project_brings_the_wheel_that_no_index_has(project: Path, wheel: Path) -> None:
+    told = said(project.parent, "dataprep", "init", "deployed", "--deploy", "compose")
+    assert (project.parent / "deployed" / "deploy" / "wheels" / wheel.name).read_bytes() == wheel.read_bytes()
+    assert "from no index" not in told
+    (project.parent / "deployed" / "deploy" / "wheels" / wheel.name).unlink()
+    told = said(project.parent / "deployed", "dataprep", "init", ".", "--deploy", "kubernetes")
+    assert f"pip wheel --no-deps -w deploy/wheels {wheel}" in told
+
+
 GONE = "train.jsonl:14"
 NOT_RUN = {
     "python -m venv .venv && source .venv/bin/activate": "the fixture has made an environment",
