@@ -75,8 +75,8 @@ def open_asset(
     known = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
     if not known:
         raise SourceError(
-            f"{name} was never materialized. Materialize it first: `{launch(key)}`, or in the UI; `dg list defs` lists "
-            "the assets that there are"
+            f"{name} was never materialized, or there is no such asset (`dg list defs` lists those that there are). "
+            f"Materialize it first: `{launch(key)}`, or in the UI"
         )
     places = {one.partition: _place(name, one, place) for one in known}
     if None in places:
