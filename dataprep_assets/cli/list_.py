@@ -26,7 +26,7 @@ class Listed:
     Attributes:
         dataset: Its name, as commands take it.
         component: The component that declares it, for example `TokenizedCorpus`.
-        state: `never run`, `up to date`, `N to make`, `broken declaration`; `unknown` where its store cannot be read or
+        state: `never run`, `up to date`, `N to make`, `cannot be loaded`; `unknown` where its store cannot be read or
             its component is not one of this project's.
         to_make: How many artifacts a run would make; None if that is not known.
         why: The reason of the first of them, or what is wrong.
@@ -46,7 +46,7 @@ def command(
     ] = None,
     json_: AsJson = False,
 ) -> int:
-    """List the datasets with their state: never run, up to date, how many artifacts to make, or a broken declaration.
+    """List the datasets with their state: never run, up to date, how many artifacts to make, or that it cannot be loaded.
 
     A dataset that was run is examined as by `dataprep status`, except that only the sizes of its artifacts are
     compared, not their bytes. Local sources are read: name the datasets that you want, where these are large.
@@ -73,7 +73,7 @@ def _listed(name: str, component: str) -> Listed:
     try:
         loaded = project.declarations().load(project.declaration_of(name))
     except ConfigError as error:
-        return Listed(dataset=name, component=component, state="broken declaration", why=_first_line(error))
+        return Listed(dataset=name, component=component, state="cannot be loaded", why=_first_line(error))
     if not isinstance(loaded, Dataset):
         return Listed(dataset=name, component=component, state="unknown", why="not a component of dataprep_assets")
     try:
@@ -118,7 +118,7 @@ def _print_table(rows: "Iterable[Listed]") -> None:
     from rich.table import Table
 
     console, table = Console(), Table(*_COLUMNS, box=box.SIMPLE_HEAD)
-    colours = {"up to date": "green", "broken declaration": "red", "unknown": "red", "never run": "dim"}
+    colours = {"up to date": "green", "cannot be loaded": "red", "unknown": "red", "never run": "dim"}
     with console.status("looking at the datasets …"):
         for row in rows:
             colour = colours.get(row.state, "yellow")

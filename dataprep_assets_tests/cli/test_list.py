@@ -66,7 +66,7 @@ def test_a_broken_declaration_is_one_row_and_the_others_have_their_state(
     heading, *rows = capsys.readouterr().out.splitlines()
     assert heading.split() == ["dataset", "component", "state", "why"]
     path = root / "listed_project" / "defs" / "broken" / "defs.yaml"
-    assert rows[0].startswith(f"broken         TokenizedCorpus  broken declaration  {path}:")
+    assert rows[0].startswith(f"broken         TokenizedCorpus  cannot be loaded  {path}:")
     assert "spilts: unknown key; did you mean `splits`?" in rows[0]
     assert [row.split(maxsplit=2) for row in rows[1:]] == [
         ["other", "TokenizedCorpus", "never run"],

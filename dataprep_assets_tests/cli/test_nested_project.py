@@ -92,8 +92,8 @@ def test_list_names_each_dataset_with_its_state(project: Path) -> None:
     assert {name: row["state"] for name, row in rows.items()} == {
         "d00": "up to date",
         "d01": "never run",
-        "d02": "broken declaration",
-        "d03": "broken declaration",
+        "d02": "cannot be loaded",
+        "d03": "cannot be loaded",
         "theirs/table": "unknown",
     }
     assert "spilts: unknown key; did you mean `splits`?" in rows["d02"]["why"]
