@@ -46,7 +46,7 @@ def command(
     ] = None,
     json_: AsJson = False,
 ) -> int:
-    """List the datasets with their state: never run, up to date, how many artifacts to make, or that it cannot be loaded.
+    """List the datasets with their state: never run, up to date, how many artifacts to make, or cannot be loaded.
 
     A dataset that was run is examined as by `dataprep status`, except that only the sizes of its artifacts are
     compared, not their bytes. Local sources are read: name the datasets that you want, where these are large.
