@@ -59,11 +59,12 @@ def overview_definitions(located: Callable[[], dg.Definitions]) -> dg.Definition
         key=DATASETS,
         group_name="overview",
         kinds={"markdown"},
-        description="All datasets at a glance, from Dagster's event log; times in UTC. A sensor makes it again when "
-        "runs end and once a day, Materialize makes it now.\n\nArtifacts and partitions are counted: `missing`; "
-        "`failed`, if not made since; `stale`, if an input or the step's code has changed since. `proof`: days "
-        "since the oldest verdict on what is there. The links `state of each` and `size of each` lead to all numbers. `build s`: the "
-        "time that building what is there took, CPU seconds of tokenizing and seconds of all other steps.",
+        description="All datasets at a glance, from Dagster's event log; times in UTC. A sensor makes it "
+        "again when runs end and once a day, Materialize makes it now.\n\nArtifacts and partitions are "
+        "counted: `missing`; `failed`, if not made since; `stale`, if an input or the step's code has changed "
+        "since. `proof`: days since the oldest verdict on what is there. The links `state of each` and `size "
+        "of each` lead to all numbers. `build s`: the time that building what is there took, CPU seconds of "
+        "tokenizing and seconds of all other steps.",
     )
     def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         return dg.MaterializeResult(metadata=now(context.instance))
