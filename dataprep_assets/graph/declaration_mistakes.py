@@ -273,15 +273,17 @@ def refuse_templates(attributes: Any, scope: Mapping[str, Any], path: Path) -> N
     from jinja2 import Environment, TemplateSyntaxError, meta
 
     found: list[tuple[Sequence[str | int], str]] = []
+    jinja = Environment(autoescape=True)
     for keys, text in _texts(attributes, ()):
         try:
-            tree = Environment(autoescape=True).parse(text)
+            tree = jinja.parse(text)
+            unknown = meta.find_undeclared_variables(tree) - {*scope, *jinja.globals}
         except TemplateSyntaxError as error:
             found.append(
                 (keys, f"not a template: {error.message}; text with braces goes between {{% raw %}} and {{% endraw %}}")
             )
             continue
-        for name in sorted(meta.find_undeclared_variables(tree) - {*scope}):
+        for name in sorted(unknown):
             near = nearest(name, [*scope])
             more = f"did you mean `{near}`?" if near else f"there are {', '.join(sorted(scope))}"
             found.append((keys, f"no variable `{name}` for `{{{{ {name} }}}}`; {more}"))
