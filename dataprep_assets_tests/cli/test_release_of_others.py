@@ -1,4 +1,5 @@
-"""Shards that somebody published without a manifest: adopted, trained on, copied and verified, in no project.
+"""Shards that somebody published without a manifest: adopted, trained on, copied and verified, in no project; and a
+release of another dataset, over which none is published.
 
 `adopt` is typed in a folder that is no project; the shards are as templar's scripts leave them.
 """
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.formats import npy_shards
@@ -20,7 +22,9 @@ from dataprep_assets.serving.release import MANIFEST, Place, read_release
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests import forked
+from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.fakes.buckets import new_bucket
+from dataprep_assets_tests.pipelines.release.release_project import release_attributes
 from dataprep_assets_tests.readers.pytorch import evaluated, managed_turns
 from dataprep_assets_tests.serving.releases import LENGTH, make_release, publish, tokens_of
 
@@ -259,3 +263,22 @@ def test_another_datasets_release_is_not_published_over(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match=r"the release of '\w+' is there, and trainers may read it"):
         send_release(place, other, lambda file: tmp_path / "b" / file.key)
     assert {path.name: path.read_bytes() for path in (tmp_path / "place").iterdir() if path.is_file()} == before
+
+
+def test_a_run_does_not_publish_over_another_datasets_release(tmp_path: Path) -> None:
+    project = tmp_path / "theirs"
+    assert dataprep(tmp_path, "init", str(project)).returncode == 0
+    for name in ("first", "second"):
+        folder = project / "theirs" / "defs" / "team" / name
+        folder.mkdir(parents=True)
+        attributes = {**release_attributes(str(tmp_path / "public")), "dataset": name}
+        declared = {"type": "dataprep_assets.components.ShardRelease", "attributes": attributes}
+        (folder / "defs.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(declared))))
+    done = dataprep(project, "run", "first", project=project)
+    assert done.returncode == 0, done.stderr
+    before = {path.name: path.read_bytes() for path in (tmp_path / "public").iterdir() if path.is_file()}
+    done = dataprep(project, "run", "second", project=project)
+    assert done.returncode == 1
+    assert "the release of 'first' is there, and trainers may read it" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "public").iterdir() if path.is_file()} == before
