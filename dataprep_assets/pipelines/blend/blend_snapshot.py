@@ -208,7 +208,7 @@ _PROOFS = (
     Proof(
         "digests_match",
         "Files on disk have the snapshot's SHA-256; it lists each file of the plan once, as its receipt says.",
-        version=3,
+        version=4,
     ),
 )
 
@@ -229,18 +229,18 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[s
 def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Finding:
     try:
         parts = shard_parts(blend, store, plan, partition)
-        others = list(_other_claims(blend, store, partition, [part.entry for part in plan.find(partition)[1].parts]))
+        others = list(_other_claims(blend, store, plan, partition))
     except DataprepError as error:  # a missing or damaged snapshot is the finding
         return Finding(passed=False, summary=str(error))
     digests = parts[0].digests if parts else PLAIN
     return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, others, digests)
 
 
-def _other_claims(
-    blend: BlendDeclaration, store: ArtifactStore, partition: str, wanted: Sequence[ManifestEntry]
-) -> Iterator[str]:
-    """Claims of a snapshot and its receipt that its lines contradict; `wanted` are the files in the plan's order."""
+def _other_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Iterator[str]:
+    """Claims of a snapshot and its receipt that its lines or the plan contradict."""
     artifact = blend.artifact(BLEND_SNAPSHOT, partition)
+    unit, shard = plan.find(partition)
+    wanted = [part.entry for part in shard.parts]
     lines, receipt = _read(blend, store, partition), store.receipt(artifact)
     if (store.local(artifact) / FILES).read_bytes() != files_bytes(lines):
         yield f"{partition}: {FILES} of its snapshot is not written as its lines say"
@@ -251,3 +251,5 @@ def _other_claims(
     told = BlendSnapshotFacts(files=len(wanted), source_bytes=sum(entry.size_bytes for entry in wanted))
     if receipt is not None and BlendSnapshotFacts.of(receipt) != told:
         yield f"{partition}: the receipt of its snapshot counts other files or bytes than the plan"
+    if receipt is not None and receipt.inputs != {"plan": unit.plan_hash}:
+        yield f"{partition}: the receipt of its snapshot names another plan"

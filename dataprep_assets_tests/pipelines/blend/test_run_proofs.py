@@ -89,7 +89,7 @@ def test_files_of_a_run_are_its_shards_own_also_where_its_receipt_agrees_with_th
     assert f"{name}: is not the tokens.bin of its shard web-0000" in defect
 
 
-@pytest.mark.parametrize("lie", ["a file twice", "a count", "no size", "no etag", "a key twice"])
+@pytest.mark.parametrize("lie", ["a file twice", "a count", "another plan", "no size", "no etag", "a key twice"])
 def test_a_snapshot_lists_each_file_once_and_counts_what_it_lists(good: FinishedBlend, lie: str) -> None:
     (spec,) = [s for s in TrainingBlend(good.blend).specs if s.name == "blend_snapshot"]
     assert list(failed_proofs(spec, good.store, ["web-00001"])) == []
@@ -97,6 +97,9 @@ def test_a_snapshot_lists_each_file_once_and_counts_what_it_lists(good: Finished
     if lie == "a count":
         edit_receipt(folder, lambda value: value["facts"].update(files=7))
         wanted = "counts other files or bytes than the plan"
+    elif lie == "another plan":
+        edit_receipt(folder, lambda value: value["inputs"].update(plan="0" * 64))
+        wanted = "names another plan"
     else:
         lines = (folder / "files.jsonl").read_bytes()
         changed, wanted = {
