@@ -88,7 +88,7 @@ class BenchmarkSet:
             for line in file.read_bytes().splitlines():
                 if line.strip():
                     yield json.loads(line)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(
                 f"decontaminate.sets.{self.name}: {self.path}: cannot be read as JSON lines or Parquet: {error}"
             ) from error

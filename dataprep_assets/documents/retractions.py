@@ -61,7 +61,7 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
             value = json.loads(line)
             int(value["hash"], 16)
             made_of = {name: value[name] for name in ("of", "key") if name in value}
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, RecursionError, TypeError, KeyError) as error:
             raise ConfigError(
                 f'{path}: line {number}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct the '
                 "line, or write the list with `dataprep retract`"

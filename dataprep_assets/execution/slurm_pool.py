@@ -208,7 +208,7 @@ class SlurmPool:
     def _counted(one: _Try, path: Path) -> Iterator[Counts]:
         try:
             sums: dict[str, int] = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return
         if done := {name: value - one.told.get(name, 0) for name, value in sums.items() if value != one.told.get(name)}:
             one.told = sums

@@ -69,7 +69,7 @@ def read_blend(path: Path) -> dict[str, list[Entry]]:
 def _loaded(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON: {error}") from error
 
 

@@ -231,7 +231,7 @@ def defects(data: bytes) -> Iterator[str]:
     """
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         yield f"{NAME}: not JSON: {error}"
         return
     if not isinstance(value, dict):

@@ -194,7 +194,7 @@ def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
     try:
         value = json.loads(index)
         version, shards = value["version"], value["shards"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: not an MDS index: {error}") from error
     if version != _VERSION:
         raise FormatError(f"{where}: version {version!r} of the format; streaming reads {_VERSION} alone")

@@ -47,7 +47,7 @@ def read_meta(directory: Path) -> dict[str, Any]:
     path = directory / "meta.json"
     try:
         meta = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON ({error}); rebuild the artifact") from error
     if not isinstance(meta, dict):
         raise FormatError(f"{path}: holds a {type(meta).__name__}, expected an object")

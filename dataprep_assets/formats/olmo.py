@@ -105,7 +105,7 @@ def _load(path: Path) -> dict[str, Any]:
     """Read an index, and compare every derived field with one rebuilt from its list of files."""
     try:
         index = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON ({error})") from error
     try:
         files = [TokenFile(entry["path"], entry["label"], entry["n_tokens"]) for entry in index["files"]]

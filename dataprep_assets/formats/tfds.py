@@ -244,7 +244,7 @@ def _load(path: Path) -> dict[str, Any]:
         return _object(json.loads(path.read_bytes(), object_pairs_hook=_unique), "the file")
     except FileNotFoundError:
         raise FormatError("missing; write_metadata writes it after the last shard") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"not JSON ({error})") from error
 
 

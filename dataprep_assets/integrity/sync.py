@@ -298,7 +298,7 @@ class Sync:
         for line in lines:
             try:
                 key, version, sha256 = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue  # a line truncated by a kill
             yield (key, version), sha256
 

@@ -93,7 +93,7 @@ class Ledger:
         name = f"{documents_folder(content)}/{SHARD}"
         try:
             found: dict[str, Any] = json.loads(self.data.handle.read(name))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"{self.data.handle.location}/{name}: not JSON: {error}") from error
         return found
 

@@ -241,7 +241,7 @@ def _listed(prefix: str) -> list[S3Place]:
                     allow_http=allows_http(os.environ),
                 )
             )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             "R2_DATASET_BUCKET_LIST: must be a JSON list of buckets, each with account_id, name, and credentials with "
             f"read: access_key_id and secret_access_key ({type(error).__name__} in number {len(found) + 1})"

@@ -108,7 +108,7 @@ class TrainingData:
         where = f"{self._handle.location}/{SCHEDULE}"
         try:
             value = json.loads(self._handle.read(SCHEDULE))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise IntegrityError(f"{where}: not JSON: {error}. `dataprep verify` says what is damaged") from error
         self.schedule = TrainingSchedule.of_json(value, where)
         self.sampler = Sampler(self.schedule, self.packs)

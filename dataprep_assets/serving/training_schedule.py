@@ -236,7 +236,7 @@ class TrainingSchedule:
         """The schedule of a file; raises FormatError, naming it, if it is not one."""
         try:
             return cls.of_json(json.loads(path.read_bytes()), str(path))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"{path}: not JSON: {error}") from error
 
 

@@ -332,7 +332,7 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
                 found.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("it is written otherwise")
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, RecursionError, KeyError, TypeError) as error:
                 raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. {_REBUILD}") from error
     return found
 

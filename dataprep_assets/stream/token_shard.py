@@ -207,7 +207,7 @@ def finished_part(staged: Path, piece: int) -> EncodedPart | None:
         value = json.loads(_counters(staged, piece).read_bytes())
         ledger = Ledger.from_json(value["ledger"])
         sizes = _sizes(_part_files(staged, piece))
-    except (OSError, ValueError, KeyError, DataprepError):
+    except (OSError, ValueError, RecursionError, KeyError, DataprepError):
         return None
     if boot_id() is None or value["boot"] != boot_id() or value["sizes"] != sizes:
         return None

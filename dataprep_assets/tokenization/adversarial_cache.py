@@ -55,7 +55,7 @@ def _remembered(path: Path) -> Comparison | None:
     try:
         value = json.loads(path.read_bytes())
         found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
     numbers = [*found.compared.values(), *found.differing.values()]
     known = set(found.compared) | set(found.differing) <= set(CLASSES)

@@ -60,7 +60,7 @@ class TokenizerBundle:
         config_path = directory / _FILES[1]
         try:
             config = json.loads(config_path.read_bytes()) if config_path.is_file() else {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TokenizerError(f"{config_path}: not JSON: {error}") from error
         return cls(directory=directory, name=name or directory.name, revision=revision, _config=config)
 

@@ -28,6 +28,7 @@ MISTAKES = {
     "unset_call": ("  views", """  description: "{{ env('SURELY_NOT_SET') }}"\n  views"""),
     "no_variable": ("  views", '  description: "of {{ my_var }}"\n  views'),
     "near_variable": ("  views", '  description: "of {{ evn.HOME }}"\n  views'),
+    "retracted": ("  views", "  retractions: ./defs.yaml\n  views"),
     "no_filter": ("  views", '  description: "{{ env.HOME | lowre }}"\n  views'),
     "no_template": ("  views", '  description: "{{ (1 }}"\n  views'),
 }
@@ -48,6 +49,7 @@ TOLD = {
     "unset_call": "9: description: the variable SURELY_NOT_SET is not set",
     "no_variable": "9: description: no variable `my_var` for `{{{{ my_var }}}}`; there are ",
     "near_variable": "9: description: no variable `evn` for `{{{{ evn }}}}`; did you mean `env`?",
+    "retracted": "9: {folder}/defs.yaml: line 1: not a retraction",
     "no_filter": "9: description: not a template: No filter named 'lowre'",
     "no_template": "9: description: not a template: unexpected '}}', expected ')'; text with braces goes between",
     "combined": "5: `sources`: d00: is a TokenizedCorpus, which has no `tfds_directory` to be made of",

@@ -89,7 +89,7 @@ def _columns(random: Random, key: str) -> tuple[str, pa.Table]:
     kind, value = pa.int8(), 1
     for _ in range(depth):
         kind, value = pa.list_(kind), [value]  # type: ignore[assignment]
-    return f"{depth} deep", pa.table({key: ["a"], "x": pa.array([value], kind)})
+    return f"{depth} deep", pa.table({key: ["a"] * 10, "x": pa.array([value] * 10, kind)})
 
 
 def _large(random: Random, key: str) -> tuple[str, pa.Table]:

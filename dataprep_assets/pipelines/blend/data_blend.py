@@ -143,7 +143,7 @@ class DataBlend(_Noted):
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
             raise ConfigError(f"blend: {path}:{error.lineno}: not the JSON of a blend: {why}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
         many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         if many > _MOST_DATASETS:  # each that is wrong would be told

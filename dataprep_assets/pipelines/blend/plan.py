@@ -168,7 +168,7 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
     path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
     try:
         return plan_from_json(json.loads(path.read_bytes()), str(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise IntegrityError(f"{path}: not JSON: {error}. Materialize `blend_plan` again") from error
 
 

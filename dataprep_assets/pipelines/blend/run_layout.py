@@ -79,7 +79,7 @@ def json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a run; raises FormatError if there is none."""
     try:
         value = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON: {error}") from error
     if not isinstance(value, dict):
         raise FormatError(f"{path}: not a JSON object")

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from dataprep_assets.documents.duplicates.signatures import library_version
+from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.shown import number_of
@@ -53,6 +54,11 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         corpus.document.key()
     except ConfigError as error:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
+    else:
+        try:
+            retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+        except ConfigError as error:
+            yield Remark(keys=("retractions",), sentence=str(error))
     yield from _library_remarks(corpus)
     if not is_mirrored(corpus.source):
         yield from _file_remarks(corpus, bundle)

@@ -111,7 +111,7 @@ def _given(path: Path, number: int, line: bytes) -> Given:
                 return Given(line=number, text=text, id=str(found))
             case {"file": str(file), "row": int(row)} if row > 0:
                 return Given(line=number, text=text, file=file, row=row)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     raise ConfigError(
         f'--ids {path}: line {number}: give an id, 16 hex digits of a hash, file:row, or one of {{"id": …}}, '

@@ -123,7 +123,7 @@ class SourceRows:
             line = file.read(found[1] - found[0])
         try:
             value = json.loads(line)[ids.id_field or self._corpus.text_field]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError, KeyError, TypeError):
             return False
         return hash_id(value, ids.key) == hashed
 

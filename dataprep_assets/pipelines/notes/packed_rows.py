@@ -147,7 +147,7 @@ class PackedRowsFile:
             self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
             value = json.loads(self._reader.schema.metadata[_KEY])
             self.shape = RowShape(**value | {"columns": tuple(value["columns"])})
-        except (pa.ArrowException, ValueError, KeyError, TypeError):
+        except (pa.ArrowException, ValueError, RecursionError, KeyError, TypeError):
             raise self._broken() from None
         self._last: tuple[int, Any] = (-1, None)
         batches = self._reader.num_record_batches

@@ -54,5 +54,5 @@ def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
             split: [(e["shard"], ShardOrigin(**{k: v for k, v in e.items() if k != "shard"})) for e in entries]
             for split, entries in splits.items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise IntegrityError(f"{path}: not a provenance file. Materialize its artifact again") from None

@@ -57,7 +57,7 @@ def _given(path: Path, number: int, line: bytes, key: bytes) -> bytes | At:
         found = json.loads(text).get("patient") if text.startswith("{") else text
         if isinstance(found, str | int) and not isinstance(found, bool) and found != "":
             return patient_digest(key, str(found))
-    except ValueError:  # not chained: it may quote the line
+    except (ValueError, RecursionError):  # not chained: it may quote the line
         pass
     raise ConfigError(
         f'--ids {path}: line {number}: give the id of a patient, {{"patient": …}}, a note as month:record:note, or a '

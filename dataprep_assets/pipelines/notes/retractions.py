@@ -58,7 +58,7 @@ def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
         digest, made_with = bytes.fromhex(value["patient"]), value["key"]
         note = bytes.fromhex(value["note"]) if "note" in value else b""
         is_one = len(digest) == DIGEST_BYTES and len(note) in (0, DIGEST_BYTES) and isinstance(made_with, str)
-    except (ValueError, TypeError, KeyError):  # not chained: what was found there may be an id
+    except (ValueError, RecursionError, TypeError, KeyError):  # not chained: what was found there may be an id
         is_one = False
     if not is_one:
         raise ConfigError(

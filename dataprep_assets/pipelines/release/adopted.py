@@ -196,7 +196,7 @@ class _Digests:
         self._place, self._path, self._reads = adoption.place, adoption.remembered, reads
         try:
             self._remembered = json.loads(self._path.read_bytes())
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             self._remembered = {}
 
     def of(self, info: ObjectInfo) -> str:

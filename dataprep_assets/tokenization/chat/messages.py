@@ -244,7 +244,7 @@ def _openai_call(call: Any) -> dict[str, Any] | None:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return {**call, "function": {**inner, "arguments": arguments}}
 

@@ -248,9 +248,10 @@ def test_a_retraction_list_of_other_ids_is_refused(corpus: Retracting) -> None:
     corpus.list.write_text('{"hash": "00000000000000aa", "of": "text"}\n')
     with pytest.raises(ConfigError, match=r"line 1: its hash is of text, the dataset's index is of field url"):
         corpus.run()
-    corpus.list.write_text('{"hash": "00000000000000aa", "of": "field url"}\nnonsense\n')
-    with pytest.raises(ConfigError, match="line 2: not a retraction"):
-        corpus.run()
+    for bad in ("nonsense", "[" * 100_000):
+        corpus.list.write_text(f'{{"hash": "00000000000000aa", "of": "field url"}}\n{bad}\n')
+        with pytest.raises(ConfigError, match="line 2: not a retraction"):
+            corpus.run()
 
 
 def test_of_a_sensitive_dataset_the_list_keeps_keyed_hashes_alone(

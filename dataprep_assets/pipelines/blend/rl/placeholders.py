@@ -234,7 +234,7 @@ def _answer(answer: Any, rules: RlRules) -> Any:
         return answer
     try:
         value = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         return answer
     members = list(value.values()) if isinstance(value, dict) else value
     if isinstance(members, list) and members:
