@@ -33,9 +33,11 @@ MISTAKES = {
     "no_template": ("  views", '  description: "{{ (1 }}"\n  views'),
 }
 TOLD = {
-    "text_name": "9: `text_field: txt`: none of the first 20 rows of split train has it; they have `text`, `id`",
-    "text_type": "9: `text_field: id`: none of the first 20 rows of split train has it as text",
-    "id_name": "8: `document.id_field: doc`: none of the first 20 rows of split train has it; they have `text`, `id`",
+    "text_name": "9: `text_field: txt`: none of the first 20 rows of split train, from train.jsonl on, has it; they "
+    "have `text`, `id`",
+    "text_type": "9: `text_field: id`: none of the first 20 rows of split train, from train.jsonl on, has it as text",
+    "id_name": "8: `document.id_field: doc`: none of the first 20 rows of split train, from train.jsonl on, has it; "
+    "they have `text`, `id`",
     "twice": "9: views: `nanogpt` is given twice; leave one out",
     "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set; openssl rand -hex 32 makes one",
     "engine": "9: run_on (or DATAPREP_ENGINE): `slurm` needs Slurm's commands, and sbatch is not on PATH: start",

@@ -156,7 +156,7 @@ def test_bad_records_are_named_with_file_and_row_or_dropped_and_traced(project: 
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("  csv", "  text_field: body\n  csv", "`text_field: body`: none of the first 403 rows of split train has it"),
+        ("  csv", "  text_field: body\n  csv", "`text_field: body`: none of the first 403 rows of split train, from"),
         ('csv_delimiter: ";"', 'csv_delimiter: ";;"', "csv_delimiter"),
     ],
 )

@@ -101,9 +101,10 @@ def finished_shards(
     for unit in plan.units:
         members = [shard.receipt for shard in found if shard.unit is unit]
         if not any(map(rows_of, members)):
+            files = "" if blend.sensitive or not unit.entries else f", from {unit.entries[0].relpath} on"
             raise IntegrityError(
-                f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight} and no data in any of its shards: "
-                f"{nothing_left(blend, members)}"
+                f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight} and no data in any of its shards"
+                f"{files}: {nothing_left(blend, members)}"
             )
     return found
 

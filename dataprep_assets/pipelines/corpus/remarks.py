@@ -145,7 +145,8 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
             sentence = f"splits.{split}: no record is in its {files}; give it one that has some, or leave it out"
             yield Remark(keys=("splits", split), sentence=sentence)
             continue
-        every = {f"split {split}": list(chain.from_iterable(rows.values()))}
+        begun = "" if corpus.sensitive or not members else f", from {members[0].relpath} on,"
+        every = {f"split {split}{begun}": list(chain.from_iterable(rows.values()))}
         apart = {f"the files of split {split} of format {name}": some for name, some in rows.items()}
         for parts in (every, apart) if len(rows) > 1 else (every,):
             faults = [
