@@ -1,18 +1,17 @@
 """Describes mistakes in a `defs.yaml`, one sentence each: the line, the key, the value, and what is allowed.
 
 `read` parses a file and refuses what YAML parsers accept or report badly (tabs, duplicate keys); `mistakes` turns each
-validation error of a component's model into one line; `refuse_templates` those of Dagster's templates in values.
+validation error of a component's model into one line.
 """
 
 import difflib
-import os
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
@@ -21,9 +20,6 @@ from pydantic_core import ErrorDetails
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import SECRETS
-
-if TYPE_CHECKING:
-    from jinja2 import nodes
 
 MOST_SHOWN = 5
 """Most mistakes of one file that are shown at once."""
@@ -261,70 +257,6 @@ def _unset(document: Document, line: int, details: ErrorDetails) -> str | None:
     written = document.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1 : line]
     found = re.search(r"\{\{\s*env(?:\.|\(['\"])(\w+)", "".join(written))
     return None if found is None else f"the variable {found[1]} is not set"
-
-
-def refuse_templates(attributes: Any, scope: Mapping[str, Any], path: Path) -> None:
-    """Raise ConfigError for templates in a YAML's values that Dagster resolves to nothing or refuses without a line.
-
-    `attributes` are the values before they are resolved, `scope` the names that a template may use. Unknown names and
-    variables of the environment that are not set are empty text in Dagster's templates.
-    """
-    # Dagster, which resolves them, imports it anyway; `dataprep --help` does not need it
-    from jinja2 import Environment, TemplateSyntaxError, meta
-
-    found: list[tuple[Sequence[str | int], str]] = []
-    jinja = Environment(autoescape=True)
-    for keys, text in _texts(attributes, ()):
-        try:
-            tree = jinja.parse(text)
-            unknown = meta.find_undeclared_variables(tree) - {*scope, *jinja.globals}
-        except TemplateSyntaxError as error:
-            found.append(
-                (keys, f"not a template: {error.message}; text with braces goes between {{% raw %}} and {{% endraw %}}")
-            )
-            continue
-        for name in sorted(unknown):
-            near = nearest(name, [*scope])
-            more = f"did you mean `{near}`?" if near else f"there are {', '.join(sorted(scope))}"
-            found.append((keys, f"no variable `{name}` for `{{{{ {name} }}}}`; {more}"))
-        found += [(keys, f"the variable {name} is not set") for name in _unset_in_text(tree)]
-    if found:
-        (document, *_) = read(path)
-        where = [(document.line_of(keys), ".".join(map(str, keys)), sentence) for keys, sentence in found]
-        raise ConfigError(together([f"{path}:{line}: {key}: {sentence}" for line, key, sentence in sorted(where)]))
-
-
-def _texts(value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """The texts in a value which are templates, each with the keys that lead to it."""
-    if isinstance(value, Mapping):
-        inner: Iterable[tuple[str | int, Any]] = value.items()
-    elif isinstance(value, list | tuple):
-        inner = enumerate(value)
-    else:
-        if isinstance(value, str) and ("{{" in value or "{%" in value):
-            yield keys, value
-        return
-    for key, one in inner:
-        yield from _texts(one, (*keys, key))
-
-
-def _unset_in_text(tree: "nodes.Template") -> list[str]:
-    """The variables of the environment that are not set, and are asked for in a way that makes them no value."""
-    from jinja2 import nodes
-
-    def variable(node: nodes.Node, name: object) -> list[str]:
-        if isinstance(node, nodes.Name) and node.name == "env" and isinstance(name, str) and name not in os.environ:
-            return [name]
-        return []
-
-    outputs = [node for output in tree.find_all(nodes.Output) for node in output.nodes]
-    found = []
-    if len(outputs) > 1:  # else its value is none, which is the key's own matter
-        found += [n for one in outputs if isinstance(one, nodes.Getattr) for n in variable(one.node, one.attr)]
-    for call in tree.find_all(nodes.Call):
-        if len(call.args) == 1 and not call.kwargs and isinstance(call.args[0], nodes.Const):
-            found += variable(call.node, call.args[0].value)
-    return found
 
 
 def _named_first(details: ErrorDetails) -> list[str]:

@@ -13,7 +13,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.answer import without_core
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.declaration_mistakes import refuse_templates
+from dataprep_assets.graph.declared_templates import refuse_templates
 from dataprep_assets.graph.products import products
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.assets import asset_of
