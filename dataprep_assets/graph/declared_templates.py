@@ -1,4 +1,4 @@
-"""Mistakes in the templates of a `defs.yaml`'s values, before Dagster resolves them: the line, the key, what is wrong."""
+"""Mistakes in the templates of a `defs.yaml`, before Dagster resolves them: line, key, and what is wrong."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
