@@ -348,7 +348,7 @@ def test_a_fresh_machine_builds_what_the_lock_of_a_retracted_dataset_says(ward: 
         ('{"id": "SECRET"}\n', "line 1: give the id of a patient"),
         ('a\nb\n{"patient": "SECRET\n', "line 3: give the id of a patient"),
         ('{"patient": "SECRET\\ud800"}\n', "line 1: give the id of a patient"),
-        ("[" * 3 + '"SECRET"\n{' + '"SECRET":{' * 100_000 + "\n", "Its message is withheld"),
+        ("[" * 3 + '"SECRET"\n{' + '"SECRET":{' * 100_000 + "\n", "line 2: give the id of a patient"),
     ],
 )
 def test_a_list_of_ids_that_is_empty_or_malformed_says_where_and_quotes_nothing(
