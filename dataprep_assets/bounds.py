@@ -4,7 +4,7 @@ A file can be made so that reading it takes all memory, or for ever; so each pro
 the cause (`execution.watch` holds it to that). A process says where it is at (`at`: a file and a row) and that it is
 getting on (`alive`); what exceeds the bound is ended, tried once more alone and `closely`, and then named.
 
-Entry points: `Bounds`, `at`, `at_work_on`, `alive`, `told_to`, `is_close`, `parsed`.
+Entry points: `Bounds`, `at`, `at_work_on`, `alive`, `told_to`, `is_close`, `parsed`, `json_of`.
 """
 
 import json
@@ -140,4 +140,13 @@ def parsed(data: bytes, most_bytes: int) -> Any:
         raise ValueError(f"{len(data):,} bytes; {most_bytes:,} are the most")
     if has_too_many_values(data):
         raise ValueError(f"more than {MOST_VALUES:,} values")
-    return json.loads(data)
+    return json_of(data)
+
+
+def json_of(text: str | bytes, **hooks: Any) -> Any:
+    """As `json.loads`, for what others wrote: one that is nested too deeply for it raises ValueError, as all else that
+    cannot be read does."""
+    try:
+        return json.loads(text, **hooks)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

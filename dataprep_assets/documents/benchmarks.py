@@ -8,7 +8,6 @@ that several items share (instructions, headings) do not count for any of them.
 Entry points: `BenchmarkSet`, `BenchmarkTagger`, `Benchmarks`.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.duplicates.words import UNICODE, ShingleHashes, words_of
 from dataprep_assets.documents.table import Columns, DocumentBatch
 from dataprep_assets.documents.tagging import BatchTagger
@@ -87,8 +87,8 @@ class BenchmarkSet:
                 return
             for line in file.read_bytes().splitlines():
                 if line.strip():
-                    yield json.loads(line)
-        except (OSError, ValueError, RecursionError) as error:
+                    yield json_of(line)
+        except (OSError, ValueError) as error:
             raise ConfigError(
                 f"decontaminate.sets.{self.name}: {self.path}: cannot be read as JSON lines or Parquet: {error}"
             ) from error

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.documents import NONE_RETRACTED
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
@@ -58,10 +59,10 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json_of(line)
             int(value["hash"], 16)
             made_of = {name: value[name] for name in ("of", "key") if name in value}
-        except (ValueError, RecursionError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
                 f'{path}: line {number}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct the '
                 "line, or write the list with `dataprep retract`"

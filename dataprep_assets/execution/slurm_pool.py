@@ -9,7 +9,6 @@ arrays. A run that is killed cannot do that: its tasks miss its sign of life and
 (`slurm_task`).
 """
 
-import json
 import pickle
 import secrets
 import shutil
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, WorkerDiedError
 from dataprep_assets.execution import slurm
 from dataprep_assets.execution.slurm import SlurmAwayError, SlurmSettings
@@ -207,8 +207,8 @@ class SlurmPool:
     @staticmethod
     def _counted(one: _Try, path: Path) -> Iterator[Counts]:
         try:
-            sums: dict[str, int] = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            sums: dict[str, int] = json_of(path.read_bytes())
+        except (OSError, ValueError):
             return
         if done := {name: value - one.told.get(name, 0) for name, value in sums.items() if value != one.told.get(name)}:
             one.told = sums

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 
 SPLITS = ("train", "valid", "test")
@@ -68,8 +69,8 @@ def read_blend(path: Path) -> dict[str, list[Entry]]:
 
 def _loaded(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        return json_of(path.read_bytes())
+    except ValueError as error:
         raise FormatError(f"{path}: not JSON: {error}") from error
 
 

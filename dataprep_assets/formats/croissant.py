@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from dataprep_assets.bounds import json_of
+
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 _TERMS = (
@@ -230,8 +232,8 @@ def defects(data: bytes) -> Iterator[str]:
     Properties that only the declaration can provide (license, creator, date, page) are not required.
     """
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = json_of(data)
+    except ValueError as error:
         yield f"{NAME}: not JSON: {error}"
         return
     if not isinstance(value, dict):

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.stores.files import create_durably
@@ -192,9 +193,9 @@ def _index(directory: Path) -> list[dict[str, Any]]:
 
 def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
     try:
-        value = json.loads(index)
+        value = json_of(index)
         version, shards = value["version"], value["shards"]
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: not an MDS index: {error}") from error
     if version != _VERSION:
         raise FormatError(f"{where}: version {version!r} of the format; streaming reads {_VERSION} alone")

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 
@@ -46,8 +47,8 @@ def read_meta(directory: Path) -> dict[str, Any]:
     """The values of ``meta.json``; raises FormatError if it is not a JSON object, or its ``dtype`` is impossible."""
     path = directory / "meta.json"
     try:
-        meta = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        meta = json_of(path.read_bytes())
+    except ValueError as error:
         raise FormatError(f"{path}: not JSON ({error}); rebuild the artifact") from error
     if not isinstance(meta, dict):
         raise FormatError(f"{path}: holds a {type(meta).__name__}, expected an object")

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 
@@ -104,8 +105,8 @@ def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> N
 def _load(path: Path) -> dict[str, Any]:
     """Read an index, and compare every derived field with one rebuilt from its list of files."""
     try:
-        index = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        index = json_of(path.read_bytes())
+    except ValueError as error:
         raise FormatError(f"{path}: not JSON ({error})") from error
     try:
         files = [TokenFile(entry["path"], entry["label"], entry["n_tokens"]) for entry in index["files"]]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.example import Column
@@ -241,10 +242,10 @@ def _naming(what: Path | str) -> Iterator[None]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return _object(json.loads(path.read_bytes(), object_pairs_hook=_unique), "the file")
+        return _object(json_of(path.read_bytes(), object_pairs_hook=_unique), "the file")
     except FileNotFoundError:
         raise FormatError("missing; write_metadata writes it after the last shard") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FormatError(f"not JSON ({error})") from error
 
 

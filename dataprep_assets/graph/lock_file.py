@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine
 from dataprep_assets.integrity.digest import digest_value
@@ -106,7 +107,7 @@ def parse_lock(data: bytes, where: str) -> Lock:
     Raises FormatError, naming `where`, if they are not a lock, or one of another schema version.
     """
     try:
-        value = json.loads(data)
+        value = json_of(data)
         schema = value["dataprep_lock"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(

@@ -5,10 +5,10 @@ other tools, or in a `LocalStore`) are read once in each version, and their dige
 """
 
 import hashlib
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.stores.store import ObjectInfo, Store
@@ -26,7 +26,7 @@ class ObjectDigests:
             return info
         path = self._path(info)
         try:
-            value = json.loads(path.read_bytes())
+            value = json_of(path.read_bytes())
             if value["key"] == info.key and value["version"] == info.version:
                 return replace(info, sha256=value["sha256"])
         except (OSError, ValueError, KeyError, RecursionError):

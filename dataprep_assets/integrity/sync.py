@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import IntegrityError, TransferError
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, parse_receipt
@@ -264,7 +265,7 @@ class Sync:
         try:
             if self.destination.head(MANIFEST) is None:
                 return {}
-            objects = json.loads(b"".join(self.destination.read(MANIFEST)))["objects"]
+            objects = json_of(b"".join(self.destination.read(MANIFEST)))["objects"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return {}
         return objects if isinstance(objects, dict) else {}
@@ -297,7 +298,7 @@ class Sync:
             return
         for line in lines:
             try:
-                key, version, sha256 = json.loads(line)
+                key, version, sha256 = json_of(line)
             except (ValueError, RecursionError):
                 continue  # a line truncated by a kill
             yield (key, version), sha256

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.stores.files import while_unchanged
@@ -320,8 +321,8 @@ def read_summary(directory: Path) -> Any:
     """The value of `manifest_summary.json`; raises FormatError if the file is not JSON."""
     path = directory / SUMMARY
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        return json_of(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise FormatError(f"{path}: not a summary: {error}. Materialize `manifest` again") from error
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.planning.manifest import ManifestEntry, without_collector
 
@@ -168,7 +169,7 @@ def read_plan(directory: Path) -> dict[str, range]:
     """
     path = directory / SHARD_PLAN
     try:
-        plan = {key: range(first, stop) for key, (first, stop) in json.loads(path.read_bytes()).items()}
+        plan = {key: range(first, stop) for key, (first, stop) in json_of(path.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"{path}: not a shard plan: {error}") from error
     for key, ordinals in plan.items():

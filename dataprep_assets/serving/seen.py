@@ -6,7 +6,6 @@ shard that it ever named, so it also tells of documents that were retracted sinc
 Entry points: `documents_of_step`, `find_documents`, `steps_of_document`, `tokens_read`.
 """
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows, no_runs, open_ids, open_runs
 from dataprep_assets.serving.sampler import Reading, Sampler
@@ -92,8 +92,8 @@ class Ledger:
         """What the schedule says of a shard: dataset, partition, source files, how its ids were made."""
         name = f"{documents_folder(content)}/{SHARD}"
         try:
-            found: dict[str, Any] = json.loads(self.data.handle.read(name))
-        except (ValueError, RecursionError) as error:
+            found: dict[str, Any] = json_of(self.data.handle.read(name))
+        except ValueError as error:
             raise FormatError(f"{self.data.handle.location}/{name}: not JSON: {error}") from error
         return found
 

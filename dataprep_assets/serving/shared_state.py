@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.private import closed_folder
@@ -123,10 +124,10 @@ class SharedState:
     def verified(self) -> dict[str, Any]:
         """Shard number (as text) → size, inode and modification time of its files when they were verified."""
         try:
-            value = json.loads((self._folder / "state.json").read_bytes())
+            value = json_of((self._folder / "state.json").read_bytes())
         except FileNotFoundError:
             return {}
-        except (ValueError, RecursionError):
+        except ValueError:
             return {}  # damaged: everything is verified again
         return value if isinstance(value, dict) else {}
 
@@ -158,8 +159,8 @@ def _lease(path: Path, data: bytes) -> list[int]:
     The process that holds its lock is alive, so the lease can neither be removed nor be treated as empty.
     """
     try:
-        value = json.loads(data or b"[]")
-    except (ValueError, RecursionError):
+        value = json_of(data or b"[]")
+    except ValueError:
         value = None
     if not isinstance(value, list) or not all(type(shard) is int and shard >= 0 for shard in value):
         raise IntegrityError(

@@ -13,7 +13,6 @@ are in the folder DATASET_BINS_PATH on disk. A `release.json` in that folder, wh
 there, is taken instead of the bucket's.
 """
 
-import json
 import os
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, CorruptSourceError
 from dataprep_assets.formats import sample_ids
 from dataprep_assets.serving.cache import SAMPLED_IDS
@@ -227,7 +227,7 @@ def _listed(prefix: str) -> list[S3Place]:
     """
     found = []
     try:
-        buckets = json.loads(os.environ["R2_DATASET_BUCKET_LIST"])
+        buckets = json_of(os.environ["R2_DATASET_BUCKET_LIST"])
         for bucket in buckets:
             keys = bucket["credentials"]["read"]
             account = {"R2_DATASET_ACCOUNT_ID": str(bucket["account_id"])}
@@ -241,7 +241,7 @@ def _listed(prefix: str) -> list[S3Place]:
                     allow_http=allows_http(os.environ),
                 )
             )
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             "R2_DATASET_BUCKET_LIST: must be a JSON list of buckets, each with account_id, name, and credentials with "
             f"read: access_key_id and secret_access_key ({type(error).__name__} in number {len(found) + 1})"

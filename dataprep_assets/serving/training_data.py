@@ -9,7 +9,6 @@
 Nothing is built at a start, and nothing is remembered from one step to the next but the shards that are mapped.
 """
 
-import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, TransferError
 from dataprep_assets.formats.document_index import ENDS, TOKENS
 from dataprep_assets.integrity.artifact import Artifact
@@ -107,8 +107,8 @@ class TrainingData:
         self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         where = f"{self._handle.location}/{SCHEDULE}"
         try:
-            value = json.loads(self._handle.read(SCHEDULE))
-        except (ValueError, RecursionError) as error:
+            value = json_of(self._handle.read(SCHEDULE))
+        except ValueError as error:
             raise IntegrityError(f"{where}: not JSON: {error}. `dataprep verify` says what is damaged") from error
         self.schedule = TrainingSchedule.of_json(value, where)
         self.sampler = Sampler(self.schedule, self.packs)

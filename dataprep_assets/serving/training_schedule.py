@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
 from dataprep_assets.formats.document_index import TOKEN_BINS
 from dataprep_assets.integrity.digest import digest_value
@@ -235,8 +236,8 @@ class TrainingSchedule:
     def read(cls, path: Path) -> Self:
         """The schedule of a file; raises FormatError, naming it, if it is not one."""
         try:
-            return cls.of_json(json.loads(path.read_bytes()), str(path))
-        except (ValueError, RecursionError) as error:
+            return cls.of_json(json_of(path.read_bytes()), str(path))
+        except ValueError as error:
             raise FormatError(f"{path}: not JSON: {error}") from error
 
 

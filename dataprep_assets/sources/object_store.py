@@ -35,6 +35,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import HEADROOM, Listing
@@ -328,8 +329,8 @@ def _record_of(path: Path) -> Path:
 def _read_record(record: Path) -> dict[str, Any]:
     """What was verified of a file; empty if nothing was, or if the record is incomplete."""
     try:
-        value = json.loads(record.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        value = json_of(record.read_bytes())
+    except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
 

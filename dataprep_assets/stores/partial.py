@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import TransferError
 from dataprep_assets.stores.files import boot_id
 from dataprep_assets.stores.locks import own_file, try_lock
@@ -134,8 +135,8 @@ def read_sidecar(sidecar: Path, size: int, etag: str | None, part_bytes: int) ->
     It must be for an object of the same ``size`` (bytes) and version (``etag``), cut into parts of ``part_bytes``.
     """
     try:
-        state = json.loads(sidecar.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError, RecursionError):
+        state = json_of(sidecar.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
         return set()
     if not isinstance(state, dict) or not isinstance(state.get("finished"), list):
         return set()

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
@@ -248,7 +249,7 @@ def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certi
     """The committed certificate of a dataset; raises MissingArtifactError without one, FormatError if it is invalid."""
     path = store.local(dataset.artifact(ENGINE_CERTIFICATE), [CERTIFICATE]) / CERTIFICATE
     try:
-        return Certificate.from_json(json.loads(path.read_bytes()))
+        return Certificate.from_json(json_of(path.read_bytes()))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise FormatError(f"{path}: not a certificate: {error}. Materialize engine_certificate again") from error
 

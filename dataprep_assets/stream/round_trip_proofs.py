@@ -1,6 +1,5 @@
 """Proofs that a shard's ids are the reference's: a certificate covers it, its documents encode to the same ids."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.bounds import alive
+from dataprep_assets.bounds import alive, json_of
 from dataprep_assets.documents.documents import Documents
 from dataprep_assets.documents.selection import Selection, with_tokens
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError
@@ -328,11 +327,11 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                row = json.loads(line)
+                row = json_of(line)
                 found.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("it is written otherwise")
-            except (ValueError, RecursionError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. {_REBUILD}") from error
     return found
 

@@ -2,12 +2,12 @@
 digests, and the disk has room for what comes next.
 """
 
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.graph.shown import number_of
@@ -29,7 +29,7 @@ def read_files(directory: Path) -> list[dict[str, Any]]:
     try:
         with open(path, "rb") as file:
             for text in file:
-                line = json.loads(text)
+                line = json_of(text)
                 lines.append({**line, "relpath": str(line["relpath"]), "sha256": str(line["sha256"])})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         where = f"{path}: line {len(lines) + 1}"

@@ -6,7 +6,6 @@ workers. A killed run keeps the finished parts, so its rerun only repeats unfini
 work over workers.
 """
 
-import json
 import os
 import shutil
 from collections import Counter
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError
 from dataprep_assets.execution.tasks import report
@@ -204,10 +204,10 @@ def finished_part(staged: Path, piece: int) -> EncodedPart | None:
     of the machine may.
     """
     try:
-        value = json.loads(_counters(staged, piece).read_bytes())
+        value = json_of(_counters(staged, piece).read_bytes())
         ledger = Ledger.from_json(value["ledger"])
         sizes = _sizes(_part_files(staged, piece))
-    except (OSError, ValueError, RecursionError, KeyError, DataprepError):
+    except (OSError, ValueError, KeyError, DataprepError):
         return None
     if boot_id() is None or value["boot"] != boot_id() or value["sizes"] != sizes:
         return None

@@ -15,6 +15,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.tokenization.adversarial import SET
@@ -53,9 +54,9 @@ def _folder() -> Path:
 def _remembered(path: Path) -> Comparison | None:
     """The comparison in a file; None unless the file is there and complete."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json_of(path.read_bytes())
         found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
-    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     numbers = [*found.compared.values(), *found.differing.values()]
     known = set(found.compared) | set(found.differing) <= set(CLASSES)

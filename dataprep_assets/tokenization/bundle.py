@@ -4,7 +4,6 @@ The digest is part of every key downstream, so it covers exactly what can change
 `tokenizer_config.json` (added tokens, BOS and EOS). All values of `meta.pkl` are read from here, never from a README.
 """
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.stores.files import version_of
@@ -59,8 +59,8 @@ class TokenizerBundle:
             )
         config_path = directory / _FILES[1]
         try:
-            config = json.loads(config_path.read_bytes()) if config_path.is_file() else {}
-        except (ValueError, RecursionError) as error:
+            config = json_of(config_path.read_bytes()) if config_path.is_file() else {}
+        except ValueError as error:
             raise TokenizerError(f"{config_path}: not JSON: {error}") from error
         return cls(directory=directory, name=name or directory.name, revision=revision, _config=config)
 

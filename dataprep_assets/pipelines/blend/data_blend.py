@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, resolved
 from dataprep_assets.graph.declaration_mistakes import mistakes, of_json, together
@@ -137,13 +138,13 @@ class DataBlend(_Noted):
                     f"{_MOST_BYTES:,}"
                 )
             text = path.read_bytes().decode()
-            value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+            value = json_of(text, object_pairs_hook=_unique, parse_constant=_no_constant)
         except OSError as error:
             raise ConfigError(f"blend: {path}: cannot be read: {error.strerror or error}") from error
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
             raise ConfigError(f"blend: {path}:{error.lineno}: not the JSON of a blend: {why}") from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
         many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         if many > _MOST_DATASETS:  # each that is wrong would be told

@@ -6,10 +6,10 @@ byte) and `run_hash` of the whole blend (every plan hash, weights, sample, held-
 times, local paths, the number of workers or versions of libraries.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -167,8 +167,8 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
     """
     path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
     try:
-        return plan_from_json(json.loads(path.read_bytes()), str(path))
-    except (ValueError, RecursionError) as error:
+        return plan_from_json(json_of(path.read_bytes()), str(path))
+    except ValueError as error:
         raise IntegrityError(f"{path}: not JSON: {error}. Materialize `blend_plan` again") from error
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -78,8 +79,8 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
 def json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a run; raises FormatError if there is none."""
     try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        value = json_of(path.read_bytes())
+    except ValueError as error:
         raise FormatError(f"{path}: not JSON: {error}") from error
     if not isinstance(value, dict):
         raise FormatError(f"{path}: not a JSON object")

@@ -1,6 +1,5 @@
 """Finds the documents of a corpus that a list of ids names, with the index of its shards, and counts them by shard."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.retractions import (
     Retraction,
     add_retractions,
@@ -103,7 +103,7 @@ def _given(path: Path, number: int, line: bytes) -> Given:
         text = line.decode().strip()
         if not text.startswith("{"):
             return _plain(path, number, text)
-        value: dict[str, Any] = json.loads(text)
+        value: dict[str, Any] = json_of(text)
         match value:
             case {"hash": str(found)} if _is_hash(found):
                 return Given(line=number, text=text, hash=found.lower())
@@ -111,7 +111,7 @@ def _given(path: Path, number: int, line: bytes) -> Given:
                 return Given(line=number, text=text, id=str(found))
             case {"file": str(file), "row": int(row)} if row > 0:
                 return Given(line=number, text=text, file=file, row=row)
-    except (ValueError, RecursionError):
+    except ValueError:
         pass
     raise ConfigError(
         f'--ids {path}: line {number}: give an id, 16 hex digits of a hash, file:row, or one of {{"id": …}}, '

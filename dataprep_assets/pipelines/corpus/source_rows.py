@@ -4,12 +4,12 @@ Tracing a document itself needs no source; this does. The bytes of a row are rep
 hash in the shard's index: a file may have been edited since, even to the same size.
 """
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
@@ -122,8 +122,8 @@ class SourceRows:
             file.seek(found[0])
             line = file.read(found[1] - found[0])
         try:
-            value = json.loads(line)[ids.id_field or self._corpus.text_field]
-        except (ValueError, RecursionError, KeyError, TypeError):
+            value = json_of(line)[ids.id_field or self._corpus.text_field]
+        except (ValueError, KeyError, TypeError):
             return False
         return hash_id(value, ids.key) == hashed
 

@@ -21,6 +21,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.rows import pack_rows
@@ -145,9 +146,9 @@ class PackedRowsFile:
                 if file.read(len(_MAGIC)) != _MAGIC:  # which no reader asks
                     raise ValueError("another beginning")
             self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
-            value = json.loads(self._reader.schema.metadata[_KEY])
+            value = json_of(self._reader.schema.metadata[_KEY])
             self.shape = RowShape(**value | {"columns": tuple(value["columns"])})
-        except (pa.ArrowException, ValueError, RecursionError, KeyError, TypeError):
+        except (pa.ArrowException, ValueError, KeyError, TypeError):
             raise self._broken() from None
         self._last: tuple[int, Any] = (-1, None)
         batches = self._reader.num_record_batches

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import Part
 
@@ -49,10 +50,10 @@ def write_provenance(staged: Path, splits: Mapping[str, Sequence[Mapping[str, An
 def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
     """Split → name and origin of each shard, of a `provenance.json`. Raises IntegrityError when it is not one."""
     try:
-        splits = json.loads(path.read_bytes())["splits"]
+        splits = json_of(path.read_bytes())["splits"]
         return {
             split: [(e["shard"], ShardOrigin(**{k: v for k, v in e.items() if k != "shard"})) for e in entries]
             for split, entries in splits.items()
         }
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise IntegrityError(f"{path}: not a provenance file. Materialize its artifact again") from None

@@ -5,12 +5,12 @@ An id is read, digested with the patient key and discarded: it is in no message,
 there, and only digests are kept of it. Errors name a wrong line of the list by its number.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.retractions import id_lines
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
@@ -54,10 +54,10 @@ def _given(path: Path, number: int, line: bytes, key: bytes) -> bytes | At:
         text = line.decode().strip()
         if at := _PLACE.fullmatch(text):
             return At(at["month"], int(at["record"]), int(at["note"] or 0))
-        found = json.loads(text).get("patient") if text.startswith("{") else text
+        found = json_of(text).get("patient") if text.startswith("{") else text
         if isinstance(found, str | int) and not isinstance(found, bool) and found != "":
             return patient_digest(key, str(found))
-    except (ValueError, RecursionError):  # not chained: it may quote the line
+    except ValueError:  # not chained: it may quote the line
         pass
     raise ConfigError(
         f'--ids {path}: line {number}: give the id of a patient, {{"patient": …}}, a note as month:record:note, or a '

@@ -13,11 +13,11 @@ entries rebuild only the months that held these patients. The month's own files 
 are in `patients.bin`, those whose notes were left out in `retracted.bin`, single notes in `retracted_notes.bin`.
 """
 
-import json
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.retractions import append_lines
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifact import Artifact
@@ -54,11 +54,11 @@ def retractions_on(path: Path | None, key: bytes) -> frozenset[bytes]:
 
 def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
     try:
-        value = json.loads(line)
+        value = json_of(line)
         digest, made_with = bytes.fromhex(value["patient"]), value["key"]
         note = bytes.fromhex(value["note"]) if "note" in value else b""
         is_one = len(digest) == DIGEST_BYTES and len(note) in (0, DIGEST_BYTES) and isinstance(made_with, str)
-    except (ValueError, RecursionError, TypeError, KeyError):  # not chained: what was found there may be an id
+    except (ValueError, TypeError, KeyError):  # not chained: what was found there may be an id
         is_one = False
     if not is_one:
         raise ConfigError(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.pipelines.release.published import published_release
@@ -195,8 +196,8 @@ class _Digests:
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
         self._place, self._path, self._reads = adoption.place, adoption.remembered, reads
         try:
-            self._remembered = json.loads(self._path.read_bytes())
-        except (FileNotFoundError, ValueError, RecursionError):
+            self._remembered = json_of(self._path.read_bytes())
+        except (FileNotFoundError, ValueError):
             self._remembered = {}
 
     def of(self, info: ObjectInfo) -> str:

@@ -8,13 +8,13 @@ by its index and never show its text. `choices.py` covers the points on which to
 Entry point: `read_conversation`.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 
 FILTERED = ("not_used_in",)
@@ -243,8 +243,8 @@ def _openai_call(call: Any) -> dict[str, Any] | None:
     arguments = inner["arguments"]
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = json_of(arguments)
+        except ValueError:
             return None
     return {**call, "function": {**inner, "arguments": arguments}}
 

@@ -5,7 +5,6 @@ came from and the template around the question. Row numbers are valid for one re
 its commit. The rules are those of Nemotron's `utils/hf_placeholder.py` (docs/formats/rl-jsonl.md#placeholders).
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.tasks import keep_for_this_pool_only
 from dataprep_assets.graph.declared import Declared
@@ -233,8 +233,8 @@ def _answer(answer: Any, rules: RlRules) -> Any:
     if not isinstance(answer, str):
         return answer
     try:
-        value = json.loads(answer)
-    except (ValueError, RecursionError):
+        value = json_of(answer)
+    except ValueError:
         return answer
     members = list(value.values()) if isinstance(value, dict) else value
     if isinstance(members, list) and members:
