@@ -28,7 +28,8 @@ _ENDED: Mapping[dg.DagsterRunStatus, Any] = {
 }
 _APART = 1.0
 """Seconds by which the times of a run and of the event with which it ended may differ: both are of that event."""
-_PAGE = 1000
+_MOST_ENDS = 1000
+"""More runs than ever end within that time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,15 +196,8 @@ def _event_of(record: dg.RunRecord, instance: dg.DagsterInstance) -> int | None:
     wanted = dg.RunStatusChangeRecordsFilter(
         event_type=_ENDED[run.status], after_timestamp=at - _APART, before_timestamp=at + _APART
     )
-    cursor: str | None = None
-    while True:
-        page = instance.fetch_run_status_changes(wanted, limit=_PAGE, cursor=cursor)
-        for change in page.records:
-            if change.event_log_entry.run_id == run.run_id:
-                return change.storage_id
-        if not page.has_more:
-            return None
-        cursor = page.cursor
+    changes = instance.fetch_run_status_changes(wanted, limit=_MOST_ENDS).records
+    return next((one.storage_id for one in changes if one.event_log_entry.run_id == run.run_id), None)
 
 
 def _left_by_runs_of_assets(

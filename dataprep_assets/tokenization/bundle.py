@@ -123,6 +123,11 @@ class TokenizerBundle:
         found = [SpecialToken(content=t["content"], id=t["id"]) for t in added if t.get("special")]
         return tuple(sorted(found, key=lambda t: t.id))
 
+    @property
+    def _some_special(self) -> list[str]:
+        """The first of the special tokens, for messages."""
+        return [token.content for token in self.special_tokens[:12]]
+
     def token(self, content: str, *, key: str) -> SpecialToken:
         """The token with exactly this content.
 
@@ -131,7 +136,7 @@ class TokenizerBundle:
         if (found := self._id(content)) is None:
             raise TokenizerError(
                 f"{key}: {content!r} is not in the vocabulary of {self.name}. "
-                f"Its special tokens are {[t.content for t in self.special_tokens][:12]}"
+                f"Its special tokens are {self._some_special}"
             )
         return SpecialToken(content=content, id=found)
 
@@ -156,8 +161,7 @@ class TokenizerBundle:
         because = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
         )
-        special = [token.content for token in self.special_tokens][:12]
-        which = f"; in its vocabulary are {ours}" if ours else f"; its special tokens are {special}"
+        which = f"; in its vocabulary are {ours}" if ours else f"; its special tokens are {self._some_special}"
         raise TokenizerError(
             f"{key}: auto cannot choose for the tokenizer {self.name}: {because}. Set `{key}` to the token that ends a "
             f"document{which}"

@@ -44,24 +44,21 @@ class CorpusDocuments(AskedDocuments):
         rules, declared = self._corpus.rules, self._corpus.duplicates
         if not rules and declared is None:
             return None
-        compared = declared is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None
-        names = [*rules, *([DUPLICATE] if compared else [])]
-        counted = _Counted(names, examples=not self._corpus.sensitive)
+        told = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
+        if declared is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
+            least = declared.similarity
+            told[DUPLICATE] = (
+                "equal to one that is kept" if least == 1 else f"alike to one that is kept, by {least:g} or more"
+            )
+        counted = _Counted(told, examples=not self._corpus.sensitive)
         untagged = 0
         for partition in self._partitions:
             try:
-                removed = removed_rows(self._corpus, self._store, partition) if compared else NONE_REMOVED
+                removed = removed_rows(self._corpus, self._store, partition) if DUPLICATE in told else NONE_REMOVED
                 counted.add(self._corpus, self._store.local(self._corpus.artifact(TAGS, partition)), rules, removed)
             except DataprepError:  # not there, or made by other taggers
                 untagged += 1
-        told = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
-        if declared is not None and compared:
-            told[DUPLICATE] = (
-                "equal to one that is kept"
-                if declared.similarity == 1
-                else (f"alike to one that is kept, by {declared.similarity:g} or more")
-            )
-        return counted.drops(told, untagged)
+        return counted.drops(untagged)
 
     def rows(
         self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
@@ -148,15 +145,15 @@ class CorpusDocuments(AskedDocuments):
 
 
 class _Counted:
-    """Counts what rules drop."""
+    """Counts what rules drop, and last what goes as a duplicate: `told` says of each name what it drops."""
 
-    def __init__(self, names: Sequence[str], *, examples: bool) -> None:
-        self._names, self._shown = names, _EXAMPLES if examples else 0
+    def __init__(self, told: Mapping[str, str], *, examples: bool) -> None:
+        self._told, self._names, self._shown = told, [*told], _EXAMPLES if examples else 0
         self._documents = self._bytes = 0
         self._sources: Counter[str] = Counter()
-        self._by_rule: dict[str, Counter[str]] = {name: Counter() for name in names}
+        self._by_rule: dict[str, Counter[str]] = {name: Counter() for name in told}
         self._sizes: Counter[str] = Counter()
-        self._examples: dict[str, list[str]] = {name: [] for name in names}
+        self._examples: dict[str, list[str]] = {name: [] for name in told}
 
     def add(
         self,
@@ -175,7 +172,7 @@ class _Counted:
             alike = removed.among(start, start + piece.num_rows)
             start += piece.num_rows
             # what a rule drops, as it is declared now, is that rule's
-            dropped = ruled(good, rules).tolist() if rules else [-1] * good.num_rows
+            dropped = ruled(good, rules).tolist()
             columns = (good[name].to_pylist() for name in ("file", "row", "source", "bytes"))
             for file, row, source, size, rule, place in zip(*columns, dropped, places, strict=True):
                 self._documents, self._bytes = self._documents + 1, self._bytes + size
@@ -187,8 +184,8 @@ class _Counted:
                     if len(self._examples[name]) < self._shown:
                         self._examples[name].append(f"{file}:{row}")
 
-    def drops(self, told: Mapping[str, str], untagged: int) -> Drops:
-        """What was counted; `told` says of each name what it drops."""
+    def drops(self, untagged: int) -> Drops:
+        """What was counted."""
         found = [
             RuleDrops(
                 rule=name,
@@ -198,7 +195,7 @@ class _Counted:
                 by_source=dict(self._by_rule[name].most_common()),
                 examples=self._examples[name],
             )
-            for name, drops in told.items()
+            for name, drops in self._told.items()
         ]
         return Drops(
             documents=self._documents, bytes=self._bytes, sources=self._sources, rules=found, untagged=untagged

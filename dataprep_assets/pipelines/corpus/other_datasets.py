@@ -8,7 +8,7 @@ Entry points: `others_of`, `OtherShard`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept
 from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
-
-if TYPE_CHECKING:
-    pass
 
 _DECLARED = {
     "kind": "duplicates.kind",
