@@ -9,6 +9,7 @@ import dagster as dg
 
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
+from dataprep_assets.orchestration.lost_runs import stay_at_work
 from dataprep_assets.orchestration.making import Making, refusals
 from dataprep_assets.orchestration.metadata import definition_metadata
 from dataprep_assets.orchestration.partitions import definition_of
@@ -29,6 +30,7 @@ def asset_of(
 
     @dg.asset(**_arguments(spec, tags), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
+        stay_at_work(context)
         store = spec.declaration.store(storage)
         _tag_run(context.instance, context.run)
         with private_files(spec.declaration.sensitive), refusals(spec, store):

@@ -23,6 +23,7 @@ from dataprep_assets.graph.status import sweep, to_build
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, log_evaluation
 from dataprep_assets.orchestration.keys import DATASET, job_name, step_name
+from dataprep_assets.orchestration.lost_runs import stay_at_work
 from dataprep_assets.orchestration.making import Making, refusals, refuse_failed
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.recorded import Recorded, unevaluated
@@ -100,6 +101,7 @@ def _step(
         pool=None if pool is None else POOLS[pool],
     )
     def step(context: dg.OpExecutionContext, storage: StorageResource) -> Iterator[Any]:
+        stay_at_work(context)
         store = declaration.store(storage)
         with private_files(declaration.sensitive), refusals(members[0], store):
             for spec, partitions in in_order(members, store):
@@ -216,6 +218,7 @@ def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[Attendant]) -> dg.O
         out=dg.Out(dg.Nothing),
     )
     def end(context: dg.OpExecutionContext, storage: StorageResource) -> None:
+        stay_at_work(context)
         store = declaration.store(storage)
         with private_files(declaration.sensitive), refusals(specs[-1], store):
             sweep(specs, store)

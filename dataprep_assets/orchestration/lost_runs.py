@@ -1,50 +1,77 @@
 """Ends runs whose process was killed without Dagster noticing.
 
-Dagster watches the processes that its launcher starts. A run that executes in the process that asked for it (a
-command: `runs.execute`) has none of its own: if that process were killed, the run would stay
-"Started" forever and hold its pool, and with a limit of one no other run would ever leave the queue. So such a run
-holds a file lock while it works. The kernel releases the lock when the process ends, however it ends: a run that is in
-progress while its lock is free is lost, and the next process that checks ends it.
+Dagster's default launcher starts a run as a child of the code location's process, which reports it if it dies; and
+nobody does if that process dies as well, as all of a container do. A run that executes in the process that asked for it
+(a command: `runs.execute`) has no parent at all. Such a run would stay "Started" forever and hold its pool, and with a
+limit of one no other run would ever leave the queue. So a run holds a file lock while it works. The kernel releases the
+lock when the process ends, however it ends: a run that is in progress while its lock is free is lost, and the next
+process that checks ends it.
 
 The lock files are beside the instance's own files, so machines that do not share those do not judge each other's runs.
 
-Entry points: `at_work`, `end_lost_runs`.
+Entry points: `at_work`, `stay_at_work`, `end_lost_runs`.
 """
 
 import fcntl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import dagster as dg
 
+from dataprep_assets.orchestration.keys import Context
 from dataprep_assets.stores.locks import own_file, try_lock
 
 _TOLD = (
     "The process that made this run was killed, or its machine went down. What was finished is kept: run the command "
     "again, or launch the job of the dataset."
 )
+_IN_PROCESS = dg.in_process_executor.name
+_held: dict[str, IO[str]] = {}
+"""The locks that this process keeps until it ends, by run."""
 
 
 def _folder(instance: dg.DagsterInstance) -> Path:
     return Path(instance.storage_directory()) / "dataprep_runs"
 
 
+def _locked(instance: dg.DagsterInstance, run_id: str) -> IO[str]:
+    path = _folder(instance) / run_id
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = open(path, "a", opener=own_file)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:
+        lock.close()
+        raise
+    return lock
+
+
 @contextmanager
 def at_work(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     """Hold the lock of a run, from before it is recorded until it has ended."""
-    path = _folder(instance) / run_id
     with ExitStack() as held:
         # if no file can be written or locked, lost runs cannot be told from working ones
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(open(path, "a", opener=own_file))
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            held.enter_context(_locked(instance, run_id))
         try:
             yield
         finally:
             with suppress(OSError):
-                path.unlink(missing_ok=True)
+                (_folder(instance) / run_id).unlink(missing_ok=True)
+
+
+def stay_at_work(context: Context) -> None:
+    """Hold the lock of the run of a step until this process ends: it is that of the run, and executes no other.
+
+    So it is with Dagster's in-process executor, which is the project's. With others nothing is held: their processes
+    end with their steps, and a run between two steps would look lost.
+    """
+    run_id = context.run.run_id
+    if run_id not in _held and context.job_def.executor_def.name == _IN_PROCESS:
+        with suppress(OSError):
+            _held[run_id] = _locked(context.instance, run_id)
 
 
 def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:

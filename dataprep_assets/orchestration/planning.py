@@ -77,7 +77,7 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
     name="end_lost_runs",
     minimum_interval_seconds=INTERVAL_SECONDS,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Ends the runs of commands that were killed, which would hold up all others.",
+    description="Ends the runs that were lost with their process, which would hold up all others.",
 )
 def _end_lost(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     ended = end_lost_runs(context.instance)

@@ -114,17 +114,26 @@ def _launch(running: Cluster, key: dg.AssetKey, location: str, config: dict[str,
     return run
 
 
+def _launch_job(running: Cluster) -> str:
+    """Launch the job of the dataset; the id of its run."""
+    selector = {"repositoryName": "__repository__", "repositoryLocationName": LOCATION, "pipelineName": JOB}
+    params = {"selector": selector, "runConfigData": {}, "mode": "default"}
+    launched = running.graphql(_LAUNCH, {"params": params})["launchPipelineExecution"]
+    assert launched["__typename"] == "LaunchRunSuccess", launched
+    run: str = launched["run"]["runId"]
+    return run
+
+
+def _found(instance: dg.DagsterInstance, run: str) -> dg.DagsterRun:
+    found = instance.get_run_by_id(run)
+    assert found is not None
+    return found
+
+
 def _end_of(running: Cluster, run: str) -> dg.DagsterRunStatus:
     with running.instance() as instance:
-
-        def ended() -> bool:
-            found = instance.get_run_by_id(run)
-            return found is not None and found.is_finished
-
-        running.wait(ended, 180, "the run")
-        found = instance.get_run_by_id(run)
-        assert found is not None
-        return found.status
+        running.wait(lambda: _found(instance, run).is_finished, 180, "the run")
+        return _found(instance, run).status
 
 
 def test_every_pool_is_limited_before_the_first_run_of_a_fresh_postgres(services: Cluster) -> None:
@@ -176,21 +185,40 @@ def test_the_launchpad_launches_without_and_with_config_and_what_a_run_printed_o
 
 
 def test_the_job_of_a_dataset_makes_all_of_it_and_its_run_says_of_which_location_it_is(services: Cluster) -> None:
-    selector = {"repositoryName": "__repository__", "repositoryLocationName": LOCATION, "pipelineName": JOB}
-    params = {"selector": selector, "runConfigData": {}, "mode": "default"}
-    launched = services.graphql(_LAUNCH, {"params": params})["launchPipelineExecution"]
-    assert launched["__typename"] == "LaunchRunSuccess", launched
-    assert _end_of(services, launched["run"]["runId"]) == dg.DagsterRunStatus.SUCCESS, services.last_words()
+    run = _launch_job(services)
+    assert _end_of(services, run) == dg.DagsterRunStatus.SUCCESS, services.last_words()
     assert (services.root / "sample_corpus" / "data_card" / "receipt.json").exists()
     with services.instance() as instance:
         assert {run.tags["dagster/code_location"] for run in instance.get_runs()} <= {LOCATION, "training"}
-        (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[launched["run"]["runId"]]))
+        (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[run]))
 
         def made_again() -> bool:
             event = instance.get_latest_materialization_event(DATASETS)
             return event is not None and event.timestamp > (record.end_time or 0.0)
 
         services.wait(made_again, 180, "the page of all datasets, by its sensor")
+
+
+def test_a_run_that_is_lost_with_its_code_location_is_ended_and_made_again_when_that_is_back(
+    services: Cluster,
+) -> None:
+    """Nobody is left who could have reported it, and it would keep its pool, and the queue, for ever."""
+    with services.instance() as instance:
+        run = _launch_job(services)
+        lock = Path(instance.storage_directory()) / "dataprep_runs" / run
+        services.wait(lock.exists, 180, "the run's first step")
+        services.lose("code")
+        assert not _found(instance, run).is_finished
+        services.start_code()
+        assert _end_of(services, run) == dg.DagsterRunStatus.FAILURE
+        (failure,) = instance.all_logs(run, of_type=dg.DagsterEventType.RUN_FAILURE)
+        assert "was killed, or its machine went down" in (failure.get_dagster_event().message or "")
+
+        def again() -> list[dg.DagsterRun]:
+            return [*instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run}))]
+
+        services.wait(lambda: bool(again()), 120, "its retry")
+        assert _end_of(services, again()[0].run_id) == dg.DagsterRunStatus.SUCCESS, services.last_words()
 
 
 def test_an_asset_of_another_code_location_reads_the_handle(services: Cluster) -> None:
