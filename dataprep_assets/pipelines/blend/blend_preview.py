@@ -16,14 +16,14 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, Row, judged, verdict
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.shown import Shown, Table, number_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.fields import fault_of_files, first_refused
-from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, load_blend_plan, plan_key
+from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, PlannedUnit, load_blend_plan, plan_key
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.stream.snapshot_files import disk_headroom
@@ -136,9 +136,23 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
             fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
                 fault = first_refused(blend, unit.dataset, paths)
-            if fault is not None:
+            if (fault := fault or _too_small(blend, unit, source)) is not None:
                 found[unit.name] = fault
     return found
+
+
+def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:
+    """That all of a dataset, as often as it may come, is less than a sample, if so: no weight helps that either.
+
+    Of streams alone: a packed row may stay half empty, and a sample of RL is a record.
+    """
+    size, times = sample_size(blend), blend.max_epochs or 1
+    if blend.stage != "pretrain" or source.tokens * times >= size:
+        return None
+    begun = "" if blend.sensitive or not unit.entries else f", from {unit.entries[0].relpath} on"
+    epochs = f", {times:g} times over," if times != 1 else ""
+    rows = number_of(source.rows, "row")
+    return f"{unit.name}: {source.tokens:,} tokens in all ({rows}{begun}){epochs} are less than a sample of {size:,}"
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
@@ -177,7 +191,7 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) ->
     yield "disk_headroom", disk_headroom(store.root, facts.bytes_to_fetch + facts.disk_bytes)
 
 
-_FAULT_ADVICE = "Name the field that its rows have, correct its rows or its path, or set its weight to 0"
+_FAULT_ADVICE = "Name the field that its rows have, correct its rows or its path, give it more, or set its weight to 0"
 
 
 @judged

@@ -80,7 +80,8 @@ def first_refused(blend: BlendDeclaration, dataset: BlendDataset, paths: Iterabl
                 break
             if refused:
                 number, reason = min(refused)
-                return f"dataset {dataset.name}: no row that was read can be used; {path.name}, row {number}: {reason}"
+                file = "a file" if blend.sensitive else path.name
+                return f"dataset {dataset.name}: no row that was read can be used; {file}, row {number}: {reason}"
     return None
 
 
@@ -104,7 +105,7 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
     shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
     told = "" if blend.sensitive else f"; they have {shown}"
     begun = f"`{asked[0]}: {asked[1]}`: none of the first {count:,} rows of dataset {dataset.name}"
-    begun += f", from {paths[0].name} on,"
+    begun += "" if blend.sensitive else f", from {paths[0].name} on,"
     if not having:
         return f"{begun} has it{told}"
     if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):

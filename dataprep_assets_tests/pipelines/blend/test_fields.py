@@ -55,7 +55,8 @@ def test_a_text_field_that_no_row_has_is_named_with_those_that_they_have(tmp_pat
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wrong)]
     assert _previewed(blend, tmp_path / "out").startswith(f"{wrong}. Name the field that its rows have")
     hidden = _told(blend.model_copy(update={"sensitive": True}))
-    assert hidden == [(("blend", "datasets", 0, "text_field"), wrong.partition(";")[0])]
+    told = wrong.partition(";")[0].replace(f", from {name} on,", "")
+    assert hidden == [(("blend", "datasets", 0, "text_field"), told)], "neither fields nor names of files"
 
 
 def test_a_messages_field_that_no_row_has_is_named(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path
     assert sentence.startswith(begun + told)
     assert sentence.endswith("; they have `messages`, `meta`")
     (hidden,) = _told(blend.model_copy(update={"sensitive": True}))
-    assert hidden[1].startswith(begun + told.removeprefix("2 "))
+    assert hidden[1].startswith(begun.replace(", from a.jsonl on,", "") + told.removeprefix("2 "))
 
 
 def test_a_thousand_rows_of_no_use_stop_only_a_run_that_they_would_stop(tmp_path: Path) -> None:
@@ -177,6 +178,15 @@ def test_a_weight_that_is_too_small_is_still_told_as_one(tmp_path: Path) -> None
     told = _previewed(pretraining(tmp_path, blend={"datasets": entries}), tmp_path / "out")
     assert told.startswith("small: a share of 0.000001 is 0 samples of ")
     assert "Raise its weight" in told
+
+
+def test_less_than_a_sample_is_told_with_its_files_and_no_weight_is_proposed(tmp_path: Path) -> None:
+    blend = _blend(write_rows(tmp_path / "few.jsonl", texts("a", 1)))
+    told = _previewed(blend, tmp_path / "out")
+    assert told.startswith("a: 14 tokens in all (1 row, from few.jsonl on) are less than a sample of 32. ")
+    assert "give it more, or set its weight to 0" in told
+    hidden = _previewed(blend.model_copy(update={"sensitive": True}), tmp_path / "hidden")
+    assert "few.jsonl" not in hidden
 
 
 def test_a_small_chat_dataset_fills_what_it_fills(tmp_path: Path) -> None:
