@@ -16,7 +16,6 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 import dagster as dg
 
@@ -28,7 +27,7 @@ _TOLD = (
     "again, or launch the job of the dataset."
 )
 _IN_PROCESS = dg.in_process_executor.name
-_held: dict[str, IO[str]] = {}
+_held: dict[str, ExitStack] = {}
 """The locks that this process keeps until it ends, by run."""
 
 
@@ -36,16 +35,13 @@ def _folder(instance: dg.DagsterInstance) -> Path:
     return Path(instance.storage_directory()) / "dataprep_runs"
 
 
-def _locked(instance: dg.DagsterInstance, run_id: str) -> IO[str]:
+@contextmanager
+def _lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     path = _folder(instance) / run_id
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = open(path, "a", opener=own_file)
-    try:
+    with open(path, "a", opener=own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError:
-        lock.close()
-        raise
-    return lock
+        yield
 
 
 @contextmanager
@@ -54,7 +50,7 @@ def at_work(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     with ExitStack() as held:
         # if no file can be written or locked, lost runs cannot be told from working ones
         with suppress(OSError):
-            held.enter_context(_locked(instance, run_id))
+            held.enter_context(_lock(instance, run_id))
         try:
             yield
         finally:
@@ -70,8 +66,9 @@ def stay_at_work(context: Context) -> None:
     """
     run_id = context.run.run_id
     if run_id not in _held and context.job_def.executor_def.name == _IN_PROCESS:
+        _held[run_id] = ExitStack()
         with suppress(OSError):
-            _held[run_id] = _locked(context.instance, run_id)
+            _held[run_id].enter_context(_lock(context.instance, run_id))
 
 
 def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
