@@ -46,7 +46,6 @@ class Seen:
         cpu_seconds: Of all processes.
         peak_bytes: The most memory that one process had alone.
         said: The last line that names it, else the last that was printed.
-        bounded: Whether a process was ended for what it took.
         fault: What is wrong with how it ended; empty if nothing is.
     """
 
@@ -56,7 +55,6 @@ class Seen:
     cpu_seconds: float
     peak_bytes: int
     said: str
-    bounded: bool
     fault: str
 
     @property
@@ -77,14 +75,18 @@ class Keeper:
     def show(self, animals: Sequence[Animal]) -> Iterator[Seen]:
         """Run one `dataprep run` over some animals, and yield how each ended.
 
-        Where a run says more of one than that it was read, or refused by name in the bounds, and where one hid others,
-        they are run again: in halves, at last alone.
+        One with a fault is run again alone: another may have filled the process before it. Those that one hid, because
+        it ended the run, are run again in halves.
         """
-        plain = [one for one in self._shown(animals) if len(animals) == 1 or (not one.fault and not one.bounded)]
-        yield from plain
-        left = [animal for animal in animals if animal not in {one.animal for one in plain}]
-        half = len(left) if plain and len(animals) - len(left) >= len(left) else (len(left) + 1) // 2
-        for some in (left[:half], left[half:]):
+        seen = list(self._shown(animals))
+        well = [one for one in seen if len(animals) == 1 or not one.fault]
+        yield from well
+        faulty = [one.animal for one in seen if one not in well]
+        for animal in faulty:
+            yield from self.show([animal])
+        hidden = [animal for animal in animals if animal not in {one.animal for one in seen}]
+        half = len(hidden) if len(hidden) < len(animals) else (len(hidden) + 1) // 2
+        for some in (hidden[:half], hidden[half:]):
             if some:
                 yield from self.show(some)
 
@@ -181,7 +183,6 @@ def _seen(animal: Animal, what: str, ran: _Ran, said: str, *, alone: bool) -> Se
         code=code,
         cpu_seconds=seconds,
         peak_bytes=peak,
-        bounded="are the most that one process may take" in said,
         said=next((line for line in reversed(lines) if animal.file in line), lines[-1] if lines else "")[:600],
         fault=_fault(animal, code, said, peak),
     )
