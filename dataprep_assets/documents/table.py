@@ -9,15 +9,15 @@ Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import FormatError, SourceError
-from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.formats.arrow_arrays import table_of
+from dataprep_assets.sources.records import Block, RecordFields
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
-from dataprep_assets.sources.rows import RowBlock, RowReader
+from dataprep_assets.sources.rows import RowBlock
 from dataprep_assets.stores.files import create_durably
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
@@ -92,6 +92,16 @@ class CarriedFields:
         }
 
     @property
+    def records(self) -> RecordFields:
+        """How the texts and their ids are read."""
+        return RecordFields(self.text, None if self.ids is None else self.ids.id_field, self.max_record_bytes)
+
+    @property
+    def of_texts_alone(self) -> bool:
+        """Whether a row's text and id are all that is read of it: then it is read as fast as for tokenizing."""
+        return self.source is None and self.url is None and not self.keep
+
+    @property
     def key_parts(self) -> list[Any]:
         """What enters a key."""
         ids = None if self.ids is None else self.ids.key_parts()
@@ -149,61 +159,69 @@ class DocumentBatch:
         return {name: [values[at] for at in self.good] for name, values in self.rows.items()}
 
 
-def read_batches(reader: RowReader, label: str, fields: CarriedFields) -> Iterator[DocumentBatch]:
+def read_batches(
+    blocks: Iterable[Block] | Iterable[RowBlock], label: str, fields: CarriedFields
+) -> Iterator[DocumentBatch]:
     """The rows of a source file, in its order, with what is carried of each.
 
     Raises SourceError, naming the row, for a carried value that is not of its declared type.
+
+    Args:
+        blocks: The records of the file (`fields.records`) if nothing else is read, else its rows (`fields.read`).
+        label: The file.
+        fields: What is carried along.
     """
-    for block in reader:
-        yield _batch(block, label, fields)
+    for block in blocks:
+        if isinstance(block, Block):
+            yield _batch(block, {}, label, fields)
+        else:
+            values = dict(zip(block.numbers, block.rows, strict=True))
+            yield _batch(fields.records.of_rows(block), values, label, fields)
 
 
-def _batch(block: RowBlock, label: str, fields: CarriedFields) -> DocumentBatch:
-    wanted = RecordFields(fields.text, None if fields.ids is None else fields.ids.id_field, fields.max_record_bytes)
-    records = wanted.block(1)
-    for value, number, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
-        wanted.add(records, value, number, byte)
-    assert records.rows is not None
-    refused = {bad.row: bad.reason for bad in chain(block.bad, records.bad)}
-    values = dict(zip(block.numbers, block.rows, strict=True))
-    order = sorted({*values, *refused})
-    place = {number: at for at, number in enumerate(order)}
-    good = [place[number] for number in records.rows]
-    texts = records.texts
-    rows: dict[str, list[Any]] = {name: [None] * len(order) for name in fields.columns}
-    rows["file"], rows["row"] = [label] * len(order), order
-    rows["bad"] = [refused.get(number) for number in order]
-    filled: dict[str, Iterable[Any]] = {
-        "bytes": map(_size, texts),
-        "characters": map(len, texts),
-        "source": _sources(values, records.rows, label, fields),
+def _batch(records: Block, values: Mapping[int, Mapping[str, Any]], label: str, fields: CarriedFields) -> DocumentBatch:
+    """The batch of some records; `values` are the whole rows, by number, if more than texts is carried."""
+    texts, refused = records.texts, {bad.row: bad.reason for bad in records.bad}
+    numbers = records.rows
+    if numbers is None:
+        numbers = list(range(records.first_row, records.first_row + len(texts)))
+    encoded = list(map(str.encode, texts))
+    filled: dict[str, list[Any]] = {
+        "bytes": list(map(len, encoded)),
+        "characters": list(map(len, texts)),
+        "source": _sources(values, numbers, label, fields),
     }
     if fields.ids is not None:
-        filled["id"] = (f"{one:016x}" for one in fields.ids.of(texts, records.ids).tolist())
+        filled["id"] = [f"{one:016x}" for one in fields.ids.of_encoded(encoded, records.ids).tolist()]
     if fields.url is not None:
-        filled["host"] = (_host(_at(values[number], fields.url)) for number in records.rows)
+        filled["host"] = [_host(_at(values[number], fields.url)) for number in numbers]
     for path, kind in fields.keep:
-        filled[column_of(path)] = (
-            _checked(_at(values[number], path), kind, path, f"{label}: row {number}", fields) for number in records.rows
-        )
+        filled[column_of(path)] = [
+            _checked(_at(values[number], path), kind, path, f"{label}: row {number}", fields) for number in numbers
+        ]
+    if not refused:
+        always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
+        rows = {name: always[name] if name in always else filled[name] for name in fields.columns}
+        return DocumentBatch(rows, list(range(len(numbers))), texts, label)
+    order = sorted({*numbers, *refused})
+    place = {number: at for at, number in enumerate(order)}
+    good = [place[number] for number in numbers]
+    columns: dict[str, list[Any]] = {name: [None] * len(order) for name in fields.columns}
+    columns |= {"file": [label] * len(order), "row": order, "bad": [refused.get(number) for number in order]}
     for name, found in filled.items():
-        column = rows[name]
+        column = columns[name]
         for at, value in zip(good, found, strict=True):
             column[at] = value
-    return DocumentBatch(rows, good, texts, label)
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+    return DocumentBatch(columns, good, texts, label)
 
 
 def _sources(
     values: Mapping[int, Mapping[str, Any]], numbers: Sequence[int], label: str, fields: CarriedFields
-) -> Iterator[str]:
-    folder = label.rpartition("/")[0] or "."
-    for number in numbers:
-        named = None if fields.source is None else _at(values[number], fields.source)
-        yield named if isinstance(named, str) else folder if fields.source is None else "unknown"
+) -> list[str]:
+    if fields.source is None:
+        return [label.rpartition("/")[0] or "."] * len(numbers)
+    named = (_at(values[number], fields.source) for number in numbers)
+    return [one if isinstance(one, str) else "unknown" for one in named]
 
 
 def _at(value: Any, path: str) -> Any:
@@ -261,9 +279,7 @@ class ParquetRows:
 
     def add(self, values: Mapping[str, Any]) -> None:
         """Add rows: column → their values, lists or Arrow arrays."""
-        import pyarrow as pa
-
-        self.add_table(pa.table({name: values[name] for name in self.schema.names}, schema=self.schema))
+        self.add_table(table_of(values, self.schema))
 
     def add_table(self, table: "pa.Table") -> None:
         """Add the rows of a table with the columns of the file."""

@@ -17,7 +17,7 @@ import orjson
 from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.blocks import BlockReader
-from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowReader
+from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowBlock, RowReader
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
     MAX_RECORD_BYTES,
@@ -120,6 +120,19 @@ class RecordFields:
     def no_ids(self) -> list[str] | None:
         """The ids of a block without records."""
         return None if self.id is None else []
+
+    def of_rows(self, found: RowBlock) -> Block:
+        """The records of whole rows, with what is bad among these."""
+        texts: list[Any] = [row.get(self.text) for row in found.rows] if self.id is None else []
+        if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
+            block = Block(texts, found.numbers[0], rows=found.numbers)
+        else:
+            block = self.block(found.numbers[0] if found.numbers else 1)
+            for value, number, byte in zip(found.rows, found.numbers, found.offsets, strict=True):
+                self.add(block, value, number, byte)
+        block.bad = sorted([*found.bad, *block.bad], key=lambda bad: bad.row)
+        block.blank_lines = found.blank_lines
+        return block
 
     def add(self, block: Block, record: Any, row: int, byte: int) -> None:
         """Add the parsed record at a row and byte to a block, as a text or as refused."""
@@ -285,10 +298,4 @@ class ObjectReader(ReadThrough[RowReader]):
         self._fields = fields
 
     def __iter__(self) -> Iterator[Block]:
-        for found in self._under:
-            block = self._fields.block(found.numbers[0] if found.numbers else 1)
-            block.bad, block.blank_lines = list(found.bad), found.blank_lines
-            for value, number, byte in zip(found.rows, found.numbers, found.offsets, strict=True):
-                self._fields.add(block, value, number, byte)
-            block.bad.sort(key=lambda bad: bad.row)
-            yield block
+        yield from map(self._fields.of_rows, self._under)

@@ -9,7 +9,7 @@ Entry points: `read_rows`, `count_rows`, `split_rows`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from dataprep_assets.sources.row_files import (
     ReadThrough,
     RowRange,
     is_too_large,
+    may_be_too_large,
     not_json,
     wanted_lines,
 )
@@ -135,6 +136,10 @@ class _JsonRows(ReadThrough[BlockReader]):
                     yield block
                 continue
             only = self._only
+            if only is None and (found := _all_objects(lines, self._largest)) is not None:
+                begins = accumulate((len(line) + 1 for line in lines[:-1]), initial=byte)
+                yield RowBlock(found, list(range(row, row + len(found))), list(begins))
+                continue
             for number, line in enumerate(lines, row):
                 if only is None or number in only:
                     _add_line(block, line, number, byte, self._largest)
@@ -182,6 +187,17 @@ class _JsonRows(ReadThrough[BlockReader]):
 
 def _is_array(data: bytes) -> bool:
     return data.removeprefix(BOM).lstrip()[:1] == b"["
+
+
+def _all_objects(lines: list[bytes], largest: int) -> list[dict[str, Any]] | None:
+    """The objects of lines that are all valid rows; None when one is not, or has to be looked at by itself."""
+    if may_be_too_large(lines, largest):
+        return None
+    try:
+        values = list(map(orjson.loads, lines))
+    except orjson.JSONDecodeError:
+        return None
+    return values if {*map(type, values)} <= {dict} else None
 
 
 def _add_line(block: RowBlock, line: bytes, number: int, byte: int, largest: int) -> None:

@@ -8,7 +8,7 @@ Entry points: `DocumentIds`, what is hashed and how; `hash_texts`, `hash_id`.
 """
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,8 +31,12 @@ class DocumentIds:
 
     def of(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
         """The hash of each document: of its declared id if there is a field, else of its text; uint64, ``(texts,)``."""
+        return self.of_encoded(map(str.encode, texts) if self.id_field is None else (), declared)
+
+    def of_encoded(self, texts: Iterable[bytes], declared: Sequence[str] | None) -> NDArray[np.uint64]:
+        """The same of texts in UTF-8."""
         if self.id_field is None:
-            return hash_texts(texts, self.key)
+            return _hashes(texts, self.key)
         assert declared is not None, f"documents were read without the field {self.id_field!r}"
         return hash_texts(declared, self.key)
 
@@ -54,10 +58,14 @@ def hash_texts(texts: Sequence[str], key: bytes | None = None) -> NDArray[np.uin
 
     Raises UnicodeEncodeError for a lone surrogate, which no record holds (`sources/records.py`).
     """
+    return _hashes(map(str.encode, texts), key)
+
+
+def _hashes(texts: Iterable[bytes], key: bytes | None) -> NDArray[np.uint64]:
     if key is None:
         # without a Python step per text: this is a third of the cost of the document index
-        return np.fromiter(map(xxhash.xxh3_64_intdigest, map(str.encode, texts)), np.uint64, len(texts))
-    keyed = b"".join(hmac.digest(key, text.encode(), "sha256")[:8] for text in texts)
+        return np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64)
+    keyed = b"".join(hmac.digest(key, text, "sha256")[:8] for text in texts)
     return np.frombuffer(keyed, "<u8").astype(np.uint64, copy=False)
 
 

@@ -20,6 +20,7 @@ from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, si
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
+from dataprep_assets.formats.arrow_arrays import array_of, numbers_of
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -180,7 +181,7 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
         reasons: list[str | None] = []
         tokens: list[int | None] = []
         for file, run in runs_of(piece):
-            there, lengths = shard.of(file, run["row"].to_numpy().astype(np.uint64))
+            there, lengths = shard.of(file, numbers_of(run["row"]).astype(np.uint64))
             by_rule = None if ruled_out is None else ruled_out.of(file)
             reasons += _reasons(run, there, by_rule, shard.retracted)
             tokens += [n if kept else None for n, kept in zip(lengths.tolist(), there.tolist(), strict=True)]
@@ -191,12 +192,12 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
             for at, reason in enumerate(reasons)
         ]
         start += len(reasons)
-        similar = () if corpus.duplicates is None else (("similarity", pa.array([n for _, n in stands], pa.float64())),)
+        similar = () if corpus.duplicates is None else (("similarity", array_of([n for _, n in stands], pa.float64())),)
         for name, values in (
-            ("kept", pa.array([reason is None for reason in reasons], pa.bool_())),
-            ("reason", pa.array(reasons, pa.string())),
-            ("representative", pa.array([one for one, _ in stands], pa.string())),
-            ("tokens", pa.array(tokens, pa.int64())),
+            ("kept", array_of([reason is None for reason in reasons], pa.bool_())),
+            ("reason", array_of(reasons, pa.string())),
+            ("representative", array_of([one for one, _ in stands], pa.string())),
+            ("tokens", array_of(tokens, pa.int64())),
             *similar,
         ):
             piece = piece.append_column(name, values)
@@ -207,7 +208,7 @@ def _reasons(
     run: "pa.Table", there: NDArray[np.bool_], by_rule: RuledOutRows | None, retracted: frozenset[str]
 ) -> Iterator[str | None]:
     """Why each row of a file is no document; None for those that are, in the order of `documents.selection`."""
-    rows = run["row"].to_numpy().astype(np.uint64)
+    rows = numbers_of(run["row"]).astype(np.uint64)
     rules = [None] * len(rows) if by_rule is None else by_rule.reasons(rows)
     ids = run["id"].to_pylist() if "id" in run.column_names else [None] * len(rows)
     for bad, id_, rule, kept in zip(run["bad"].to_pylist(), ids, rules, there.tolist(), strict=True):

@@ -184,7 +184,8 @@ def _for_commands(fields: CarriedFields) -> dict[str, Any]:
 
 def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
     """The rows of a source file, read to its end: then its digest is compared."""
-    reader, before = part.read_rows(fields.read), 0
+    reader = part.read_records(fields.records) if fields.of_texts_alone else part.read_rows(fields.read)
+    before = 0
     for batch in read_batches(reader, part.label, fields):
         yield batch
         report(source_bytes=reader.bytes_read - before, documents=len(batch))

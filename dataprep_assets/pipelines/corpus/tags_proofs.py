@@ -6,14 +6,15 @@ from typing import Any
 
 from dataprep_assets.documents.declaration import FloorDeclaration
 from dataprep_assets.documents.planted import Counts, by_kind, found_of
-from dataprep_assets.documents.table import DocumentBatch, read_batches, schema_of, side_by_side
+from dataprep_assets.documents.table import DocumentBatch, schema_of, side_by_side
 from dataprep_assets.documents.tagging import BatchTagger, named_tagger, tags_of
 from dataprep_assets.errors import DataprepError, FormatError
+from dataprep_assets.formats.arrow_arrays import array_of
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TaggedShard, TagsFacts, file_of
+from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TaggedShard, TagsFacts, batches_of, file_of
 
 SHARD_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
@@ -106,7 +107,7 @@ def _repeated(shard: TaggedShard, directory: Path, receipt: Receipt, taggers: li
     if not taggers or not filled:
         return
     part = filled[int(receipt.key[:8], 16) % len(filled)]
-    batch = next(iter(read_batches(part.read_rows(shard.fields.read), part.label, shard.fields)), None)
+    batch = next(batches_of(part, shard.fields), None)
     if batch is None or not batch.texts:
         return
     sample = batch.only(slice(0, _SAMPLE))
@@ -130,7 +131,7 @@ def _stored(directory: Path, tagger: BatchTagger, label: str, sample: DocumentBa
     wanted = {row: at for at, row in enumerate(sample.rows["row"])}
     found: dict[int, Mapping[str, Any]] = {}
     for piece in side_by_side([directory / ROWS, directory / file_of(tagger)], ["file", "row", *tagger.columns]):
-        here = pc.and_(pc.equal(piece["file"], label), pc.is_in(piece["row"], pa.array(list(wanted), pa.int64())))
+        here = pc.and_(pc.equal(piece["file"], label), pc.is_in(piece["row"], array_of(list(wanted), pa.int64())))
         for one in piece.filter(here).to_pylist():
             found[wanted[one["row"]]] = one
         if len(found) == len(wanted):
@@ -198,7 +199,7 @@ def _documents(shard: TaggedShard | None) -> list[str]:
         return []
     for part in shard.files:
         try:
-            batch = next(iter(read_batches(part.read_rows(shard.fields.read), part.label, shard.fields)), None)
+            batch = next(batches_of(part, shard.fields), None)
         except (DataprepError, OSError):
             continue
         if batch is not None and batch.texts:
