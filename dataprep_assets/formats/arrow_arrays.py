@@ -1,6 +1,6 @@
 """Arrow arrays of Python's values, and numpy's of Arrow's, by way of their buffers.
 
-`pyarrow.array` and `to_numpy` import pandas where it is installed (pyarrow 26.0), which takes each process more than
+`pyarrow.array`, `scalar` and `to_numpy` import pandas where it is installed (pyarrow 26.0), which takes each process more than
 half a second; nothing here does. The layout of the buffers is that of Arrow's columnar format, 1.5.
 
 Entry points: `array_of`, `table_of`, `numbers_of`, `booleans_of`.
@@ -28,7 +28,7 @@ def array_of(values: Sequence[Any] | NDArray[Any], kind: "pa.DataType") -> "pa.A
     import pyarrow as pa
 
     count = len(values)
-    nulls = 0 if isinstance(values, np.ndarray) else sum(value is None for value in values)
+    nulls = 0 if isinstance(values, np.ndarray) else values.count(None)
     if nulls == count:
         return pa.nulls(count, kind)
     validity = None
@@ -56,7 +56,7 @@ def table_of(columns: Mapping[str, Any], schema: "pa.Schema") -> "pa.Table":
 
 
 def numbers_of(column: "pa.Array | pa.ChunkedArray") -> NDArray[Any]:
-    """The values of a column of type `int64` or `double` without nulls: shape `(rows,)`."""
+    """The values of a column of type `int64` or `double`: shape `(rows,)`; where it has a null any."""
     chunks = getattr(column, "chunks", None)
     if chunks is None:
         chunks = [column]

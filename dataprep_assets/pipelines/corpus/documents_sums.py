@@ -19,12 +19,12 @@ FILE = "documents.parquet"
 
 def runs_of(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:
     """The consecutive rows of a piece that are of one file."""
-    files = piece["file"].to_pylist()
-    start = 0
-    for at in range(1, len(files) + 1):
-        if at == len(files) or files[at] != files[start]:
-            yield files[start], piece.slice(start, at - start)
-            start = at
+    import pyarrow.compute as pc
+
+    runs, start = pc.run_end_encode(piece["file"].combine_chunks(), run_end_type="int64"), 0
+    for file, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield file, piece.slice(start, stop - start)
+        start = stop
 
 
 class TableSums:

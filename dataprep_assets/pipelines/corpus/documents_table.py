@@ -20,7 +20,7 @@ from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, si
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
-from dataprep_assets.formats.arrow_arrays import array_of, numbers_of
+from dataprep_assets.formats.arrow_arrays import array_of, booleans_of, numbers_of
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -158,15 +158,21 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, reci
 
 def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table") -> int:
     """Add the rows of a piece to the counts of their sources; returns how many of them are kept."""
-    columns = (piece[name].to_pylist() for name in ("source", "kept", "bytes", "tokens"))
-    total = 0
-    for source, kept, size, tokens in zip(*columns, strict=True):
-        if source is not None:
-            rows, documents, every, stream = sources.get(source, (0, 0, 0, 0))
-            added = (1, size, tokens) if kept else (0, 0, 0)
-            sources[source] = (rows + 1, documents + added[0], every + added[1], stream + added[2])
-        total += kept
-    return total
+    import pyarrow as pa
+
+    found = piece["source"].combine_chunks().dictionary_encode()
+    numbers = numbers_of(found.indices.cast(pa.int64()))
+    numbers[booleans_of(found.is_null())] = len(found.dictionary)
+    kept = booleans_of(piece["kept"])
+    sums = np.zeros((len(found.dictionary) + 1, 4), np.int64)
+    np.add.at(sums[:, 0], numbers, 1)
+    np.add.at(sums[:, 1], numbers[kept], 1)
+    for column, name in enumerate(("bytes", "tokens"), 2):
+        np.add.at(sums[:, column], numbers[kept], numbers_of(piece[name])[kept])
+    for source, added in zip(found.dictionary.to_pylist(), sums[:-1].tolist(), strict=True):
+        rows, documents, size, tokens = sources.get(source, (0, 0, 0, 0))
+        sources[source] = (rows + added[0], documents + added[1], size + added[2], tokens + added[3])
+    return int(kept.sum())
 
 
 def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Iterator["pa.Table"]:
