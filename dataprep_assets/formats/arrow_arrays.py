@@ -1,7 +1,7 @@
 """Arrow arrays of Python's values, and numpy's of Arrow's, by way of their buffers.
 
-`pyarrow.array`, `scalar` and `to_numpy` import pandas where it is installed (pyarrow 26.0), which takes each process more than
-half a second; nothing here does. The layout of the buffers is that of Arrow's columnar format, 1.5.
+`pyarrow.array`, `scalar` and `to_numpy` import pandas where it is installed (pyarrow 26.0), which takes each process
+more than half a second; nothing here does. The layout of the buffers is that of Arrow's columnar format, 1.5.
 
 Entry points: `array_of`, `table_of`, `numbers_of`, `booleans_of`.
 """

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow
-from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, RowRange, wanted_lines
+from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
 
 BAD_CSV = "bad_csv"
 """The reason, in the ledger, for refusing a record that is not CSV or does not fit the header."""
@@ -57,11 +57,11 @@ class _Lines:
             return line.decode(errors="replace") + "\n"
 
     def _each(self, under: BlockReader) -> Iterator[tuple[int, bytes | None]]:
-        for lines, _, byte in wanted_lines(under.pieces(), RowRange(), self._most):
-            if lines is None:
+        for found, byte in whole_lines(under.pieces(), self._most):
+            if found is None:
                 yield byte, None
                 continue
-            for line in lines:
+            for line in found.split():  # blank ones may be within quotes
                 yield byte, line
                 byte += len(line) + 1
 

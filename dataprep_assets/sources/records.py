@@ -23,6 +23,7 @@ from dataprep_assets.sources.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,
     BadRecord,
+    Blank,
     Digested,
     ParquetBlocks,
     ReadThrough,
@@ -168,14 +169,20 @@ class JsonLinesReader(ReadThrough[BlockReader]):
         if self._range is not None or is_close():
             rows = self._range or RowRange()
             for lines, row, byte in wanted_lines(self._under.pieces(), rows, self._fields.max_record_bytes):
-                yield self._parse(lines, row, byte)[0]
+                yield self._blank(row, lines) if isinstance(lines, Blank) else self._parse(lines, row, byte)[0]
             return
         row = 1
         for found, byte in whole_lines(self._under.pieces(), self._fields.max_record_bytes):
-            # parsing has to split the lines, so they are counted here
-            block, count = self._parse(None if found is None else found.split(), row, byte)
+            if found is not None and found.are_blank:
+                block = self._blank(row, count := len(found))
+            else:  # parsing has to split the lines, so they are counted here
+                block, count = self._parse(None if found is None else found.split(), row, byte)
             yield block
             row += count
+
+    def _blank(self, row: int, count: int) -> Block:
+        """The block of blank lines, which are no getting on."""
+        return Block([], row, rows=[], ids=self._fields.no_ids, blank_lines=count)
 
     def _parse(self, lines: list[bytes] | None, row: int, byte: int) -> tuple[Block, int]:
         at(self._under.label, row, byte)

@@ -3,7 +3,8 @@
 `records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of JSON lines (blank ones
 included), elements of an array, rows of a Parquet file.
 
-Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`; `Digested`, `ParquetBlocks`, `ReadThrough`.
+Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`, `Blank`; `Digested`, `ParquetBlocks`,
+`ReadThrough`.
 """
 
 from abc import ABC, abstractmethod
@@ -81,6 +82,11 @@ class Lines:
     def __len__(self) -> int:
         return sum(block.count(b"\n") for block in self._blocks) or 1
 
+    @property
+    def are_blank(self) -> bool:
+        """Whether they are white space alone. May be False of some that are."""
+        return bool(self._blocks) and all(map(bytes.isspace, self._blocks)) and not b"".join(self._begun).strip()
+
     def split(self) -> list[bytes]:
         """The lines without their line ends. To be called once: what it takes is given up, lines may be large."""
         begun, blocks = self._begun, self._blocks
@@ -143,9 +149,13 @@ def whole_lines(
         yield Lines(begun, []) if begun else None, byte + whole
 
 
+class Blank(int):
+    """So many blank lines, uncut: a file of a few kilobytes can have a billion."""
+
+
 def wanted_lines(
     blocks: Iterable[bytes], rows: RowRange, max_record_bytes: int = MAX_RECORD_BYTES
-) -> Iterator[tuple[list[bytes] | None, int, int]]:
+) -> Iterator[tuple[list[bytes] | Blank | None, int, int]]:
     """`whole_lines` of the rows in the range, split: the lines, the row and the byte at which they begin."""
     row = 1
     for found, byte in whole_lines(blocks, max_record_bytes):
@@ -154,6 +164,8 @@ def wanted_lines(
         if chosen.start < chosen.stop:
             if found is None:
                 yield None, row, byte
+            elif found.are_blank:
+                yield Blank(chosen.stop - chosen.start), row + chosen.start, byte
             else:
                 lines = found.split()
                 skipped = lines[: chosen.start]

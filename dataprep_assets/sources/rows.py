@@ -35,6 +35,7 @@ from dataprep_assets.sources.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,
     BadRecord,
+    Blank,
     ParquetBlocks,
     ReadThrough,
     RowRange,
@@ -128,6 +129,9 @@ class _JsonRows(ReadThrough[BlockReader]):
             yield from self._of_array(first, blocks)
             return
         for lines, row, byte in wanted_lines(chain([first], blocks), self._range, self._largest):
+            if isinstance(lines, Blank):  # no getting on
+                yield RowBlock(blank_lines=lines)
+                continue
             at(self._label, row, byte)
             block = RowBlock()
             if lines is None:

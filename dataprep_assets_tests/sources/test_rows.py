@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from dataprep_assets.bounds import told_to
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.sources.records import read_records
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.sources.rows import RowBlock, count_rows, read_rows, split_rows
 
@@ -136,6 +138,29 @@ def test_a_line_longer_than_a_block_is_one_row(tmp_path: Path) -> None:
     path.write_bytes(_lines(rows))
     assert _numbered(_read(path, "jsonl", None)) == list(enumerate(rows, 1))
     assert count_rows(path, format="jsonl", compression=None, label="x") == 2
+
+
+@pytest.mark.parametrize(("blank", "many"), [(b"\n", 80_000_000), (b" \t\r\n", 20_000_000)])
+def test_blank_lines_are_counted_uncut_and_are_no_getting_on(tmp_path: Path, blank: bytes, many: int) -> None:
+    """A few kilobytes of zstd hold a billion: cut and stripped one by one, they took minutes."""
+    path = tmp_path / "blank.jsonl.zst"
+    path.write_bytes(zstandard.compress(b'{"text":"a"}\n' + blank * many + b'{"text":"b"}'))
+    for rows, kept, counted in (
+        (None, [1, many + 2], many),
+        (RowRange(3, 10), [], 7),
+        (RowRange(many), [many + 2], 2),
+    ):
+        told: list[str] = []
+        with told_to(told.append):
+            blocks = _read(path, "jsonl", "zstd", rows)
+        assert [number for number, _ in _numbered(blocks)] == kept
+        assert sum(block.blank_lines for block in blocks) == counted
+        assert len(told) <= 5, "of 20 blocks"
+        records = list(
+            read_records(path, format="jsonl", compression="zstd", text_field="text", label=path.name, rows=rows)
+        )
+        assert [found.row(at) for found in records for at in range(len(found.texts))] == kept
+        assert sum(found.blank_lines for found in records) == counted
 
 
 def test_elements_that_are_no_objects_are_bad(tmp_path: Path) -> None:
