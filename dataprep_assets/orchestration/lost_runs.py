@@ -26,7 +26,8 @@ _TOLD = (
     "The process that made this run was killed, or its machine went down. What was finished is kept: run the command "
     "again, or launch the job of the dataset."
 )
-_IN_PROCESS = dg.in_process_executor.name
+_LAUNCHED = ".dagster/grpc_info"
+"""The tag that Dagster's default launcher gives its runs: where the code location that starts them is."""
 _held: dict[str, ExitStack] = {}
 """The locks that this process keeps until it ends, by run."""
 
@@ -61,11 +62,12 @@ def at_work(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 def stay_at_work(context: Context) -> None:
     """Hold the lock of the run of a step until this process ends: it is that of the run, and executes no other.
 
-    So it is with Dagster's in-process executor, which is the project's. With others nothing is held: their processes
-    end with their steps, and a run between two steps would look lost.
+    So it is where Dagster's default launcher started it, and the in-process executor, which is the project's, executes
+    it. Other launchers watch their runs; the processes of other executors end with their steps, and a run between two
+    steps would look lost.
     """
-    run_id = context.run.run_id
-    if run_id not in _held and context.job_def.executor_def.name == _IN_PROCESS:
+    run_id, executor = context.run.run_id, context.job_def.executor_def
+    if run_id not in _held and executor.name == dg.in_process_executor.name and _LAUNCHED in context.run.tags:
         _held[run_id] = ExitStack()
         with suppress(OSError):
             _held[run_id].enter_context(_lock(context.instance, run_id))
