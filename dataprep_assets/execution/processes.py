@@ -64,7 +64,7 @@ def serve(handle: int, parent: int, private: bool) -> None:
     while True:
         try:
             task: Task | dict[str, str] = channel.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # the parent was killed, or closed it before this process read
             return
         if isinstance(task, dict):
             os.environ.clear()

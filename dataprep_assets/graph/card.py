@@ -61,6 +61,8 @@ class CardFacts(Facts):
 def data_card_spec(subject: CardSubject) -> ArtifactSpec:
     """The spec of a dataset's card, made after all other artifacts."""
     used = {source for spec in subject.specs for source in spec.inputs}
+    # it has digest and size of every artifact
+    placed = {f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None}
     return ArtifactSpec(
         declaration=subject.declaration,
         name=DATA_CARD,
@@ -69,6 +71,7 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
         kinds={"json", "file"},
         inputs=tuple(spec for spec in subject.specs if spec not in used),
         verification="full",
+        names_places=frozenset(placed) if placed else None,
         recipes=lambda store, _: [_recipe(gathered(subject, store))],
         build=lambda request: [_build(subject, request.store)],
         metadata=_metadata,

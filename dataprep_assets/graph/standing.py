@@ -141,10 +141,15 @@ def oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
     return min((verdict.at for verdict in known(spec, store, spec.slots(store)).values()), default=None)
 
 
-_NOT_EXAMINED = "not examined yet"
+@dataclass(frozen=True)
+class NotPassed:
+    """What a check says that did not pass; `blocks` if nothing is to be made of its artifact. Empty: not examined."""
+
+    sentence: str = ""
+    blocks: bool = False
 
 
-def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, str | None]:
+def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | None]:
     """What each check of an artifact says as it is now, by name; None if it passed, or if its declaration accepts that
     it did not.
 
@@ -157,16 +162,18 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, str | None]:
         slots = spec.slots(store)
         verdicts = known(spec, store, slots)
     except DataprepError:  # not planned
-        return {proof.name: _NOT_EXAMINED for proof in spec.proofs.proofs}
+        return {proof.name: NotPassed() for proof in spec.proofs.proofs}
     of_slots = [verdicts[slot].findings for slot in slots if slot is not None and slot in verdicts]
     whole = verdicts[None].findings if None in verdicts else _warnings_of_the_same(spec, store)
-    found: dict[str, str | None] = {}
+    found: dict[str, NotPassed | None] = {}
     for proof in spec.proofs.proofs:
         judged = [whole[proof.name]] if proof.name in whole else [f[proof.name] for f in of_slots if proof.name in f]
         complete = proof.name in whole or len(judged) == len(slots)
         accepted = not proof.blocking and proof.name in accept
-        failed = None if accepted else next((finding.summary for finding in judged if not finding.passed), None)
-        found[proof.name] = failed if complete else _NOT_EXAMINED
+        failed = [] if accepted else [finding for finding in judged if not finding.passed]
+        failed.sort(key=lambda finding: finding.warning)
+        first = NotPassed(failed[0].summary, proof.blocking and not failed[0].warning) if failed else None
+        found[proof.name] = first if complete else NotPassed()
     return found
 
 

@@ -281,7 +281,7 @@ def _some_there(spec: ArtifactSpec, store: ArtifactStore) -> bool:
 
 
 def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[Artifact]:
-    """Yield the artifacts that are no longer planned, because files, shards or splits changed.
+    """Yield the artifacts that are no longer planned, because files, shards, splits or a blend's weights changed.
 
     Nothing reads them, and only `graph.prune` removes them.
     """
@@ -289,14 +289,17 @@ def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[A
     for spec in specs:
         if not spec.kept:
             continue
-        if spec.partitions is not None:
-            try:
-                keys = spec.partitions.keys(store)
-            except DataprepError:  # without a plan nobody can say what is no longer in it
-                return
-            planned.setdefault(spec.name, set()).update(keys)
-        elif spec.split is not None and spec.artifact is None:
-            planned.setdefault(spec.name, set()).add(spec.split)
+        try:
+            if spec.partitions is not None:
+                planned.setdefault(spec.name, set()).update(spec.partitions.keys(store))
+            elif spec.artifact is not None:
+                located = spec.artifact(store)
+                if located.partition is not None:
+                    planned.setdefault(located.name, set()).add(located.partition)
+            elif spec.split is not None:
+                planned.setdefault(spec.name, set()).add(spec.split)
+        except DataprepError:  # without a plan nobody can say what is no longer in it
+            return
     for name, wanted in planned.items():
         declaration = specs[0].declaration
         for partition in store.partitions(declaration.dataset, name):

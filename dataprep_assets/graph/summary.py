@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.small_cells import cells_of
-from dataprep_assets.graph.standing import results
+from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
 _FILES_SHOWN = 12
@@ -38,12 +38,19 @@ def summary(dataset: Dataset, store: ArtifactStore, seconds: float | None = None
 
 def _checks(dataset: Dataset, store: ArtifactStore) -> str:
     told = {(spec.path, name): why for spec in dataset.specs for name, why in results(spec, store).items()}
-    others = sorted(f"{'/'.join(path)}: {name}: {why}" for (path, name), why in told.items() if why is not None)
     cells = cells_of(dataset.declaration)
-    return f"checks: {len(told) - len(others)} of {len(told)} passed" + "".join(
-        f"\n  not passed, which is a warning: {cells.text(one)}"  # a blocking check that fails ends the run
-        for one in others
+    others = sorted(
+        f"\n  {_words(why)}: {cells.text('/'.join(path) + f': {name}' + (f': {why.sentence}' if why.sentence else ''))}"
+        for (path, name), why in told.items()
+        if why is not None
     )
+    return f"checks: {len(told) - len(others)} of {len(told)} passed" + "".join(others)
+
+
+def _words(why: NotPassed) -> str:
+    if not why.sentence:
+        return "not examined yet"
+    return "failed, which blocks" if why.blocks else "not passed, which is a warning"
 
 
 def _shown(names: Sequence[str]) -> Sequence[str]:

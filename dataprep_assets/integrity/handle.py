@@ -28,6 +28,8 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, Ranges
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
 
 _DTYPES = ("uint16", "uint32")
+_NPY = b"\x93NUMPY"
+"""How a `.npy` file begins that is not the flat one of OLMo."""
 _BUFFER = 1 << 20
 
 
@@ -88,9 +90,11 @@ class ArtifactHandle:
     def tokens(self, name: str) -> "npt.NDArray[Any] | RemoteTokens":
         """The token ids of a flat file, 1-D, of the dtype in the receipt: a memory map, or ranges of the bucket.
 
-        Raises ConfigError if the receipt names no token dtype.
+        Raises ConfigError if the receipt names no token dtype, or the file begins with NumPy's header.
         """
         dtype = self.receipt.facts.get("dtype")
+        if name.endswith(".npy") and self.read(name, 0, min(len(_NPY), self.receipt.file(name).bytes)) == _NPY:
+            raise ConfigError(f"{self.location}/{name}: has NumPy's header; open it with `np.load`, by its `path`")
         if dtype not in _DTYPES:
             raise ConfigError(f"{self.location}: its receipt names no token dtype; open {name} as a file")
         return self.numbers(name, dtype)

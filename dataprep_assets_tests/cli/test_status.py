@@ -72,6 +72,9 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     assert shown.stdout.splitlines()[3].startswith("combined_bins_train")
     assert "  its blocking check sampler_dry_run failed: " in shown.stdout.splitlines()[3]
     assert "all is up to date" not in shown.stdout
+    summary = dataprep(tmp_path, "show", "words", project=project).stdout
+    assert "\n  failed, which blocks: words/combined_bins_train: sampler_dry_run: " in summary
+    assert "\n  not examined yet: words/data_card: card_matches_receipts\n" in summary
 
 
 def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project: Path, tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import IntegrityError
+from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
 from dataprep_assets.graph.lock import Counts, Lock, lock_dataset
 from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
 from dataprep_assets.graph.lock_of_copy import lock_of_receipts
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import receipts_below
+from dataprep_assets.pipelines.blend.card import blend_card
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.engines import installed
@@ -64,18 +66,24 @@ def test_another_machine_writes_the_same_bytes_and_no_path_host_or_time(corpus: 
 
 @pytest.mark.parametrize("stage", ["pretrain", "rl"])
 def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage: str, tmp_path: Path) -> None:
-    """Plan, preview and run hold paths; their recipes are locked, their bytes are not."""
+    """Plan, preview, run and the card that lists these hold paths; their recipes are locked, their bytes are not."""
     locks = []
     for name in ("here", "there"):
         sources = tmp_path / name / "sources"
         blend = pretraining(small_sources(sources)) if stage == "pretrain" else weighted_records(sources, (1.0, 1.0))
         store = LocalArtifacts(tmp_path / name / "artifacts")
-        build_all(blend_specs(blend), store)
-        locks.append(lock_dataset(blend_specs(blend), store))
+        specs = blend_specs(blend)
+        specs = [*specs, blend_card(blend, specs)]
+        build_all(specs, store)
+        locks.append(lock_dataset(specs, store))
+        assert list(drift_of_recipes(specs, store, locks[0])) == [], name
+        assert list(drift_of_contents(specs, store, locks[0])) == [], name
     assert lock_bytes(locks[0]) == lock_bytes(locks[1])
     assert str(tmp_path) not in lock_bytes(locks[0]).decode()
     placed = {name.partition("/")[0] for name, one in locks[0].artifacts.items() if one.is_placed}
-    assert placed == {"blend_plan", "blend_preview", "runs"} | ({"rl_manifest"} if stage == "rl" else set())
+    assert placed == {"blend_plan", "blend_preview", "runs", "data_card"} | (
+        {"rl_manifest"} if stage == "rl" else set()
+    )
     assert locks[0].artifacts["blend_plan"].sources.keys() >= {"code" if stage == "pretrain" else "code__train"}
 
 

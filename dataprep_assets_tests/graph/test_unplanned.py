@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.graph.prune import prune
 from dataprep_assets.graph.status import stale, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.pipelines.blend.blend import blend_run
+from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 
@@ -27,6 +32,19 @@ def test_shards_that_are_in_no_plan_any_more_are_told_and_left(tmp_path: Path) -
         f"sample_corpus/{name}/train-0000{index}" for name in ("snapshot", "token_bins") for index in (1, 2)
     ]
     assert list(stale(corpus_specs(fewer), store)) == [], "what is in no plan is not stale"
+
+
+def test_the_run_of_a_blend_before_its_weights_changed_is_in_no_plan(tmp_path: Path) -> None:
+    store, runs = LocalArtifacts(tmp_path / "artifacts"), []
+    for weight in (1.0, 3.0):
+        blend = weighted_records(tmp_path / "sources", (1.0, weight))
+        specs = blend_specs(blend)
+        build_all(specs, store)
+        runs.append(str(blend_run(blend, store)))
+    assert [str(one) for one in unplanned(specs, store)] == [runs[0]]
+    assert all(gone for _, gone in prune(specs, store))
+    assert list(unplanned(specs, store)) == []
+    assert store.receipt(blend_run(blend, store)) is not None
 
 
 def test_without_a_plan_nothing_has_left_it(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ def test_ranges_are_checked_against_the_receipt(handle: ArtifactHandle) -> None:
         handle.open("nothing")
     with pytest.raises(ConfigError, match="are not uint16 ids"):
         handle.tokens("odd.bin")
+    with pytest.raises(ConfigError, match=r"array\.npy: has NumPy's header; open it with `np.load`, by its `path`"):
+        handle.tokens("array.npy")
 
 
 def test_a_handle_goes_to_another_process_and_shows_no_secret(handle: ArtifactHandle) -> None:
