@@ -160,7 +160,7 @@ def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     artifact = Artifact(dataset=receipt.dataset, name=DATA_CARD)
     page = (store.local(artifact, [PAGE]) / PAGE).read_text(encoding="utf-8")
     return {
-        "card": Markdown(page),
+        "card": Markdown(page, ready=True),
         "rows": facts.rows,
         "documents": facts.documents,
         "tokens": facts.tokens,

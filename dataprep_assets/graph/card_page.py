@@ -255,7 +255,7 @@ def _checks(card: Card) -> Iterator[str]:
         "block; their latest results are in Dagster and in `dataprep status`."
     )
     if card.again is not None:
-        yield f"Made again from the source, and compared: {card.again}."
+        yield f"Made again from the source, and compared: {card.cells.text(str(card.again))}."
     rows = [(c.artifact, c.name, "blocks" if c.blocking else "warns", c.description) for c in card.checks]
     yield _table(("artifact", "check", "when it fails", "proves"), rows)
 

@@ -42,7 +42,7 @@ def checked_key(setting: str, where: str, key: str | None) -> bytes:
     Raises ConfigError, naming the `setting` and `where` the key was read, if it is None, empty or too short.
     """
     if not key:
-        raise ConfigError(f"{setting}: the environment variable {where} is not set; openssl rand -hex 32 makes one")
+        raise ConfigError(f"{setting}: the environment variable {where} is not set; `openssl rand -hex 32` makes one")
     if len(key) < SHORTEST_KEY:
         raise ConfigError(f"{setting}: {where} has {len(key)} characters, at least {SHORTEST_KEY} are needed")
     return key.encode()

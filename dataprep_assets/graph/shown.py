@@ -18,9 +18,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Markdown:
-    """Text in Markdown."""
+    """Text in Markdown; `ready`: whoever wrote it has left out small counts (`small_cells`)."""
 
     text: str
+    ready: bool = False
 
 
 @dataclass(frozen=True)

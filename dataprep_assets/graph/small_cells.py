@@ -33,6 +33,7 @@ _SAFE_NAMES = {
 } | {
     "accepted",
     "declaration",
+    "undeclared",
 }
 """Entries and columns that do not count people or documents, or that repeat settings of the declaration."""
 _POSITION = (
@@ -49,6 +50,7 @@ _THINGS = (
 _IS_OF_THINGS = re.compile(
     rf"\s(?:of [\d,]+ )?(?:(?!(?:{_PEOPLE})s?\b)[\w-]+ )?(?:(?:{_THINGS})s?|[kMGT]i?B|B|ms|s|min|h|GHz)\b(?!-)"
 )
+_QUOTED = re.compile(r"(`[^`\n]*`)")
 _ANY_NUMBER = re.compile(r"(?<![\w/#\-.,:])([1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)(?![\w/%\-]|[.,:]\d| %)")
 _SHARE = re.compile(r"(?<![\w/#\-.,:])(?:0\.\d*[1-9]\d*(?![\w/\-]|[.,:]\d)|[1-9]\d*(?:\.\d+)?(?= ?%))")
 _ONE = re.compile(
@@ -75,10 +77,13 @@ class SmallCells:
         return f"about {_first_digit(number):,}" if self.rounded and number else f"{number:,}"
 
     def text(self, sentence: str) -> str:
-        """A sentence without small counts. Positions (`row 3`), dates, versions, parts of a number and counts of things
-        other than people (`4 shards`) stay."""
+        """A sentence without small counts. Positions (`row 3`), dates, versions, parts of a number, counts of things
+        other than people (`4 shards`) and what is in backticks, a command or a setting, stay."""
         if self.below <= 1:
             return sentence
+        return "".join(one if one.startswith("`") else self._text(one) for one in _QUOTED.split(sentence))
+
+    def _text(self, sentence: str) -> str:
         sentence = _ONE.sub(_as_several, sentence)
         numbers = _ANY_NUMBER if self.rounded else _NUMBER
         told = numbers.sub(lambda m: self._told(sentence, m), sentence)
@@ -129,7 +134,7 @@ class SmallCells:
         if isinstance(value, Table):
             return Table([self.row(row) for row in value.rows])
         if isinstance(value, Markdown):
-            return Markdown(self.text(value.text))
+            return value if value.ready else Markdown(self.text(value.text))
         if isinstance(value, Location):
             return value
         if isinstance(value, str):

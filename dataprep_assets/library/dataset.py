@@ -2,14 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, RunFailedError
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.graph.declaration_mistakes import nearest, read
 from dataprep_assets.graph.order import ancestors
 from dataprep_assets.graph.rebuild import Rebuild, rebuild_of
 from dataprep_assets.graph.spec import ArtifactSpec
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from dataprep_assets.library.project import OpenProject
     from dataprep_assets.orchestration.build import Attendant
     from dataprep_assets.orchestration.runs import RunResult
+
+_SHOWN = 12
+"""Most names that a message lists."""
 
 
 class OpenDataset:
@@ -228,8 +231,36 @@ class OpenDataset:
             name: For example `nanogpt_bins`; None for what the trainer reads.
             partition: For example `train-00003` of `token_bins`; a split, of what is made for each.
 
-        Raises MissingArtifactError if it is not there.
+        Raises MissingArtifactError if it is not there, ConfigError if the dataset has none of this name or partition.
         """
         if name is None:
             return ArtifactHandle.of(self.store, self.component.product(self.store))
-        return ArtifactHandle.of(self.store, Artifact(dataset=self.name, name=name, partition=partition))
+        asked = Artifact(dataset=self.name, name=name, partition=partition)
+        if self.store.receipt(asked) is None:
+            self._require_planned(asked)
+        return ArtifactHandle.of(self.store, asked)
+
+    def _require_planned(self, asked: Artifact) -> None:
+        """Raise ConfigError if no artifact of the dataset has the name, or has it with another partition alone."""
+        planned: dict[str, list[str | None]] = {}
+        for spec in filter(lambda spec: spec.kept, self.specs):
+            try:
+                for one in spec.artifacts(self.store):
+                    planned.setdefault(one.name, []).append(one.partition)
+            except DataprepError:  # not planned yet
+                planned.setdefault(spec.name, []).append(asked.partition)
+        if asked.name not in planned:
+            raise ConfigError(f"{self.name}: no artifact {asked.name!r}{_or(asked.name, planned)}")
+        parts = planned[asked.name]
+        if asked.partition not in parts:
+            wrong = "no partition was given" if asked.partition is None else f"no partition {asked.partition!r}"
+            raise ConfigError(f"{self.name}/{asked.name}: {wrong}{_or(asked.partition, filter(None, parts))}")
+
+
+def _or(name: str | None, known: Iterable[str]) -> str:
+    """What may have been meant, in words."""
+    names = list(known)
+    meant = nearest(name or "", names)
+    if meant is not None:
+        return f". Did you mean {meant!r}?"
+    return f"; there are {', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''}" if names else ""

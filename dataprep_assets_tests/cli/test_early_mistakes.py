@@ -39,7 +39,7 @@ TOLD = {
     "id_name": "8: `document.id_field: doc`: none of the first 20 rows of split train, from train.jsonl on, has it; "
     "they have `text`, `id`",
     "twice": "9: views: `nanogpt` is given twice; leave one out",
-    "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set; openssl rand -hex 32 makes one",
+    "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set; `openssl rand -hex 32` makes ",
     "engine": "9: run_on (or DATAPREP_ENGINE): `slurm` needs Slurm's commands, and sbatch is not on PATH: start",
     "storage": "9: storage: {folder}/defs.yaml/below: cannot be a folder: {folder}/defs.yaml is a file",
     "two": "11: a second document: a dataset has a defs.yaml of its own. Move what is below the `---` into",

@@ -26,6 +26,7 @@ CELLS = SmallCells(11)
         ("4 note files", "< 11 note files"),
         ("1 patient is in 2 months, 1 retracted note", "< 11 patients are in 2 months, < 11 retracted notes"),
         ("record 1, note 3; row 1 note 3; 1 note file", "record 1, note 3; row 1 note 3; < 11 note file"),
+        ("`head -n 3` shows 3 notes, `seed: 7`", "`head -n 3` shows < 11 notes, `seed: 7`"),
     ],
 )  # fmt: skip
 def test_sentences_hide_counts_of_people_and_keep_the_rest(sentence: str, shown: str) -> None:
@@ -112,3 +113,12 @@ class Listing(DatasetDeclaration):
     """A dataset with a retraction list."""
 
     retractions: Path | None = None
+
+
+def test_what_its_writer_has_made_ready_and_commands_are_shown_as_they_are() -> None:
+    rounded = SmallCells(11, rounded=True)
+    page = "# notes\n\nsource 1: < 11 rows; shards 0 to 3; version 2"
+    assert rounded.entries({"card": Markdown(page, ready=True)}) == {"card": Markdown(page, ready=True)}
+    assert rounded.text("not set; `openssl rand -hex 32` makes one of 256") == (
+        "not set; `openssl rand -hex 32` makes one of about 200"
+    )

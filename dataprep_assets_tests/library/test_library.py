@@ -94,6 +94,22 @@ def test_a_dataset_is_made_and_opened(project: OpenProject, corpus: OpenDataset)
         assert [run.tags["dataprep/dataset"] for run in instance.get_runs()] == ["d00"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (("nanogpt_bin",), "no artifact 'nanogpt_bin'. Did you mean 'nanogpt_bins'?"),
+        (("combined_bins",), "d00/combined_bins: no partition was given; there are train"),
+        (("token_bins", "train-9"), "no partition 'train-9'. Did you mean 'train-0000"),
+    ],
+)
+def test_an_artifact_that_there_cannot_be_is_told_with_those_that_there_are(
+    corpus: OpenDataset, asked: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        corpus.artifact(*asked)
+    assert told in str(refused.value)
+
+
 def test_damage_is_named_told_by_status_and_made_again(corpus: OpenDataset) -> None:
     path = corpus.artifact("nanogpt_bins").path("meta.json")
     path.chmod(0o600)

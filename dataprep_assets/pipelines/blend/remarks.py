@@ -142,7 +142,7 @@ def _listed(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | in
             return None
         _, files = list_meant(place, dataset)
     except SourceError as error:
-        return Remark(keys=keys, sentence=str(error), of_source=True)
+        return Remark(keys=keys, sentence=str(error), of_source=True, hides_all=True)
     except DataprepError as error:
         return Remark(keys=keys, sentence=str(error))
     return [access.path(file) for file in sorted(files, key=lambda file: natural_key(file.relpath))]
