@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.stream.snapshot_files import disk_headroom
 
-VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 3, "rl": 2}
+VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 4, "rl": 2}
 """The version of the step, by stage."""
 BLEND_PREVIEW = "blend_preview"
 PREVIEW = "preview.json"

@@ -8,12 +8,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.pipelines.blend.blend_sample import row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
+from dataprep_assets.pipelines.blend.sft.sampled_tokens import tokens_a_row
 from dataprep_assets.pipelines.blend.stream import blend_dtype
 from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -193,12 +195,12 @@ def _estimate_file(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEn
     """Rows and tokens of one file, from its first rows."""
     path = access.path(entry)
     reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath)
-    texts: list[str] = []
+    first: list[dict[str, Any]] = []
     rows, ended = 0, True
     for block in reader:
         rows += len(block.rows)
-        few = itertools.islice(block.rows, DOCUMENTS_PER_FILE - len(texts))
-        texts += [text for row in few if (text := "\n".join(row_texts(blend, unit, row)))]
+        few = itertools.islice(block.rows, DOCUMENTS_PER_FILE - len(first))
+        first += [row for row in few if any(row_texts(blend, unit, row))]
         if rows >= ROWS_PER_FILE and reader.bytes_read < entry.size_bytes:
             ended = False
             break
@@ -207,12 +209,15 @@ def _estimate_file(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEn
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
             rows = round(rows * entry.size_bytes / max(1, reader.bytes_read))
-    return _Amount(rows=rows, tokens=rows * _tokens_a_row(blend, texts))
+    return _Amount(rows=rows, tokens=rows * _tokens_a_row(blend, unit, first))
 
 
-def _tokens_a_row(blend: BlendDeclaration, texts: list[str]) -> float:
-    if blend.tokenizer is None or not texts:
+def _tokens_a_row(blend: BlendDeclaration, unit: PlannedUnit, rows: Sequence[dict[str, Any]]) -> float:
+    if blend.tokenizer is None or not rows:
         return 0.0
+    if blend.stage == "sft":
+        return tokens_a_row(blend, unit.dataset, rows)
+    texts = ["\n".join(row_texts(blend, unit, row)) for row in rows]
     ids, _ = ReferenceEngine(load_bundle(blend.tokenizer), "text").encode(texts)
     options = blend.pretrain_options
     added = options.add_bos + options.add_eos if blend.stage == "pretrain" else 0

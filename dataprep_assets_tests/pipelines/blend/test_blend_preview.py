@@ -1,6 +1,7 @@
 """Claims about the preview of a blend."""
 
 import json
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend import preview
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.preview import preview_blend
+from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.finished_blend import finish
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
@@ -21,6 +24,7 @@ from dataprep_assets_tests.pipelines.blend.pipeline import (
     write_rows,
 )
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 
 def test_small_sources_are_counted_exactly(tmp_path: Path) -> None:
@@ -35,6 +39,39 @@ def test_small_sources_are_counted_exactly(tmp_path: Path) -> None:
     bins = LocalArtifacts(tmp_path / "out").root / "small_blend" / "indexed_bins"
     on_disk = sum(p.stat().st_size for p in bins.glob("code-*/*") if p.name.startswith(("tokens", "document")))
     assert found["code"].disk_bytes == pytest.approx(on_disk, rel=0.1)
+
+
+def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
+    """By their bare texts, a dataset with tools or many turns seemed a fraction of what it is."""
+    turn = [{"role": "user", "content": "how many?"}, {"role": "assistant", "content": "three"}]
+    thinking = [turn[0], {**turn[1], "reasoning_content": "one, two, three"}]
+    tools = [{"type": "function", "function": {"name": "count", "description": "counts", "parameters": {}}}]
+    rows = {
+        "plain": [{"messages": turn}] * 20,
+        "long": [{"messages": turn * 400}] * 3,
+        "turns": [{"messages": thinking * 3}] * 10,
+        "tools": [{"messages": turn, "tools": tools}] * 10,
+        "partly": [{"messages": turn}, {"messages": [{"role": "nobody", "content": "said"}]}] * 10,
+    }
+    entries = [{"name": name, "path": str(write_rows(tmp_path / f"{name}.jsonl", some))} for name, some in rows.items()]
+    bundle = write_chat_tokenizer(tmp_path / "tokenizer")
+    blend = pretraining(
+        tmp_path,
+        stage="sft",
+        pretrain=None,
+        sft={"pack_size": 512, "chat_template": "chatml_reasoning"},
+        tokenizer={"path": str(bundle.directory)},
+        bad_records={"policy": "drop", "budget": 1.0},
+        blend={"datasets": entries},
+    )
+    found = {source.name: source.tokens for source in preview_blend(blend, plan_blend(blend))}
+    store = LocalArtifacts(tmp_path / "out")
+    build_all([spec for spec in blend_specs(blend) if spec.name != "blend"], store)
+    packed: Counter[str] = Counter()
+    for partition in store.partitions(blend.dataset, "packed_sft"):
+        packed[partition.rpartition("-")[0]] += store.require(blend.artifact("packed_sft", partition)).facts["tokens"]
+    assert found == packed
+    assert found["long"] == 3 * 512
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet"])

@@ -20,9 +20,10 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
+from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.fields import conversation_fields
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
+from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
 from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PROOFS, prove_packed_sft
@@ -48,7 +49,7 @@ def sft_shards(
     when a snapshot or the certificate is missing.
     """
     certificate, options = load_certificate(blend, store), blend.sft_options
-    plans = {unit.name: _chat_plan(blend, certificate, unit) for unit in plan.units}
+    plans = {unit.name: plan_of(blend, certificate, unit.dataset) for unit in plan.units}
     shards = []
     for partition in partitions:
         unit, planned = plan.find(partition)
@@ -86,8 +87,9 @@ def sft_shards(
     return shards
 
 
-def _chat_plan(blend: BlendDeclaration, certificate: Certificate, unit: PlannedUnit) -> ChatPlan:
-    options, dataset = blend.sft_options, unit.dataset
+def plan_of(blend: BlendDeclaration, certificate: Certificate, dataset: BlendDataset) -> ChatPlan:
+    """How the conversations of one of a blend's datasets are encoded; raises as `chat_plan`."""
+    options = blend.sft_options
     return chat_plan(
         load_bundle(blend.required_tokenizer),
         certificate,

@@ -82,6 +82,15 @@ def _tools(plan_key: str, directory: Path, plan: "_Hidden") -> tuple[Conversatio
     return conversation_renderer(plan.value, bundle), ChatEncoder(bundle, certified), bundle.vocab_size
 
 
+def cut_lengths(plan: ChatPlan, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Lengths of sequences after truncation, and which sequences may stay: both of shape `(sequences,)`."""
+    if plan.max_doc_tokens is not None:
+        lengths = np.minimum(lengths, plan.max_doc_tokens)
+    if plan.too_long == "drop":
+        return lengths, lengths <= plan.pack_size
+    return np.minimum(lengths, plan.pack_size), np.ones(len(lengths), np.bool_)
+
+
 @dataclass(frozen=True)
 class _Hidden:
     """Wraps a plan so that the cache does not compare it, but only the digest passed with it."""
@@ -240,14 +249,12 @@ class _Spooling:
 
     def _cut(self, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Lengths after truncation, and which sequences may stay."""
-        if (most := self._plan.max_doc_tokens) is not None:
-            self._truncated += int(np.count_nonzero(lengths > most))
-            lengths = np.minimum(lengths, most)
-        long = lengths > self._plan.pack_size
-        if self._plan.too_long == "drop":
-            return lengths, ~long
-        self._clamped += int(np.count_nonzero(long))
-        return np.minimum(lengths, self._plan.pack_size), np.ones(len(lengths), np.bool_)
+        plan = self._plan
+        if plan.max_doc_tokens is not None:
+            self._truncated += int(np.count_nonzero(lengths > plan.max_doc_tokens))
+        cut, stay = cut_lengths(plan, lengths)
+        self._clamped += int(np.count_nonzero(stay & (cut < np.minimum(lengths, plan.max_doc_tokens or 1 << 62))))
+        return cut, stay
 
     def _close_rows(
         self,
