@@ -73,19 +73,32 @@ def command(
     if part.is_some:
         return _run_part(datasets[0], part)
     # all are loaded first: a mistake in the last of them is not found after hours of the others
-    sound = [(_sound(name), lock_of(name, lock) if locks else None) for name in datasets]
+    sound = [(dataset, lock_of(dataset.name, lock) if locks else None) for dataset in _sound(datasets)]
     codes = [_run(*one) for one in sound]
     if 0 in codes:
         print(project.in_the_browser())
     return max(codes)
 
 
-def _sound(name: str) -> "OpenDataset":
-    """The dataset, opened, if nothing is wrong with it; hints go to standard error."""
-    dataset = project.current().dataset(name)
-    for hint in dataset.require_sound():
-        print(f"note: {hint}", file=sys.stderr)
-    return dataset
+def _sound(names: Sequence[str]) -> list["OpenDataset"]:
+    """The datasets, opened, if nothing is wrong with any; hints go to standard error.
+
+    Raises ConfigError with what is wrong with each.
+    """
+    found, wrong = list["OpenDataset"](), list[str]()
+    for name in names:
+        dataset = project.current().dataset(name)
+        try:
+            hints = dataset.require_sound()
+        except ConfigError as error:
+            wrong.append(str(error))
+            continue
+        for hint in hints:
+            print(f"note: {hint}", file=sys.stderr)
+        found.append(dataset)
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return found
 
 
 def _foretell(name: str, *, as_json: bool) -> int:
@@ -168,7 +181,7 @@ def _told(dataset: "OpenDataset", result: "RunResult") -> int:
 
 def _run_part(name: str, part: Part) -> int:
     """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
-    dataset = _sound(name)
+    (dataset,) = _sound([name])
     project.take(dataset.component)
     part.partitioned(dataset.specs)
     print(f"{name}:")

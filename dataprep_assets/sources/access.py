@@ -104,7 +104,7 @@ class LocalTree:
         if self.only is not None:
             return Listing(files=(SourceFile(self.only, (self.root / self.only).stat().st_size),))
         if not self.root.is_dir():
-            raise SourceError(f"source.path: {self.root} is not a folder. Give the folder that holds the data files")
+            raise SourceError(f"{self.root} is not a folder. Give the folder that holds the data files")
         files = []
         root = self.root.resolve()
         for folder, folders, names in os.walk(self.root, followlinks=True):

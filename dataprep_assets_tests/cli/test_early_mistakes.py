@@ -93,6 +93,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("combined", COMBINED),
         ("held", BLEND),
         ("torn", torn.replace("valid: 1, test: 1", "valid: 0")),
+        ("gone", torn.replace("valid: 1, test: 1", "valid: 0").replace("dataset: torn", "dataset: gone")),
     ):
         (defs / name).mkdir()
         (defs / name / "defs.yaml").write_text(text)
@@ -126,6 +127,21 @@ def test_run_tells_it_before_anything_is_made(project: Path, name: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{folder}/defs.yaml:{TOLD[name].format(folder=folder)}" in done.stderr
     assert not (project / "artifacts" / name).exists()
+
+
+def test_of_several_what_is_wrong_with_each_is_told(project: Path) -> None:
+    done = dataprep(project, "run", "no_key", "d00", "storage", project=project)
+    assert (done.returncode, done.stdout) == (2, "")
+    for name in ("no_key", "storage"):
+        assert f"/wrong/{name}/defs.yaml:" in done.stderr
+    assert not (project / "artifacts" / "d00").exists()
+
+
+def test_the_first_run_of_a_blend_without_its_file_ends_with_2_and_the_line(project: Path) -> None:
+    done = dataprep(project, "run", "gone", project=project)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{project}/my_texts/defs/wrong/gone/defs.yaml:5: a: " in done.stderr
+    assert "No such file or directory" in done.stderr
 
 
 def test_what_the_source_alone_can_tell_is_named_with_dataset_and_artifact(project: Path) -> None:

@@ -12,7 +12,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 
 _ROWS = {"pretrain": "documents", "sft": "packed rows", "rl": "records"}
-_CUT_OFF = "empty_after_masking"
+_CUT_OFF, _TOO_LONG = "empty_after_masking", "longer_than_pack_size"
 
 
 def rows_of(receipt: Receipt) -> int:
@@ -84,6 +84,11 @@ def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
     cut = ""
     if blend.stage == "sft" and ledger.dropped.get(_CUT_OFF):
         cut = f"; where every answer lies behind the cut at `pack_size: {blend.sft_options.pack_size}`, raise it"
+    elif blend.stage == "sft" and ledger.dropped.get(_TOO_LONG):
+        cut = (
+            f"; what is longer than `pack_size: {blend.sft_options.pack_size}` goes by `too_long: drop`: raise the one"
+        )
+        cut += ", or let the other be `truncate`"
     if blend.sensitive:
         return f"none of its rows was kept: {', '.join({**ledger.dropped, **dropped})}. Correct its source{cut}"
     return (

@@ -144,3 +144,7 @@ def test_a_dataset_that_lost_everything_says_why(tmp_path: Path) -> None:
         "its 80 rows was kept: 80 empty_after_masking. Correct its source or its fields; where every answer lies "
         "behind the cut at `pack_size: 4`, raise it; or set its weight to 0"
     )
+    dropping = {"chat_template": TEMPLATE, "pack_size": 4, "too_long": "drop"}
+    with pytest.raises(IntegrityError, match="80 longer_than_pack_size") as raised:
+        _run(_blend(tmp_path / "t", num_shards=1, sft=dropping), tmp_path / "dropped")
+    assert "goes by `too_long: drop`: raise the one, or let the other be `truncate`" in str(raised.value)
