@@ -2,8 +2,13 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,3 +112,22 @@ def test_of_sensitive_data_a_librarys_message_is_withheld(sensitive: bool) -> No
     assert str(error).startswith("train-00003: ValueError")
     assert ("the text of a note" in str(error)) == (not sensitive)
     assert ("job_tasks.py:" in str(error)) == sensitive
+
+
+def test_a_worker_whose_parent_is_gone_before_it_read_the_answer_ends_without_a_word() -> None:
+    """The kernel resets such a connection: a killed run left the stack of its worker."""
+    here, there = socket.socketpair()
+    with here, there:
+        command = (
+            f"from dataprep_assets.execution.processes import serve; serve({there.fileno()}, {os.getpid()}, False)"
+        )
+        worker = subprocess.Popen(
+            [sys.executable, "-c", command], pass_fds=[there.fileno()], stderr=subprocess.PIPE, text=True
+        )
+        there.close()
+        channel: Connection[Any, Any] = Connection(here.detach())
+        channel.send(Task(TaskId("a"), os.getppid, ()))
+        assert channel.poll(60)
+        channel.close()
+        _, said = worker.communicate(timeout=60)
+    assert (worker.returncode, said) == (0, "")
