@@ -5,8 +5,9 @@ smallest one if they have to be fetched. A file that is read to its end is count
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dataprep_assets.pipelines.blend.blend_sample import row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
-from dataprep_assets.pipelines.blend.sft.sampled_tokens import tokens_a_row
+from dataprep_assets.pipelines.blend.sft.sampled_tokens import row_counter
 from dataprep_assets.pipelines.blend.stream import blend_dtype
 from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -178,7 +179,9 @@ def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
     access = open_place(unit.dataset, blend.sources).access
     entries = _sampled_files(unit, access)
     access.fetch(entries)
-    estimates = [_estimate_file(blend, unit, entry, access) for entry in entries]
+    counter = row_counter(blend, unit.dataset) if blend.stage == "sft" and blend.tokenizer else None
+    count = counter or partial(_tokens_a_row, blend, unit)
+    estimates = [_estimate_file(blend, unit, entry, access, count) for entry in entries]
     sampled = sum(entry.size_bytes for entry in entries)
     scale = unit.size_bytes / sampled if sampled else 0.0
     return _Amount(rows=scale * sum(a.rows for a in estimates), tokens=scale * sum(a.tokens for a in estimates))
@@ -191,7 +194,13 @@ def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntr
     return [unit.entries[i] for i in sorted({0, last // 2, last})][:FILES]
 
 
-def _estimate_file(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, access: SourceAccess) -> _Amount:
+def _estimate_file(
+    blend: BlendDeclaration,
+    unit: PlannedUnit,
+    entry: ManifestEntry,
+    access: SourceAccess,
+    tokens_a_row: Callable[[Sequence[dict[str, Any]]], float],
+) -> _Amount:
     """Rows and tokens of one file, from its first rows."""
     path = access.path(entry)
     reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath)
@@ -209,14 +218,12 @@ def _estimate_file(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEn
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
             rows = round(rows * entry.size_bytes / max(1, reader.bytes_read))
-    return _Amount(rows=rows, tokens=rows * _tokens_a_row(blend, unit, first))
+    return _Amount(rows=rows, tokens=rows * (tokens_a_row(first) if first else 0.0))
 
 
 def _tokens_a_row(blend: BlendDeclaration, unit: PlannedUnit, rows: Sequence[dict[str, Any]]) -> float:
-    if blend.tokenizer is None or not rows:
+    if blend.tokenizer is None:
         return 0.0
-    if blend.stage == "sft":
-        return tokens_a_row(blend, unit.dataset, rows)
     texts = ["\n".join(row_texts(blend, unit, row)) for row in rows]
     ids, _ = ReferenceEngine(load_bundle(blend.tokenizer), "text").encode(texts)
     options = blend.pretrain_options
