@@ -191,7 +191,7 @@ def test_a_blend_takes_an_asset_by_its_path(project: Path) -> None:
     folder = project / "our_work" / "defs" / "mixed"
     folder.mkdir()
     (folder / "defs.yaml").write_text(BLEND)
-    assert "team/cleaned was never materialized" in _run(project, "run", "mixed", code=1)
+    assert "team/cleaned was never materialized" in _run(project, "run", "mixed", code=2)
     _materialize(project, "team/cleaned")
     _run(project, "run", "mixed")
     _materialize(project, "team/cleaned")

@@ -16,6 +16,10 @@ from websockets.sync.client import connect
 from dataprep_assets_tests.servers import end, free_port, wait_until
 
 
+class _RefusedError(Exception):
+    """What the browser says that it cannot do."""
+
+
 class Browser:
     """A headless Chromium, driven through its DevTools protocol."""
 
@@ -59,11 +63,16 @@ class Browser:
         while True:
             message = json.loads(self._socket.recv(timeout=180))
             if message.get("id") == self._calls:
+                if "error" in message:
+                    raise _RefusedError(f"{method}: {message['error']}")
                 return message["result"]
 
     def evaluate(self, script: str) -> Any:
-        """The value of a JavaScript expression on the page."""
-        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+        """The value of a JavaScript expression on the page; None while it goes over to another page."""
+        try:
+            return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+        except _RefusedError:
+            return None
 
     def open(self, url: str, *texts: str) -> None:
         """Open a page and wait until it shows all the texts."""
