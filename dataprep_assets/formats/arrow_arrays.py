@@ -57,25 +57,21 @@ def table_of(columns: Mapping[str, Any], schema: "pa.Schema") -> "pa.Table":
 
 def numbers_of(column: "pa.Array | pa.ChunkedArray") -> NDArray[Any]:
     """The values of a column of type `int64` or `double`: shape `(rows,)`; where it has a null any."""
-    chunks = getattr(column, "chunks", None)
-    if chunks is None:
-        chunks = [column]
     kind = _NUMBERS[str(column.type)]
-    return np.concatenate([np.empty(0, kind), *(_part(one, kind, one.buffers()[1]) for one in chunks if len(one))])
+    parts = (np.frombuffer(one.buffers()[1], kind)[one.offset :][: len(one)] for one in _chunks(column))
+    return np.concatenate([np.empty(0, kind), *parts])
 
 
 def booleans_of(column: "pa.Array | pa.ChunkedArray") -> NDArray[np.bool_]:
     """The values of a column of type `bool` without nulls: shape `(rows,)`."""
-    chunks = getattr(column, "chunks", None)
-    if chunks is None:
-        chunks = [column]
-    bits = [np.unpackbits(np.frombuffer(one.buffers()[1], np.uint8), bitorder="little") for one in chunks if len(one)]
-    parts = [some[one.offset : one.offset + len(one)] for some, one in zip(bits, filter(len, chunks), strict=True)]
+    bits = ((one, np.frombuffer(one.buffers()[1], np.uint8)) for one in _chunks(column))
+    parts = (np.unpackbits(some, bitorder="little")[one.offset :][: len(one)] for one, some in bits)
     return np.concatenate([np.empty(0, np.uint8), *parts]).astype(np.bool_)
 
 
-def _part(array: "pa.Array", kind: type, data: Any) -> NDArray[Any]:
-    return np.frombuffer(data, kind, len(array), array.offset * np.dtype(kind).itemsize)
+def _chunks(column: "pa.Array | pa.ChunkedArray") -> list["pa.Array"]:
+    """The arrays of a column that are not empty: an empty one may have no buffer."""
+    return [one for one in getattr(column, "chunks", [column]) if len(one)]
 
 
 def _bits(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.uint8]:

@@ -93,10 +93,10 @@ class ArtifactHandle:
         Raises ConfigError if the receipt names no token dtype, or the file begins with NumPy's header.
         """
         dtype = self.receipt.facts.get("dtype")
-        if name.endswith(".npy") and self.read(name, 0, min(len(_NPY), self.receipt.file(name).bytes)) == _NPY:
-            raise ConfigError(f"{self.location}/{name}: has NumPy's header; open it with `np.load`, by its `path`")
         if dtype not in _DTYPES:
             raise ConfigError(f"{self.location}: its receipt names no token dtype; open {name} as a file")
+        if name.endswith(".npy") and self.read(name, 0, min(len(_NPY), self.receipt.file(name).bytes)) == _NPY:
+            raise ConfigError(f"{self.location}/{name}: has NumPy's header; open it with `np.load`, by its `path`")
         return self.numbers(name, dtype)
 
     def numbers(self, name: str, dtype: str) -> "npt.NDArray[Any] | RemoteTokens":

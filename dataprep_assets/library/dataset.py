@@ -243,7 +243,7 @@ class OpenDataset:
     def _require_planned(self, asked: Artifact) -> None:
         """Raise ConfigError if no artifact of the dataset has the name, or has it with another partition alone."""
         planned: dict[str, list[str | None]] = {}
-        for spec in filter(lambda spec: spec.kept, self.specs):
+        for spec in self.specs:
             try:
                 for one in spec.artifacts(self.store):
                     planned.setdefault(one.name, []).append(one.partition)

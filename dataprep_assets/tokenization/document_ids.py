@@ -31,7 +31,7 @@ class DocumentIds:
 
     def of(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
         """The hash of each document: of its declared id if there is a field, else of its text; uint64, ``(texts,)``."""
-        return self.of_encoded(map(str.encode, texts) if self.id_field is None else (), declared)
+        return self.of_encoded(map(str.encode, texts), declared)
 
     def of_encoded(self, texts: Iterable[bytes], declared: Sequence[str] | None) -> NDArray[np.uint64]:
         """The same of texts in UTF-8."""

@@ -23,7 +23,14 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.fields import fault_of_files, first_refused
-from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, PlannedUnit, load_blend_plan, plan_key
+from dataprep_assets.pipelines.blend.plan import (
+    BLEND_PLAN,
+    BlendPlan,
+    PlannedUnit,
+    from_file_on,
+    load_blend_plan,
+    plan_key,
+)
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.stream.snapshot_files import disk_headroom
@@ -149,10 +156,9 @@ def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview
     size, times = sample_size(blend), blend.max_epochs or 1
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
-    begun = "" if blend.sensitive or not unit.entries else f", from {unit.entries[0].relpath} on"
     epochs = f", {times:g} times over," if times != 1 else ""
-    rows = number_of(source.rows, "row")
-    return f"{unit.name}: {source.tokens:,} tokens in all ({rows}{begun}){epochs} are less than a sample of {size:,}"
+    rows = number_of(source.rows, "row") + from_file_on(blend, unit)
+    return f"{unit.name}: {source.tokens:,} tokens in all ({rows}){epochs} are less than a sample of {size:,}"
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

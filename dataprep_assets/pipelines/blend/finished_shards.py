@@ -16,7 +16,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.losses import nothing_left, rows_of
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, from_file_on
 
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
 _PREFIX = {"pretrain": "tokens"}
@@ -101,10 +101,9 @@ def finished_shards(
     for unit in plan.units:
         members = [shard.receipt for shard in found if shard.unit is unit]
         if not any(map(rows_of, members)):
-            files = "" if blend.sensitive or not unit.entries else f", from {unit.entries[0].relpath} on"
             raise IntegrityError(
                 f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight} and no data in any of its shards"
-                f"{files}: {nothing_left(blend, members)}"
+                f"{from_file_on(blend, unit)}: {nothing_left(blend, members)}"
             )
     return found
 

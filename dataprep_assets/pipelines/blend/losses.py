@@ -85,10 +85,8 @@ def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
     if blend.stage == "sft" and ledger.dropped.get(_CUT_OFF):
         cut = f"; where every answer lies behind the cut at `pack_size: {blend.sft_options.pack_size}`, raise it"
     elif blend.stage == "sft" and ledger.dropped.get(_TOO_LONG):
-        cut = (
-            f"; what is longer than `pack_size: {blend.sft_options.pack_size}` goes by `too_long: drop`: raise the one"
-        )
-        cut += ", or let the other be `truncate`"
+        longer = f"; what is longer than `pack_size: {blend.sft_options.pack_size}` goes by `too_long: drop`"
+        cut = f"{longer}: raise the one, or let the other be `truncate`"
     if blend.sensitive:
         return f"none of its rows was kept: {', '.join({**ledger.dropped, **dropped})}. Correct its source{cut}"
     return (

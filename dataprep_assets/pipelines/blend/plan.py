@@ -160,6 +160,11 @@ def plan_key(plan: BlendPlan) -> str:
     return digest_value(["blend_plan", VERSION, plan.to_json()])
 
 
+def from_file_on(blend: BlendDeclaration, unit: PlannedUnit) -> str:
+    """How a sentence about a dataset goes on with its first file; a file of a sensitive blend is not named."""
+    return "" if blend.sensitive or not unit.entries else f", from {unit.entries[0].relpath} on"
+
+
 def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
     """The committed plan; raises MissingArtifactError when there is none.
 
