@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.table import Columns
 from dataprep_assets.errors import FormatError, IntegrityError
-from dataprep_assets.formats.arrow_arrays import numbers_of
 from dataprep_assets.graph.finding import SHOWN
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifact import Artifact
@@ -90,7 +89,7 @@ def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{directory / DROPPED}: cannot be read as Parquet: {error}") from error
     files = np.array(table["file"].to_pylist(), object)
-    rows, rules = numbers_of(table["row"]).astype(np.uint64), table["reason"].to_pylist()
+    rows, rules = table["row"].to_numpy().astype(np.uint64), table["reason"].to_pylist()
     found, start = {}, 0
     while start < len(files):
         stop = start + int(np.argmax(np.append(files[start:] != files[start], True)))

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.formats.arrow_arrays import booleans_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -282,7 +281,7 @@ def matching(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[
     ]
     # one thread: the order of the rows has to stay
     found = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
-    return {name: booleans_of(found[name]) for name in rules}
+    return {name: found[name].to_numpy() for name in rules}
 
 
 def ruled(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:

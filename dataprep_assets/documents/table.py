@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import FormatError, SourceError
-from dataprep_assets.formats.arrow_arrays import table_of
 from dataprep_assets.sources.records import Block, RecordFields
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.rows import RowBlock
@@ -279,7 +278,9 @@ class ParquetRows:
 
     def add(self, values: Mapping[str, Any]) -> None:
         """Add rows: column → their values, lists or Arrow arrays."""
-        self.add_table(table_of(values, self.schema))
+        import pyarrow as pa
+
+        self.add_table(pa.Table.from_pydict(dict(values), schema=self.schema))
 
     def add_table(self, table: "pa.Table") -> None:
         """Add the rows of a table with the columns of the file."""

@@ -12,7 +12,6 @@ from dataprep_assets.documents.rules import Rule, matching, parse, ruled
 from dataprep_assets.documents.selection import DUPLICATE, RESERVED, bad_in_words, in_words
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
-from dataprep_assets.formats.arrow_arrays import booleans_of
 from dataprep_assets.graph.asked_documents import AskedDocuments, Drops, RuleDrops
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -169,7 +168,7 @@ class _Counted:
         always, start = ("file", "row", "source", "bytes", "bad"), 0
         for piece in side_by_side([directory / file for file in files], [*always, *wanted]):
             is_good = piece["bad"].is_null()
-            good, places = piece.filter(is_good), np.flatnonzero(booleans_of(is_good)).tolist()
+            good, places = piece.filter(is_good), np.flatnonzero(is_good.to_numpy()).tolist()
             alike = removed.among(start, start + piece.num_rows)
             start += piece.num_rows
             # what a rule drops, as it is declared now, is that rule's

@@ -20,7 +20,6 @@ from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, si
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
-from dataprep_assets.formats.arrow_arrays import array_of, booleans_of, numbers_of
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -158,17 +157,14 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, reci
 
 def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table") -> int:
     """Add the rows of a piece to the counts of their sources; returns how many of them are kept."""
-    import pyarrow as pa
-
     found = piece["source"].combine_chunks().dictionary_encode()
-    numbers = numbers_of(found.indices.cast(pa.int64()))
-    numbers[booleans_of(found.is_null())] = len(found.dictionary)
-    kept = booleans_of(piece["kept"])
+    numbers = found.indices.fill_null(len(found.dictionary)).to_numpy()
+    kept = piece["kept"].to_numpy()
     sums = np.zeros((len(found.dictionary) + 1, 4), np.int64)
     np.add.at(sums[:, 0], numbers, 1)
     np.add.at(sums[:, 1], numbers[kept], 1)
     for column, name in enumerate(("bytes", "tokens"), 2):
-        np.add.at(sums[:, column], numbers[kept], numbers_of(piece[name])[kept])
+        np.add.at(sums[:, column], numbers[kept], piece[name].fill_null(0).to_numpy()[kept])
     for source, added in zip(found.dictionary.to_pylist(), sums[:-1].tolist(), strict=True):
         rows, documents, size, tokens = sources.get(source, (0, 0, 0, 0))
         sources[source] = (rows + added[0], documents + added[1], size + added[2], tokens + added[3])
@@ -187,7 +183,7 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
         reasons: list[str | None] = []
         tokens: list[int | None] = []
         for file, run in runs_of(piece):
-            there, lengths = shard.of(file, numbers_of(run["row"]).astype(np.uint64))
+            there, lengths = shard.of(file, run["row"].to_numpy().astype(np.uint64))
             by_rule = None if ruled_out is None else ruled_out.of(file)
             reasons += _reasons(run, there, by_rule, shard.retracted)
             tokens += [n if kept else None for n, kept in zip(lengths.tolist(), there.tolist(), strict=True)]
@@ -198,12 +194,12 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
             for at, reason in enumerate(reasons)
         ]
         start += len(reasons)
-        similar = () if corpus.duplicates is None else (("similarity", array_of([n for _, n in stands], pa.float64())),)
+        similar = () if corpus.duplicates is None else (("similarity", pa.array([n for _, n in stands], pa.float64())),)
         for name, values in (
-            ("kept", array_of([reason is None for reason in reasons], pa.bool_())),
-            ("reason", array_of(reasons, pa.string())),
-            ("representative", array_of([one for one, _ in stands], pa.string())),
-            ("tokens", array_of(tokens, pa.int64())),
+            ("kept", pa.array([reason is None for reason in reasons], pa.bool_())),
+            ("reason", pa.array(reasons, pa.string())),
+            ("representative", pa.array([one for one, _ in stands], pa.string())),
+            ("tokens", pa.array(tokens, pa.int64())),
             *similar,
         ):
             piece = piece.append_column(name, values)
@@ -214,7 +210,7 @@ def _reasons(
     run: "pa.Table", there: NDArray[np.bool_], by_rule: RuledOutRows | None, retracted: frozenset[str]
 ) -> Iterator[str | None]:
     """Why each row of a file is no document; None for those that are, in the order of `documents.selection`."""
-    rows = numbers_of(run["row"]).astype(np.uint64)
+    rows = run["row"].to_numpy().astype(np.uint64)
     rules = [None] * len(rows) if by_rule is None else by_rule.reasons(rows)
     ids = run["id"].to_pylist() if "id" in run.column_names else [None] * len(rows)
     for bad, id_, rule, kept in zip(run["bad"].to_pylist(), ids, rules, there.tolist(), strict=True):

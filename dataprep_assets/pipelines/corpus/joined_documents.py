@@ -14,7 +14,6 @@ from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.documents.rules import ruled
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.formats.arrow_arrays import booleans_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_of
@@ -117,7 +116,7 @@ class _Rows:
         taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
         with_ids = ["id"] if len(retracted) else []
         for piece in side_by_side([directory / name for name in files], ["file", "bad", *with_ids, *wanted]):
-            good = booleans_of(piece["bad"].is_null())
+            good = piece["bad"].is_null().to_numpy()
             if rules:
                 good = good & (ruled(piece, rules) < 0)
             if with_ids:

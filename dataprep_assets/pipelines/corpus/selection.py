@@ -28,7 +28,6 @@ from dataprep_assets.documents.selection import DUPLICATE
 from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.formats.arrow_arrays import array_of, booleans_of
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
@@ -178,7 +177,6 @@ def ruled_rows_of(
     Yields column of `dropped.parquet` → values. A rule is the reason before a duplicate: only what rules keep is
     compared with others.
     """
-    import pyarrow as pa
 
     directory = store.local(corpus.artifact(TAGS, partition))
     removed, start = removed_rows(corpus, store, partition), 0
@@ -187,7 +185,7 @@ def ruled_rows_of(
     files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
     always = ("file", "row", "source", "bytes", "bad")
     for piece in side_by_side([directory / file for file in files], [*always, *wanted]):
-        good = booleans_of(piece["bad"].is_null())
+        good = piece["bad"].is_null().to_numpy()
         by = ruled(piece, rules) if rules else np.full(len(good), -1)
         here = removed.among(start, start + len(good))
         reasons = [names[rule] if rule >= 0 else None for rule in by.tolist()]
@@ -200,7 +198,7 @@ def ruled_rows_of(
             counted.add(kept["source"].to_pylist(), kept["bytes"].to_pylist(), of_good)
         rows = zip(reasons, good.tolist(), strict=True)
         at = np.array([place for place, (reason, ok) in enumerate(rows) if ok and reason], np.int64)
-        chosen = piece.select(["file", "row"]).take(array_of(at, pa.int64()))
+        chosen = piece.select(["file", "row"]).take(at)
         by_duplicate = [here.get(one, (None, None)) for one in at.tolist()]
         yield {
             "file": chosen["file"].to_pylist(),

@@ -9,7 +9,6 @@ from dataprep_assets.documents.planted import Counts, by_kind, found_of
 from dataprep_assets.documents.table import DocumentBatch, schema_of, side_by_side
 from dataprep_assets.documents.tagging import BatchTagger, named_tagger, tags_of
 from dataprep_assets.errors import DataprepError, FormatError
-from dataprep_assets.formats.arrow_arrays import array_of
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
@@ -131,7 +130,7 @@ def _stored(directory: Path, tagger: BatchTagger, label: str, sample: DocumentBa
     wanted = {row: at for at, row in enumerate(sample.rows["row"])}
     found: dict[int, Mapping[str, Any]] = {}
     for piece in side_by_side([directory / ROWS, directory / file_of(tagger)], ["file", "row", *tagger.columns]):
-        here = pc.and_(pc.equal(piece["file"], label), pc.is_in(piece["row"], array_of(list(wanted), pa.int64())))
+        here = pc.and_(pc.equal(piece["file"], label), pc.is_in(piece["row"], pa.array(list(wanted), pa.int64())))
         for one in piece.filter(here).to_pylist():
             found[wanted[one["row"]]] = one
         if len(found) == len(wanted):
