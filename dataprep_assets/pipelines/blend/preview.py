@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from dataprep_assets.bounds import at
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.pipelines.blend.blend_sample import row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.blend.stream import blend_dtype
 from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
-from dataprep_assets.sources.rows import count_rows, read_rows
+from dataprep_assets.sources.rows import RowBlock, count_rows, read_rows
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -199,17 +199,19 @@ def _estimate_file(
     unit: PlannedUnit,
     entry: ManifestEntry,
     access: SourceAccess,
-    tokens_a_row: Callable[[Sequence[dict[str, Any]]], float],
+    tokens_a_row: Callable[[str, RowBlock], float],
 ) -> _Amount:
     """Rows and tokens of one file, from its first rows."""
     path = access.path(entry)
     reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath)
-    first: list[dict[str, Any]] = []
+    first = RowBlock()
     rows, ended = 0, True
     for block in reader:
         rows += len(block.rows)
-        few = itertools.islice(block.rows, DOCUMENTS_PER_FILE - len(first))
-        first += [row for row in few if any(row_texts(blend, unit, row))]
+        few = zip(block.rows, block.numbers, block.offsets, strict=True)
+        for row, number, byte in itertools.islice(few, DOCUMENTS_PER_FILE - len(first.rows)):
+            if any(row_texts(blend, unit, row)):
+                first.add(row, number, byte)
         if rows >= ROWS_PER_FILE and reader.bytes_read < entry.size_bytes:
             ended = False
             break
@@ -218,13 +220,14 @@ def _estimate_file(
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
             rows = round(rows * entry.size_bytes / max(1, reader.bytes_read))
-    return _Amount(rows=rows, tokens=rows * (tokens_a_row(first) if first else 0.0))
+    return _Amount(rows=rows, tokens=rows * (tokens_a_row(entry.relpath, first) if first.rows else 0.0))
 
 
-def _tokens_a_row(blend: BlendDeclaration, unit: PlannedUnit, rows: Sequence[dict[str, Any]]) -> float:
+def _tokens_a_row(blend: BlendDeclaration, unit: PlannedUnit, label: str, some: RowBlock) -> float:
     if blend.tokenizer is None:
         return 0.0
-    texts = ["\n".join(row_texts(blend, unit, row)) for row in rows]
+    at(label, some.numbers[0])
+    texts = ["\n".join(row_texts(blend, unit, row)) for row in some.rows]
     ids, _ = ReferenceEngine(load_bundle(blend.tokenizer), "text").encode(texts)
     options = blend.pretrain_options
     added = options.add_bos + options.add_eos if blend.stage == "pretrain" else 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.bounds import told_to
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend import preview
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
@@ -64,7 +65,12 @@ def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
         bad_records={"policy": "drop", "budget": 1.0},
         blend={"datasets": entries},
     )
-    found = {source.name: source.tokens for source in preview_blend(blend, plan_blend(blend))}
+    places: list[str] = []
+    with told_to(places.append):  # what a conversation that takes too much is named by
+        found = {source.name: source.tokens for source in preview_blend(blend, plan_blend(blend))}
+    for name, some in rows.items():
+        last = [place for place in places if place.startswith(f"{name}.jsonl")][-len(some) :]
+        assert last == [f"{name}.jsonl, from row {number}" for number in range(1, len(some) + 1)]
     store = LocalArtifacts(tmp_path / "out")
     build_all([spec for spec in blend_specs(blend) if spec.name != "blend"], store)
     packed: Counter[str] = Counter()
