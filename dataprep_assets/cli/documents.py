@@ -13,6 +13,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.small_cells import cells_of
 
 _SHOWN = 20
 
@@ -35,19 +36,18 @@ def command(
     if as_csv and json_:
         raise ConfigError("--json and --csv: give one of them")
     component = project.component(dataset)
-    asked = component.documents(component.store(project.storage()))
+    asked, cells = component.documents(component.store(project.storage())), cells_of(component.declaration)
     if where is None and reason is None and not as_csv:
         drops = asked.drops()
         if json_:
-            print(json.dumps(None if drops is None else drops.to_json(), ensure_ascii=False))
+            print(json.dumps(None if drops is None else drops.to_json(cells), ensure_ascii=False))
         elif drops is None:
             print(f"{dataset}: no rules. Columns: {', '.join(asked.columns)}")
             for gone, count in asked.reasons().items():
                 print(project.shown(f"  {gone}: {number_of(count, 'row')}, which `--reason {gone}` lists"))
         else:
-            print(project.shown(f"{dataset}: {number_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text"))
-            for line in drops.lines():
-                print(project.shown(line))
+            print(f"{dataset}: {cells.count(drops.documents)} documents, {cells.count(drops.bytes)} bytes of text")
+            print("\n".join(drops.lines(cells)))
         return 0
     if component.declaration.sensitive:
         return _count(asked.rows(where=where, reason=reason))

@@ -14,6 +14,7 @@ from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.library.part import Part
 
 if TYPE_CHECKING:
@@ -110,9 +111,9 @@ def _foretell(name: str, *, as_json: bool) -> int:
     with suppress(DataprepError):  # nothing is planned yet
         drops = dataset.component.documents(dataset.store).drops()
         if drops is not None and drops.documents:
-            print(f"{name}: what the rules drop of {number_of(drops.documents, 'document')}")
-            for line in drops.lines():
-                print(project.shown(line))
+            cells = cells_of(dataset.component.declaration)
+            print(f"{name}: what the rules drop of {cells.count(drops.documents)} documents")
+            print("\n".join(drops.lines(cells)))
     return code
 
 

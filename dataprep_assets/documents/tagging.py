@@ -162,7 +162,7 @@ class CommandTagger(Tagger):
             raise TaggingError(f"tag: {self.name}: {words[0]}: {error.strerror or error}") from error
         if done.returncode or not made.is_file():
             said = "" if sensitive else " ".join(done.stderr.split())[-300:]
-            how = f"ended with code {done.returncode}" if done.returncode else "wrote no {output}"
+            how = f"ended with exit code {done.returncode}" if done.returncode else "wrote no {output}"
             raise TaggingError(f"tag: {self.name}: {shard}: the command {how}" + (f": {said}" if said else ""))
 
 
@@ -230,7 +230,10 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
         where = f"row {batch.row(at)}" if at is not None else f"rows {batch.row(0)} and after"
         raise TaggingError(f"{batch.label}: {where}: tagger {tagger.name!r} raised {why}") from error
     if not isinstance(found, Mapping) or set(found) != set(tagger.columns):
-        given = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+        if sensitive:  # what it gave may be the text
+            given = "something else"
+        else:
+            given = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise TaggingError(
             f"{batch.label}: tagger {tagger.name!r} gave {given}; its columns are {', '.join(tagger.columns)}"
         )

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -57,22 +58,26 @@ def answer(
 
 
 @contextmanager
-def without_stderr(private: bool) -> Iterator[None]:
-    """Give this process no standard error while it does a `private` task.
+def without_output(private: bool) -> Iterator[None]:
+    """Give this process no standard output and error while it does a `private` task.
 
-    Ray and Slurm keep what their workers print in files that others read; a native library that panics prints a message
-    that may quote what it was given.
+    Ray and Slurm keep what their workers print in files that others read. A tagger of the user's may print what it is
+    given, and a native library that panics prints a message that may quote it.
     """
     if not private:
         yield
         return
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    kept, nowhere = {stream: os.dup(stream) for stream in (1, 2)}, os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        for stream in kept:
+            os.dup2(nowhere, stream)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        for buffered in (sys.stdout, sys.stderr):
+            buffered.flush()
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)
         os.close(nowhere)
 
 

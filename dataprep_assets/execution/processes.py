@@ -259,11 +259,12 @@ class WorkerPool:
 
     def _start(self, function: str, environment: dict[str, str], handle: int) -> subprocess.Popen[bytes]:
         """A new interpreter in which `function` of this module serves the socket `handle`."""
-        given = (handle, os.getpid(), self._kind.private)
+        given, output = (handle, os.getpid(), self._kind.private), subprocess.DEVNULL if self._kind.private else None
         return subprocess.Popen(
             [sys.executable, "-c", f"from dataprep_assets.execution.processes import {function}; {function}{given}"],
             stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL if self._kind.private else None,
+            stdout=output,
+            stderr=output,
             pass_fds=[handle],
             env=environment,
         )

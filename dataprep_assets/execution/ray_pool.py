@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from dataprep_assets.errors import ConfigError, WorkerDiedError
-from dataprep_assets.execution.answer import answer, without_stderr
+from dataprep_assets.execution.answer import answer, without_output
 from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
 from dataprep_assets.stores.private import are_private
 
@@ -82,7 +82,7 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) 
     task: Task = pickle.loads(packed)
     sums = _Sums(board, task.id)
     try:
-        with without_stderr(private):
+        with without_output(private):
             return answer(task, sums.add, private=private)
     finally:
         with suppress(ray.exceptions.RayError):  # a lost board costs numbers in a log, and must not cost the shard

@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from dataprep_assets.execution.answer import answer, without_stderr
+from dataprep_assets.execution.answer import answer, without_output
 from dataprep_assets.execution.tasks import Task
 
 _REPORT_SECONDS = 1.0
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_watch, args=(Path(sign), seconds), daemon=True).start()
     task: Task = pickle.loads(packed)
     counts = _Counts(folder / "counts" / index)
-    with without_stderr(private):
+    with without_output(private):
         found = answer(task, counts.add, private=private)
     counts.flush()
     write(answers, pickle.dumps(found))

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dataprep_assets.graph.small_cells import SmallCells
+
 
 @dataclass(frozen=True, kw_only=True)
 class RuleDrops:
@@ -40,32 +42,31 @@ class Drops:
     rules: Sequence[RuleDrops]
     untagged: int = 0
 
-    def lines(self) -> Iterator[str]:
-        """A table of the rules, then what each drops of each source."""
+    def lines(self, cells: SmallCells) -> Iterator[str]:
+        """A table of the rules, then what each drops of each source, with the counts that `cells` shows."""
         head = ("rule", "documents", "", "bytes", "", "drops")
         rows = [
             (
                 one.rule,
-                f"{one.documents:,}",
-                _percent(one.documents, self.documents),
-                f"{one.bytes:,}",
-                _percent(one.bytes, self.bytes),
+                cells.count(one.documents),
+                cells.share(one.documents, self.documents),
+                *(("", "") if cells.hides(one.documents) else _both(cells, one.bytes, self.bytes)),
                 one.drops,
             )
             for one in self.rules
         ]
         widths = [max(len(row[at]) for row in (head, *rows)) for at in range(5)]
         for row in (head, *rows):
-            cells = [
+            padded = [
                 cell.ljust(w) if not at else cell.rjust(w)
                 for at, (cell, w) in enumerate(zip(row, widths, strict=False))
             ]
-            yield "  ".join([*cells, row[5]]).rstrip()
+            yield "  ".join([*padded, row[5]]).rstrip()
         for one in self.rules:
-            shares = [
-                f"{source} {count:,} ({_percent(count, self.sources[source])})"
-                for source, count in list(one.by_source.items())[:8]
-            ]
+            shares = []
+            for source, count in list(one.by_source.items())[:8]:
+                number, share = _both(cells, count, self.sources[source])
+                shares.append(f"{source} {number}" + (f" ({share})" if share else ""))
             if shares:
                 more = len(one.by_source) - len(shares)
                 yield f"{one.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
@@ -74,14 +75,19 @@ class Drops:
         if self.untagged:
             yield f"{self.untagged:,} shards are not tagged yet, and not counted"
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain builtins."""
-        rules = [{**vars(one), "by_source": dict(one.by_source), "examples": list(one.examples)} for one in self.rules]
-        return {**vars(self), "sources": dict(self.sources), "rules": rules}
+    def to_json(self, cells: SmallCells) -> dict[str, Any]:
+        """Plain builtins, with the counts that `cells` shows."""
+        rules = []
+        for one in self.rules:
+            told = cells.row({"documents": one.documents, "size": one.bytes})
+            counts = {"documents": told["documents"], "bytes": told["size"], "by_source": cells.row(one.by_source)}
+            rules.append({**vars(one), **counts, "examples": list(one.examples)})
+        whole = cells.row({"documents": self.documents, "bytes": self.bytes})
+        return {**whole, "sources": cells.row(self.sources), "rules": rules, "untagged": self.untagged}
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2f} %" if whole else "-"
+def _both(cells: SmallCells, part: int, whole: int) -> tuple[str, str]:
+    return cells.count(part), cells.share(part, whole)
 
 
 class AskedDocuments(ABC):

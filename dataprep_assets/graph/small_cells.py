@@ -41,7 +41,7 @@ _POSITION = (
 )
 _IS_POSITION = re.compile(rf"\b(?:{_POSITION}|rows|lines|bytes)\s$", re.IGNORECASE)
 _IS_SETTING = re.compile(r"\b(?:eval|grain|hf|max|train)_\w+=$")
-_WITHHELD = "withheld"
+_WITHHELD, _NO_SHARE = "withheld", "…"
 _PEOPLE = "patient|note|document|record|row|conversation|sample|line"
 _THINGS = (
     "month|cohort|shard|file|folder|check|partition|worker|processe|split|artifact|dataset|core|CPU|column|setting|"
@@ -72,16 +72,26 @@ class SmallCells:
 
     def count(self, number: int) -> str:
         """A count of people or documents in words: `1,234`, `about 1,000`, or `< 11`."""
-        if self._is_small(number):
+        if self.hides(number):
             return self._hidden
         return f"about {_first_digit(number):,}" if self.rounded and number else f"{number:,}"
 
-    def text(self, sentence: str) -> str:
-        """A sentence without small counts. Positions (`row 3`), dates, versions, parts of a number, counts of things
-        other than people (`4 shards`) and what is in backticks, a command or a setting, stay."""
-        if self.below <= 1:
-            return sentence
-        return "".join(one if one.startswith("`") else self._text(one) for one in _QUOTED.split(sentence))
+    def share(self, part: int, whole: int) -> str:
+        """A share in words, `7.27 %`; "" where it would tell a count that is not shown."""
+        return "" if not whole or self.rounded or self.hides(part) else f"{100 * part / whole:.2f} %"
+
+    def text(self, text: str) -> str:
+        """A text without small counts, and in a line with one without shares, which would tell it. Positions
+        (`row 3`), dates, versions, parts of a number, counts of things other than people (`4 shards`) and what is in
+        backticks, a command or a setting, stay."""
+        return text if self.below <= 1 else "\n".join(map(self._line, text.split("\n")))
+
+    def _line(self, line: str) -> str:
+        before = _QUOTED.split(line)
+        after = [one if one.startswith("`") else self._text(one) for one in before]
+        if any(shown.count(self._hidden) > told.count(self._hidden) for told, shown in zip(before, after, strict=True)):
+            after = [one if one.startswith("`") else _SHARE.sub(_NO_SHARE, one) for one in after]
+        return "".join(after)
 
     def _text(self, sentence: str) -> str:
         sentence = _ONE.sub(_as_several, sentence)
@@ -104,22 +114,21 @@ class SmallCells:
             return dict(row)
         safe = {name for name in row if name in _SAFE_NAMES or re.fullmatch(_POSITION, name)}
         counts = {name for name, value in row.items() if name not in safe and type(value) is int and value}
-        if any(self._is_small(row[name]) for name in counts):
-            row = {
-                name: value if name not in counts or self._is_small(value) else _WITHHELD for name, value in row.items()
-            }
+        if any(self.hides(row[name]) for name in counts):
+            row = {name: value if name not in counts or self.hides(value) else _WITHHELD for name, value in row.items()}
         return {name: value if name in safe else self._value(value) for name, value in row.items()}
 
     @property
     def _hidden(self) -> str:
         return f"< {self.below}"
 
-    def _is_small(self, number: int) -> bool:
+    def hides(self, number: int) -> bool:
+        """Whether a count of people or documents is not shown."""
         return 0 < number < self.below
 
     def _told(self, sentence: str, match: re.Match[str]) -> str:
         number = int(match[1].replace(",", ""))
-        if not self._is_small(number) and not self.rounded:
+        if not self.hides(number) and not self.rounded:
             return match[1]
         is_safe = (
             _IS_SETTING.search(sentence[: match.start()])
@@ -142,7 +151,7 @@ class SmallCells:
             return value if value.isdigit() else self.text(value)
         if isinstance(value, float):  # a share or a time, not a count
             return _first_digit_of_share(value) if self.rounded else value
-        if self._is_small(int(value)):
+        if self.hides(int(value)):
             return self._hidden
         return _first_digit(int(value)) if self.rounded else value
 

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dataprep_assets.errors import DataprepError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError
+from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.recipe import Change, Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.graph.standing import failures
@@ -281,11 +282,13 @@ def _some_there(spec: ArtifactSpec, store: ArtifactStore) -> bool:
 
 
 def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[Artifact]:
-    """Yield the artifacts that are no longer planned, because files, shards, splits or a blend's weights changed.
+    """Yield the artifacts that are no longer planned, because files, shards, splits or a blend's weights changed, or
+    are declared no more: views, tables of documents.
 
     Nothing reads them, and only `graph.prune` removes them.
     """
     planned: dict[str, set[str]] = {}
+    names = {spec.name for spec in specs}
     for spec in specs:
         if not spec.kept:
             continue
@@ -294,17 +297,34 @@ def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[A
                 planned.setdefault(spec.name, set()).update(spec.partitions.keys(store))
             elif spec.artifact is not None:
                 located = spec.artifact(store)
+                names.add(located.name)
                 if located.partition is not None:
                     planned.setdefault(located.name, set()).add(located.partition)
             elif spec.split is not None:
                 planned.setdefault(spec.name, set()).add(spec.split)
         except DataprepError:  # without a plan nobody can say what is no longer in it
             return
+    declaration = specs[0].declaration
     for name, wanted in planned.items():
-        declaration = specs[0].declaration
         for partition in store.partitions(declaration.dataset, name):
             if partition not in wanted:
                 yield declaration.artifact(name, partition)
+    for name in store.names(declaration.dataset):
+        if name not in names:
+            yield from _declared_no_more(declaration, name, store)
+
+
+def _declared_no_more(declaration: DatasetDeclaration, name: str, store: ArtifactStore) -> Iterator[Artifact]:
+    """The artifacts of a name that no spec has: where nothing has a receipt it may be anybody's folder."""
+    try:
+        whole = declaration.artifact(name)
+        parts = [declaration.artifact(name, part) for part in store.partitions(declaration.dataset, name)]
+    except ConfigError:  # a name that no artifact has
+        return
+    if any(store.receipt_versions([whole])):
+        yield whole
+    elif any(store.receipt_versions(parts)):
+        yield from parts
 
 
 def sweep(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:

@@ -105,6 +105,10 @@ class ArtifactStore(ABC):
         """The partitions that have files, planned or not, finished or not or only begun here, sorted by name."""
 
     @abstractmethod
+    def names(self, dataset: str) -> list[str]:
+        """The names below the dataset's folder, sorted: of its artifacts, and of whatever else is there."""
+
+    @abstractmethod
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
         """The defects of the artifact's files, one sentence each; empty if `receipt` describes them.
 
@@ -244,6 +248,9 @@ class LocalArtifacts(ArtifactStore):
     def partitions(self, dataset: str, name: str) -> list[str]:
         folder = self.root / dataset / name
         return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | left_over(folder))
+
+    def names(self, dataset: str) -> list[str]:
+        return sorted(path.name for path in (self.root / dataset).glob("[!.]*") if path.is_dir())
 
     def remove(self, artifact: Artifact) -> bool:
         directory = self.directory(artifact)

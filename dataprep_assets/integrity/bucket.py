@@ -84,6 +84,11 @@ class BucketArtifacts(ArtifactStore):
         there = {part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")}
         return sorted(there | left_over(self.root / dataset / name))
 
+    def names(self, dataset: str) -> list[str]:
+        below = f"{dataset}/"
+        parts = (info.key.removeprefix(below).split("/") for info in self.store.list(below))
+        return sorted({part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")})
+
     def remove(self, artifact: Artifact) -> bool:
         """As in a folder. Builds on other machines are not known here: their publication will notice the removal."""
         with alone(self.directory(artifact)) as mine:

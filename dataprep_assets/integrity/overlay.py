@@ -65,6 +65,9 @@ class OverlayArtifacts(ArtifactStore):
     def partitions(self, dataset: str, name: str) -> list[str]:
         return sorted({*self._scratch.partitions(dataset, name), *self.below.partitions(dataset, name)})
 
+    def names(self, dataset: str) -> list[str]:
+        return sorted({*self._scratch.names(dataset), *self.below.names(dataset)})
+
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
         return self._holder(artifact).damage(artifact, receipt, verification)
 

@@ -47,6 +47,20 @@ def test_the_run_of_a_blend_before_its_weights_changed_is_in_no_plan(tmp_path: P
     assert store.receipt(blend_run(blend, store)) is not None
 
 
+def test_what_is_declared_no_more_is_told_and_goes_and_a_folder_of_somebody_stays(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    document = {"document": {"separator": "<|endoftext|>", "keep_fields": {}}}
+    build_all(corpus_specs(sample_declaration(**cut(1) | {"views": ["nanogpt", "megatron"]} | document)), store)
+    fewer = corpus_specs(sample_declaration(**cut(1) | {"views": ["nanogpt"]}))
+    (tmp_path / "sample_corpus" / "somebodys" / "own").mkdir(parents=True)
+    names = ["documents/train-00000", "megatron_bins", "tags/train-00000"]
+    assert [str(one) for one in unplanned(fewer, store)] == [f"sample_corpus/{name}" for name in names]
+    assert all(gone for _, gone in prune(fewer, store))
+    assert list(unplanned(fewer, store)) == []
+    assert (tmp_path / "sample_corpus" / "somebodys" / "own").is_dir()
+    assert list(stale(fewer, store)) == []
+
+
 def test_without_a_plan_nothing_has_left_it(tmp_path: Path) -> None:
     corpus, store = sample_declaration(**cut(2)), LocalArtifacts(tmp_path)
     run_pipeline(corpus, store)
@@ -62,3 +76,6 @@ def test_a_bucket_lists_its_finished_partitions(kind: str, servers: Places, tmp_
     run_pipeline(sample_declaration(**cut(1)), store)
     assert store.partitions("sample_corpus", "token_bins") == ["train-00000"]
     assert store.partitions("sample_corpus", "nothing") == []
+    assert {"manifest", "snapshot", "token_bins"} <= set(store.names("sample_corpus"))
+    specs = [spec for spec in corpus_specs(sample_declaration(**cut(1))) if spec.name != "token_bins"]
+    assert [str(one) for one in unplanned(specs, store)] == ["sample_corpus/token_bins/train-00000"]

@@ -8,7 +8,7 @@ it is counted with them.
 Entry point: `retracted_left`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 
 from dataprep_assets.documents.retractions import are_listed, retracted_ids
@@ -19,21 +19,19 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
-from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.snapshot import SNAPSHOT
-from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TokenBinsFacts
 
 
 def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-    """The unplanned artifacts, and the views that are declared no more, that hold a retracted document or may hold one.
+    """The unplanned artifacts that hold a retracted document or may hold one.
 
     What is made of others comes before these: they say what is in it. Errors are those of `read_retractions`.
     """
     if corpus.retractions is None or not corpus.retractions.exists():
         return []
-    every = [*_undeclared(corpus, store), *(one for one in unplanned if one.name != SNAPSHOT)]
+    every = [one for one in unplanned if one.name != SNAPSHOT]
     if not every:  # then the key of the ids is not asked for
         return []
     ids = corpus.document.ids(sensitive=corpus.sensitive)
@@ -70,11 +68,3 @@ def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: I
         return corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name)
 
     return sorted(filter(holds, every), key=lambda artifact: artifact.name == TOKEN_BINS)
-
-
-def _undeclared(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[Artifact]:
-    """The views that are there but declared no more."""
-    for view in VIEWS:
-        artifact = corpus.artifact(artifact_name(view))
-        if view not in corpus.views and (store.directory(artifact).is_dir() or any(store.receipt_versions([artifact]))):
-            yield artifact

@@ -163,18 +163,19 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
                     found = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
                     file.add({name: _spread(values, batch) for name, values in found.items()})
                 rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
-    for command in commands:
-        made = staged / f"{command.name}.made"
-        command.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
-        align(command, made, staged / ROWS, staged / file_of(command), shard.shard)
-        made.unlink()
-    for asset in assets:
-        made = staged / f"{asset.name}.made"
-        asset.write([part.label for part in shard.files], made, shard.shard)
-        align(asset, made, staged / ROWS, staged / file_of(asset), shard.shard)
-        made.unlink()
-    if commands:
-        given.unlink()
+    made = staged / "made.parquet"
+    try:
+        for command in commands:
+            command.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
+            align(command, made, staged / ROWS, staged / file_of(command), shard.shard)
+            made.unlink()
+        for asset in assets:
+            asset.write([part.label for part in shard.files], made, shard.shard)
+            align(asset, made, staged / ROWS, staged / file_of(asset), shard.shard)
+            made.unlink()
+    finally:  # texts, and what may be of them, do not stay when one fails
+        given.unlink(missing_ok=True)
+        made.unlink(missing_ok=True)
     return TagsFacts(rows=rows, bad=bad, made_of={})
 
 
