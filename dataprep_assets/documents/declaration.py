@@ -328,7 +328,7 @@ class BudgetDeclaration(Declared):
     per_source: float | None = Field(
         None, ge=0, le=1, description="Largest share of the documents, and of the bytes, of a source that rules drop."
     )
-    per_rule: dict[RuleName, float] = Field(
+    per_rule: dict[RuleName, Annotated[float, Field(ge=0, le=1)]] = Field(
         default_factory=dict,
         description="Rule → the largest share of all documents, and of all bytes, that it drops; `duplicate` counts as "
         "one.",

@@ -6,6 +6,7 @@ is refused has its reason in `bad` and nothing else. Every file of the table has
 Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `side_by_side`.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,9 +31,13 @@ Columns = Mapping[str, ColumnType]
 DECIDED: Columns = {"kept": "boolean", "reason": "string", "representative": "string", "tokens": "integer"}
 """What is known of a row once rules have decided and texts are tokenized: whether it is a document, or why not; the
 kept document that a duplicate stands for; its tokens, with those around it."""
+OTHERS = ("id", "bad", "similarity")
+"""Columns that tables have besides, or may have."""
 ROW_GROUP = 1 << 16
 """Rows of a row group: what a reader holds at a time."""
 _ARROW: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?")
 _PYTHON: Mapping[ColumnType, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -159,7 +164,7 @@ class DocumentBatch:
 
 
 def read_batches(
-    blocks: Iterable[Block] | Iterable[RowBlock], label: str, fields: CarriedFields
+    blocks: Iterable[Block] | Iterable[RowBlock], label: str, fields: CarriedFields, *, all_texts: bool = False
 ) -> Iterator[DocumentBatch]:
     """The rows of a source file, in its order, with what is carried of each.
 
@@ -169,12 +174,15 @@ def read_batches(
         blocks: The records of the file (`fields.records`) if nothing else is read, else its rows (`fields.read`).
         label: The file.
         fields: What is carried along.
+        all_texts: Whether every value of a row is a text, as in CSV: then a carried one is read as its type.
     """
     for block in blocks:
         if isinstance(block, Block):
             yield _batch(block, {}, label, fields)
         else:
             values = dict(zip(block.numbers, block.rows, strict=True))
+            if all_texts:
+                values = {number: row | dict(_typed(row, fields.keep)) for number, row in values.items()}
             yield _batch(fields.records.of_rows(block), values, label, fields)
 
 
@@ -240,6 +248,21 @@ def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: Carrie
     raise SourceError(
         f"{where}: {path} is {shown}, and `document.keep_fields` says {kind}. Declare another type, or leave it out"
     )
+
+
+def _typed(row: Mapping[str, Any], keep: Iterable[tuple[str, ColumnType]]) -> Iterator[tuple[str, Any]]:
+    """The carried values of a row of texts, each read as its type; an empty one is null, others stay as they are."""
+    for name, kind in keep:
+        if kind != "string" and isinstance(text := row.get(name), str):
+            yield name, _read_as(text.strip(), kind) if text.strip() else None
+
+
+def _read_as(text: str, kind: ColumnType) -> Any:
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if kind == "integer":
+        return int(text) if _INTEGER.fullmatch(text) else text
+    return float(text) if _NUMBER.fullmatch(text) else text
 
 
 def _host(url: Any) -> str | None:

@@ -77,11 +77,11 @@ class Reading:
 
     def settings(self, format: str) -> dict[str, str]:
         """Those that decide the rows of a file of this format and are not the default, for keys: name → value."""
-        told = {"text_separator": (self.text_separator, ("txt",)), "csv_delimiter": (self.csv_delimiter, _CSV)}
+        told = {"text_separator": (self.text_separator, ("txt",)), "csv_delimiter": (self.csv_delimiter, CSV)}
         return {name: value for name, (value, formats) in told.items() if value is not None and format in formats}
 
 
-_CSV = ("csv", "tsv")
+CSV = ("csv", "tsv")
 ALL_ROWS = RowRange()
 AS_NAMED = Reading()
 """Files are read as their names say."""

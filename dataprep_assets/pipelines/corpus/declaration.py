@@ -31,7 +31,7 @@ from dataprep_assets.documents.declaration import (
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings
 from dataprep_assets.documents.rules import Rule
 from dataprep_assets.documents.selection import DUPLICATE
-from dataprep_assets.documents.table import DECIDED, CarriedFields, ColumnType, column_of
+from dataprep_assets.documents.table import DECIDED, OTHERS, CarriedFields, ColumnType, column_of
 from dataprep_assets.documents.tagging import BuiltInTagger, Tagger, named_tagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import resolved
@@ -62,6 +62,10 @@ if TYPE_CHECKING:
     View = str
 else:
     View = Literal[tuple(VIEWS)]
+
+
+_INSTEAD = {"id": "id_field", "source": "source_field"}
+"""Column of the table of documents → the key that fills it from a field."""
 
 
 class ShardPlanDeclaration(Declared):
@@ -215,7 +219,6 @@ class CorpusDeclaration(MadeByEngine):
     @model_validator(mode="after")
     def _rules_fit(self) -> Self:
         try:
-            columns = set(self.columns)
             rules = self.rules
             if self.duplicates is not None:
                 self.duplicates.check_column(self.columns)
@@ -235,9 +238,21 @@ class CorpusDeclaration(MadeByEngine):
             raise ValueError(
                 f"floors.{other[0]}: `tag` has no tagger of this name with planted cases; those are: {known}"
             )
-        named = [column_of(path) for path in self.document.keep_fields or ()]
-        if twice := [name for name in columns if named.count(name) > 1]:
-            raise ValueError(f"document.keep_fields: two fields become the column {twice[0]!r}; leave one out")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        fields = {path: column_of(path) for path in self.document.keep_fields or ()}
+        own = {*self._carried(None, keep=False).columns, *DECIDED, *OTHERS, "text"}
+        for path, column in fields.items():
+            if column in own:
+                instead = _INSTEAD.get(column)
+                raise ValueError(
+                    f"document.keep_fields: the table has a column {column!r} of its own; leave {path} out"
+                    + (f", and set `document.{instead}: {path}`" if instead else "")
+                )
+            if [*fields.values()].count(column) > 1:
+                raise ValueError(f"document.keep_fields: two fields become the column {column!r}; leave one out")
         return self
 
     @model_validator(mode="after")
@@ -300,13 +315,13 @@ class CorpusDeclaration(MadeByEngine):
         """What the table of documents says of a row without looking at its text."""
         return self._carried(self.document.ids(sensitive=self.sensitive))
 
-    def _carried(self, ids: DocumentIds | None) -> CarriedFields:
+    def _carried(self, ids: DocumentIds | None, *, keep: bool = True) -> CarriedFields:
         return CarriedFields(
             text=self.text_field,
             ids=ids,
             source=self.document.source_field,
             url=self.document.url_field,
-            keep=tuple((self.document.keep_fields or {}).items()),
+            keep=tuple((self.document.keep_fields or {}).items()) if keep else (),
             max_record_bytes=self.bad_records.max_record_bytes,
             sensitive=self.sensitive,
         )
@@ -335,7 +350,7 @@ class CorpusDeclaration(MadeByEngine):
         # without ids, whose key need not be there to check a declaration
         found = {name: kind for name, kind in self._carried(None).columns.items() if name != "bad"}
         for tagger in self.taggers:
-            if both := [name for name in tagger.columns if name in (*found, *DECIDED, "id", "bad")]:
+            if both := [name for name in tagger.columns if name in (*found, *DECIDED, *OTHERS)]:
                 raise ConfigError(f"tag: {tagger.name}: the table has a column {both[0]!r} already; rename one")
             found |= tagger.columns
         return found

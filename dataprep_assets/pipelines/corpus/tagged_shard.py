@@ -23,6 +23,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.sources.digests import require_digest
+from dataprep_assets.sources.input_format import CSV
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
 TAGS = "tags"
@@ -187,7 +188,7 @@ def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatc
     """The rows of a source file, read to its end: then its digest is compared."""
     reader = part.read_records(fields.records) if fields.of_texts_alone else part.read_rows(fields.read)
     before = 0
-    for batch in read_batches(reader, part.label, fields):
+    for batch in read_batches(reader, part.label, fields, all_texts=part.format in CSV):
         yield batch
         report(source_bytes=reader.bytes_read - before, documents=len(batch))
         before = reader.bytes_read

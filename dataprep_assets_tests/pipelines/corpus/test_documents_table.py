@@ -218,6 +218,25 @@ def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path) 
         ({"tag": ["gopher", "gopher"]}, "'gopher' is given twice"),
         ({"tag": ["coast.taggers:quality"]}, "says which columns it gives"),
         ({"budget": {"per_rule": {"shrt": 0.1}}}, "there is no rule 'shrt'"),
+        ({"budget": {"per_rule": {"short": 1.5}}}, "budget.per_rule.short: must be at most 1, not 1.5"),
+        (
+            {"document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {"id": "string"}}},
+            "keep_fields: the table has a column 'id' of its own; leave id out, and set `document.id_field: id`",
+        ),
+        (
+            {"document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {"tokens": "integer"}}},
+            "keep_fields: the table has a column 'tokens' of its own; leave tokens out",
+        ),
+        (
+            {
+                "document": {
+                    "separator": "<|endoftext|>",
+                    "url_field": "url",
+                    "keep_fields": {"a.b": "string", "a_b": "string"},
+                }
+            },
+            "keep_fields: two fields become the column 'a_b'; leave one out",
+        ),
         (
             {"tag": [{"function": "coast.taggers:quality", "columns": {"kept": "boolean"}}]},
             "the table has a column 'kept' already",

@@ -29,6 +29,7 @@ from dataprep_assets.stream.token_bins_proofs import prove_shard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     Outcome,
     products,
@@ -299,6 +300,21 @@ def test_a_split_that_is_declared_no_more_goes_with_what_was_made_of_it(
     assert {str(one): removed for one, removed in prune_retracted(specs, corpus.store)} == dict.fromkeys(left, True)
     assert traces(corpus.root, [text(3), text(1003)]) == []
     assert [str(one) for one in unplanned(specs, corpus.store)] == ["sample_corpus/snapshot/val-00000"]
+
+
+def test_a_table_of_documents_that_is_declared_no_more_goes(tmp_path: Path) -> None:
+    document = {"separator": "<|endoftext|>", "id_field": "url"}
+    corpus = Retracting(tmp_path, document=document | {"keep_fields": {}})
+    build_all(corpus_specs(corpus.declared), corpus.store)
+    corpus.changes["document"] = document
+    corpus.run()
+    assert retracted_left(corpus_specs(corpus.declared), corpus.store) == [], "nothing is retracted"
+    corpus.retract("https://example.org/3")
+    corpus.run()
+    gone = {str(one) for one, removed in prune_retracted(corpus_specs(corpus.declared), corpus.store) if removed}
+    shards = [*(f"train-0000{number}" for number in range(4)), "val-00000"]
+    assert gone == {f"sample_corpus/{name}/{shard}" for name in ("documents", "tags") for shard in shards}
+    assert not [*corpus.root.rglob("*.parquet")]
 
 
 def test_what_cannot_say_whether_it_holds_a_document_counts_as_holding_it(corpus: Retracting) -> None:

@@ -1,0 +1,43 @@
+"""Fields that the table of documents carries along, of files of which all values are texts."""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.documents.table import CarriedFields, ColumnType
+from dataprep_assets.errors import SourceError
+from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
+from dataprep_assets.stream.token_stream import SourcePart
+
+
+def carried(path: Path, kind: ColumnType, values: list[str]) -> list[Any]:
+    path.write_text("text,it\n" + "".join(f"a text,{value}\n" for value in values))
+    digest = sha256(path.read_bytes()).hexdigest()
+    part = SourcePart(label=path.name, path=path, format="csv", compression=None, sha256=digest, ordinal=0)
+    fields = CarriedFields(text="text", ids=None, keep=(("it", kind),))
+    return [value for batch in batches_of(part, fields) for value in batch.rows["it"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "found"),
+    [
+        ("integer", ["0", " -17 ", "+3", ""], [0, -17, 3, None]),
+        ("number", ["0.5", "-1e-3", "7", ".5", "3.", ""], [0.5, -0.001, 7.0, 0.5, 3.0, None]),
+        ("boolean", ["true", "False", "TRUE", ""], [True, False, True, None]),
+        ("string", ["0", " a ", ""], ["0", " a ", ""]),
+    ],
+)
+def test_values_of_csv_are_read_as_their_type(
+    tmp_path: Path, kind: ColumnType, values: list[str], found: list[Any]
+) -> None:
+    assert carried(tmp_path / "a.csv", kind, values) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("integer", "1.5"), ("integer", "seven"), ("number", "nan"), ("boolean", "yes")]
+)
+def test_what_is_none_of_the_type_is_named_with_its_row(tmp_path: Path, kind: ColumnType, value: str) -> None:
+    with pytest.raises(SourceError, match=rf"a\.csv: row 2: it is '{value}', and `document.keep_fields` says {kind}"):
+        carried(tmp_path / "a.csv", kind, ["", value])
