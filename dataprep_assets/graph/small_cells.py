@@ -51,13 +51,13 @@ _IS_OF_THINGS = re.compile(
     rf"\s(?:of [\d,]+ )?(?:(?!(?:{_PEOPLE})s?\b)[\w-]+ )?(?:(?:{_THINGS})s?|[kMGT]i?B|B|ms|s|min|h|GHz)\b(?!-)"
 )
 _QUOTED = re.compile(r"(`[^`\n]*`)")
-_ANY_NUMBER = re.compile(r"(?<![\w/#\-.,:])([1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)(?![\w/%\-]|[.,:]\d| %)")
+_ANY_NUMBER = re.compile(r"(?<!< )(?<![\w/#\-.,:])([1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)(?![\w/%\-]|[.,:]\d| %)")
 _SHARE = re.compile(r"(?<![\w/#\-.,:])(?:0\.\d*[1-9]\d*(?![\w/\-]|[.,:]\d)|[1-9]\d*(?:\.\d+)?(?= ?%))")
 _ONE = re.compile(
     rf"(?<![\w/#\-.,:])1 ((?:[\w-]+ )?(?:{_PEOPLE}))\b(?!-| (?:{_THINGS})s?\b)(?: (is|was|has|comes|goes)\b)?"
 )
 _OF_SEVERAL = {"is": "are", "was": "were", "has": "have", "comes": "come", "goes": "go"}
-_NUMBER = re.compile(r"(?<![\w/#\-])(?<!\d[.,:])(?<!\w[.])([1-9]\d{0,5})(?![\w/%\-]|[.,:]\d| %)")
+_NUMBER = re.compile(r"(?<!< )(?<![\w/#\-])(?<!\d[.,:])(?<!\w[.])([1-9]\d{0,5})(?![\w/%\-]|[.,:]\d| %)")
 
 
 @dataclass(frozen=True)

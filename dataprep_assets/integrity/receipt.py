@@ -146,7 +146,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
         value["sources"] = tuple(value["sources"])
         value["ledger"] = Ledger.from_json(value["ledger"]) if value["ledger"] else None
         receipt = Receipt(**value)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (IntegrityError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise IntegrityError(
             f"{where}: not a receipt: {error}. Delete the artifact's directory and rebuild it"
         ) from error

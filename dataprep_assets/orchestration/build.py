@@ -44,7 +44,7 @@ class Attendant(Protocol):
         """Called when the artifact is there and proven; may raise DataprepError."""
 
     def told(self, sentence: str) -> None:
-        """Called with what the last step did."""
+        """Called with what a step warns of, and with what the last one did."""
 
 
 def job_of(
@@ -157,7 +157,7 @@ class _Making:
 
     def _once(self, failed: Set[str | None] = frozenset()) -> Iterator[_Event]:
         spec, store, slots, attendants = self._spec, self._store, self._slots, self._attendants
-        making = Making(self._context, spec, store)
+        making = Making(self._context, spec, store, self._tell)
         left = unproven(spec, store, slots)
         stale = self._not_current() | failed
         # what is left to be proven is reused by its build, which has the files of a mirror there that its proofs read
@@ -178,6 +178,10 @@ class _Making:
             self._context.log.info(f"{'/'.join(spec.path)}: current")
         for attendant in attendants:
             attendant.after(spec, self._partitions)
+
+    def _tell(self, sentence: str) -> None:
+        for attendant in self._attendants:
+            attendant.told(sentence)
 
     def _not_current(self) -> set[str | None]:
         """The slots that are to be built, or that the instance has never seen (one that another machine made)."""

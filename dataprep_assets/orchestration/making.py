@@ -5,7 +5,7 @@ known even if a worker dies or somebody stops the run. If some failed, they are 
 fails without a retry: "re-execute from failure" then makes exactly those.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 
 import dagster as dg
@@ -42,8 +42,11 @@ _FAILURES_SHOWN = 20
 class Making:
     """The making of one artifact in a step."""
 
-    def __init__(self, context: Context, spec: ArtifactSpec, store: ArtifactStore) -> None:
-        self._context, self._spec, self._store = context, spec, store
+    def __init__(
+        self, context: Context, spec: ArtifactSpec, store: ArtifactStore, tell: Callable[[str], None] | None = None
+    ) -> None:
+        """`tell` is called with each warning, too."""
+        self._context, self._spec, self._store, self._tell = context, spec, store, tell
 
     def build(
         self,
@@ -65,13 +68,19 @@ class Making:
         tags, failed, reused = version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
         partitions = [slot for slot in slots if slot is not None]
         workers, cells = worker_count(spec.declaration.workers), cells_of(spec.declaration)
+
+        def warn(sentence: str) -> None:
+            context.log.warning(cells.text(sentence))
+            if self._tell is not None:
+                self._tell(cells.text(sentence))
+
         progress = Progress(workers=workers, sinks=sinks_of(context, spec), shown=cells.count)
         request = BuildRequest(
             store=self._trusting_what_passed(slots, damaged),
             partitions=partitions,
             workers=workers,
             progress=progress,
-            warn=lambda sentence: context.log.warning(cells.text(sentence)),
+            warn=warn,
         )
         try:
             for outcome in built(context, spec, request, self._report_record):

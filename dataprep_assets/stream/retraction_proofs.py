@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import Documents
 from dataprep_assets.documents.retractions import hex_ids
-from dataprep_assets.formats import flat_bins
+from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.stream.token_shard import TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -31,6 +31,7 @@ SHORTEST = 8
 """Fewest tokens of a document that is searched: shorter ones occur by chance."""
 _NONE_LISTED = "No document of this dataset is retracted."
 _AGAIN = "Materialize token_bins again: the shards that hold them are rebuilt"
+_STAY = "Ids were retracted, and not this one: retract it, too, if the text has to go"
 
 
 @judged
@@ -38,6 +39,8 @@ def no_retracted_document(
     directory: Path, receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart], bundle: TokenizerBundle
 ) -> Finding:
     """No document of a shard is on the retraction list, and the tokens of a sample of those that were are not there.
+
+    Where a field holds ids, a text that is there under another id is a warning: the list does not name it.
 
     Args:
         directory: The shard's directory.
@@ -53,23 +56,23 @@ def no_retracted_document(
     ids = open_ids(directory / IDS, ledger_of(receipt).documents)
     held = np.flatnonzero(np.isin(ids, listed))
     looked = list(_sampled(receipt, plan, files)) if facts.retracted else []
-    return verdict(
-        _left(directory, receipt, plan, bundle, held, looked),
+    left = list(_left(directory, receipt, plan, held))
+    copies = list(_copies(directory, receipt, plan, bundle, looked))
+    by_field = plan.ids is not None and plan.ids.id_field is not None
+    finding = verdict(
+        left if by_field else [*left, *copies],
         f"None of the {len(listed)} ids on the list is among the {len(ids)} documents; {len(looked)} of "
         f"{ledger_of(receipt).dropped.get(RETRACTED, 0)} dropped ones were looked for by their tokens.",
         _AGAIN,
         facts={"retracted": ledger_of(receipt).dropped.get(RETRACTED, 0), "looked_for": len(looked)},
     )
+    if left or not by_field:
+        return finding
+    return verdict(copies, finding.summary, _STAY, facts=finding.facts, warning=True)
 
 
-def _left(
-    directory: Path,
-    receipt: Receipt,
-    plan: StreamPlan,
-    bundle: TokenizerBundle,
-    held: Sequence[int] | np.ndarray,
-    looked: Sequence[tuple[str, int, str]],
-) -> Iterator[str]:
+def _left(directory: Path, receipt: Receipt, plan: StreamPlan, held: Sequence[int] | NDArray[np.intp]) -> Iterator[str]:
+    """What is retracted and there, and what was dropped and is retracted no more."""
     name = name_of(receipt)
     rows = document_rows(directory, receipt)
     for document in list(held)[:3]:
@@ -80,15 +83,33 @@ def _left(
     stray = set(TokenBinsFacts.of(receipt).retracted) - set(hex_ids(plan.retracted_ids))
     if stray:
         yield f"{name}: dropped {len(stray)} documents that are on the list no more"
+
+
+def _copies(
+    directory: Path,
+    receipt: Receipt,
+    plan: StreamPlan,
+    bundle: TokenizerBundle,
+    looked: Sequence[tuple[str, int, str]],
+) -> Iterator[str]:
+    """The documents that have the tokens of one that was dropped: of each of these the first."""
+    name, rows, ends = name_of(receipt), document_rows(directory, receipt), document_ends.open_ends(directory / ENDS)
     reference = ReferenceEngine(bundle, plan.special_tokens)
     dtype = flat_bins.token_dtype(plan.dtype)
     before = [] if plan.bos_id is None else [plan.bos_id]
     after = [] if plan.separator_id is None else [plan.separator_id]
     for file_name, row, text in looked:
         tokens = [*before, *reference.encode([text])[0].tolist(), *after]
-        if len(tokens) >= SHORTEST and _occurs(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
-            other = "" if plan.ids is None or plan.ids.id_field is None else ", under another id"
-            yield f"{name}: the tokens of {file_name}: row {row}, which is retracted, are in {TOKENS}{other}"
+        if len(tokens) < SHORTEST:
+            continue
+        at = _place(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize)
+        if at is not None:
+            document = int(np.searchsorted(ends, np.uint64(at), side="right"))
+            file, other = rows.locate(document)
+            yield (
+                f"{name}: the tokens of {file_name}: row {row}, which is retracted, are in {TOKENS}, in document "
+                f"{document}, {receipt.sources[file]['file']}: row {other}"
+            )
 
 
 def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
@@ -106,15 +127,15 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
                 return
 
 
-def _occurs(path: Path, wanted: bytes, item: int) -> bool:
-    """Whether a file contains these bytes at a multiple of the item size."""
+def _place(path: Path, wanted: bytes, item: int) -> int | None:
+    """The first item of a file at which it has these bytes; None if it has them at no multiple of the item size."""
     if path.stat().st_size < len(wanted):
-        return False
+        return None
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         at = mapped.find(wanted)
         while at >= 0 and at % item:
             at = mapped.find(wanted, at + 1)
-        return at >= 0
+        return at // item if at >= 0 else None
 
 
 @judged

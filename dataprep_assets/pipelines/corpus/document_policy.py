@@ -33,8 +33,8 @@ class CorpusDocumentPolicy(DocumentPolicy):
     keep_fields: dict[str, ColumnType] | None = Field(
         None,
         description="Fields that the table of documents carries along: field → `string`, `integer`, `number` or "
-        "`boolean`; a dot leads into an object (`meta.lang`). Values of CSV are read as their type. `{}` makes the table "
-        "without any.",
+        "`boolean`; a dot leads into an object (`meta.lang`). Values of CSV are read as their type. `{}` makes the "
+        "table without any.",
     )
     url_field: str | None = Field(
         None, min_length=1, description="Field with the document's URL: the table has its `host`."

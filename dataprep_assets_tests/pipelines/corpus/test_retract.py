@@ -12,6 +12,7 @@ import zstandard
 from dataprep_assets.documents.retractions import add_retractions, id_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.drift import drift_of_recipes
+from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.lock import lock_dataset
 from dataprep_assets.graph.prune import prune_retracted, retracted_left
 from dataprep_assets.graph.status import stale, unplanned
@@ -93,12 +94,15 @@ class Retracting:
         held = sum(shard.documents for shard in found.shards)
         return len(found.found), len(found.already), len(found.unknown), held
 
-    def failed_proofs(self, partition: str) -> set[str]:
+    def findings(self, partition: str) -> dict[str, Finding]:
         corpus = self.declared
         manifest = load_manifest(corpus, self.store)
         plan = stream_plan(corpus, load_certificate(corpus, self.store))
         (shard,) = token_shards(corpus, self.store, manifest, plan, [partition])
-        return {name for name, finding in prove_shard(shard, sensitive=False).items() if not finding.passed}
+        return prove_shard(shard, sensitive=False)
+
+    def failed_proofs(self, partition: str) -> set[str]:
+        return {name for name, finding in self.findings(partition).items() if not finding.passed}
 
 
 @pytest.fixture
@@ -300,6 +304,25 @@ def test_a_split_that_is_declared_no_more_goes_with_what_was_made_of_it(
     assert {str(one): removed for one, removed in prune_retracted(specs, corpus.store)} == dict.fromkeys(left, True)
     assert traces(corpus.root, [text(3), text(1003)]) == []
     assert [str(one) for one in unplanned(specs, corpus.store)] == ["sample_corpus/snapshot/val-00000"]
+
+
+def test_the_text_under_another_id_stays_with_a_warning_of_its_row(tmp_path: Path) -> None:
+    corpus = Retracting(tmp_path, document={"separator": "<|endoftext|>", "id_field": "url"})
+    (path,) = (corpus.data / "train").glob("0.*")
+    rows = [corpus.record("train", 0, row) for row in range(40)]
+    rows[7]["text"] = rows[3]["text"]
+    path.write_bytes(zstandard.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    corpus.run()
+    corpus.retract("https://example.org/3")
+    corpus.run()
+    found = corpus.findings("train-00000")["no_retracted_document"]
+    assert (found.passed, found.warning) == (False, True)
+    assert "row 4, which is retracted, are in tokens.bin, in document 6, train/0.jsonl.zst: row 8" in found.summary
+    assert "not this one: retract it, too" in found.summary
+    corpus.retract("https://example.org/7")
+    corpus.run()
+    assert corpus.failed_proofs("train-00000") == set()
+    assert traces(corpus.root, [text(3)]) == []
 
 
 def test_a_table_of_documents_that_is_declared_no_more_goes(tmp_path: Path) -> None:
