@@ -1,7 +1,7 @@
 """Proofs that read a token stream the way a trainer will: shifted labels, random batches, their loss."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,7 @@ def sampler_dry_run(
     vocab_size: int,
     *,
     seed: int,
+    source_at: Callable[[int], str],
     batches: int = 32,
     batch_size: int = 8,
     block: int = 256,
@@ -123,7 +124,7 @@ def sampler_dry_run(
     uniform one: an error, or a warning if it was fitted on fewer than eight blocks. A split of no token at all is an
     error, one too short for two batches a warning.
     Blocks of only one id are an error if they are the majority, and a warning if they are few: documents of one
-    repeated token exist.
+    repeated token exist. `source_at` says which row of which source file a token offset is of.
     """
     tokens = flat_bins.open_tokens(tokens_path, dtype)
     rng = np.random.default_rng(seed)
@@ -150,7 +151,8 @@ def sampler_dry_run(
         y = np.stack([tokens[o + 1 : o + 1 + block] for o in offsets])
         for row in np.flatnonzero(x.min(axis=1) == x.max(axis=1)).tolist():
             place = f"{tokens_path.name}: batch {number}"
-            constant.append(f"{place}: all {block} tokens from token offset {offsets[row]} are id {x[row, 0]}")
+            of = source_at(offsets[row])
+            constant.append(f"{place}: all {block} tokens from token offset {offsets[row]} are id {x[row, 0]}: {of}")
         wrong = np.argwhere(y >= vocab_size).tolist()
         if wrong:
             row, column = wrong[0]

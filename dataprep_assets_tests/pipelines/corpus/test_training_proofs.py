@@ -96,7 +96,7 @@ def test_streams_of_a_few_tokens_are_aligned(tmp_path: Path, tokens: int) -> Non
 
 
 def sampled(path: Path, dtype: str = "uint16", vocab_size: int = VOCABULARY) -> Finding:
-    return sampler_dry_run(path, dtype, vocab_size, seed=3)
+    return sampler_dry_run(path, dtype, vocab_size, seed=3, source_at=lambda token: f"a.jsonl: row {token + 1}")
 
 
 def test_token_frequencies_beat_the_uniform_model(combined: Combined) -> None:
@@ -141,7 +141,7 @@ def test_an_id_outside_the_vocabulary_and_a_constant_row_name_their_offset(copy:
     tokens[50_000:60_000] = 7
     tokens.tofile(copy.tokens)
     found = sampled(copy.tokens)
-    assert "are id 7" in found.summary
+    assert "are id 7: a.jsonl: row" in found.summary
     assert found.warning
     np.full_like(tokens, 7).tofile(copy.tokens)
     found = sampled(copy.tokens)
