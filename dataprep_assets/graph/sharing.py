@@ -126,9 +126,13 @@ def _dropped(receipts: Iterable[Receipt]) -> dict[str, int]:
     """SHA-256 of a source file → documents that were dropped as retracted, summed over partitions."""
     found: dict[str, int] = {}
     for receipt in receipts:
-        for line in receipt.sources if receipt.ledger is not None else ():
-            file, dropped = str(line["sha256"]), int(line.get("dropped", {}).get(RETRACTED, 0))
-            found[file] = found.get(file, 0) + dropped
+        if receipt.ledger is None:
+            continue
+        lines = [(str(line["sha256"]), line.get("dropped", {})) for line in receipt.sources]
+        if not lines and (file := receipt.recipe.get("sources", {}).get("cohort")):  # one file of notes
+            lines = [(str(file), receipt.ledger.dropped)]
+        for file, dropped in lines:
+            found[file] = found.get(file, 0) + int(dropped.get(RETRACTED, 0))
     return found
 
 

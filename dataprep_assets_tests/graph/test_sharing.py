@@ -24,7 +24,7 @@ def finish(
     made: ArtifactSpec,
     key: str | None,
     sources: Mapping[str, str],
-    ledger: bool = True,
+    ledger: bool | Ledger = True,
     retracted: Mapping[str, int] | None = None,
 ) -> None:
     """Write a receipt of a finished partition."""
@@ -40,7 +40,7 @@ def finish(
         inputs={},
         files=record_files(folder),
         facts={},
-        ledger=Ledger() if ledger else None,
+        ledger=ledger if isinstance(ledger, Ledger) else Ledger() if ledger else None,
         sources=tuple(
             {"sha256": file, "dropped": {"retracted": n} if n else {}} for file, n in (retracted or {}).items()
         ),
@@ -107,3 +107,14 @@ def test_who_still_holds_what_another_dropped_is_told_until_it_drops_as_many(tmp
     assert list(still_held("level", retracted_of([level], store), [([ours], store)])) == []
     assert retracted_of([chat], store) == {}
     assert list(still_held("chat", {}, others)) == []
+
+
+def test_notes_of_one_file_that_another_dataset_retracted_are_told(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    ours, theirs = (spec(name, "packed_cohorts", "1998-01") for name in ("ours", "theirs"))
+    finish(store, ours, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"retracted": 5}))
+    finish(store, theirs, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"empty": 5}))
+    assert retracted_of([ours], store) == {HELD: 5}
+    assert list(still_held("ours", {HELD: 5}, [([theirs], store)])) == [
+        StillHeld(dataset="theirs", artifact="packed_cohorts", partitions=1, noun="shard", retracted_by="ours")
+    ]

@@ -143,9 +143,21 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
             fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
                 fault = first_refused(blend, unit.dataset, paths)
-            if (fault := fault or _too_small(blend, unit, source)) is not None:
+            if (fault := fault or _too_long(blend, unit, source) or _too_small(blend, unit, source)) is not None:
                 found[unit.name] = fault
     return found
+
+
+def _too_long(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:
+    """That each conversation that was looked at is dropped for its length, if so."""
+    if blend.stage != "sft" or source.tokens or blend.sft_options.too_long != "drop":
+        return None
+    size = blend.sft_options.pack_size
+    rows = number_of(source.rows, "row") + from_file_on(blend, unit)
+    return (
+        f"{unit.name}: every conversation that was looked at ({rows}) is longer than `pack_size: {size}`, and "
+        "`too_long: drop` leaves it out: raise the one, or have it truncated"
+    )
 
 
 def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:

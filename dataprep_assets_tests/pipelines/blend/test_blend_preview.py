@@ -111,6 +111,24 @@ def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> Non
     assert [row["name"] for row in finding.table] == ["code", "web"]
 
 
+def test_conversations_that_are_all_too_long_are_the_fault_of_their_length(tmp_path: Path) -> None:
+    turn = [{"role": "user", "content": "how many?"}, {"role": "assistant", "content": "three"}]
+    path = write_rows(tmp_path / "long.jsonl", [{"messages": turn * 40}] * 3)
+    blend = pretraining(
+        tmp_path,
+        stage="sft",
+        pretrain=None,
+        sft={"pack_size": 64, "chat_template": "chatml_reasoning", "too_long": "drop"},
+        tokenizer={"path": str(write_chat_tokenizer(tmp_path / "tokenizer").directory)},
+        blend={"datasets": [{"name": "long", "path": str(path)}]},
+    )
+    store = LocalArtifacts(tmp_path / "out")
+    build_all([spec for spec in blend_specs(blend) if spec.name in ("blend_plan", "blend_preview")], store)
+    finding = nothing_rounds_to_zero(store.require(blend.artifact("blend_preview")))
+    assert "long: every conversation that was looked at (3 rows" in finding.summary
+    assert "is longer than `pack_size: 64`" in finding.summary
+
+
 def test_it_says_what_cannot_be_had_without_repeating(tmp_path: Path) -> None:
     blend = pretraining(small_sources(tmp_path / "s"), max_epochs=1)
     found = {source.name: source for source in preview_blend(blend, plan_blend(blend))}
