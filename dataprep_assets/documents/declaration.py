@@ -359,9 +359,7 @@ def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
                 f"tag: {one}: a function of your own says which columns it gives: "
                 f"`- {{function: {one}, columns: {{quality: number}}}}`"
             )
-        tagger = (
-            BuiltInTagger(name=one, columns=named_tagger(one).columns) if isinstance(one, str) else one.tagger(folder)
-        )
+        tagger = _built_in(one) if isinstance(one, str) else one.tagger(folder)
         for other in found:
             if other.name == tagger.name:
                 raise ConfigError(f"tag: {tagger.name!r} is given twice; leave one out, or give it another `name`")
@@ -371,6 +369,13 @@ def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
             raise ConfigError(f"tag: {tagger.name!r} is the name of a tagger that is built in; give it another `name`")
         found.append(tagger)
     return found
+
+
+def _built_in(name: str) -> Tagger:
+    try:
+        return BuiltInTagger(name=name, columns=named_tagger(name).columns)
+    except ConfigError as error:
+        raise ConfigError(f"tag: {error}") from error
 
 
 def rules_of(

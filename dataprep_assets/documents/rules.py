@@ -90,6 +90,8 @@ class _Parser:
         self._read: set[str] = set()
 
     def parse(self) -> Rule:
+        if not self._text.strip():
+            raise ConfigError(f"{self._where}: is empty. Write for example `words < 50 or language != 'en'`")
         if len(self._text) > _LONGEST:
             raise ConfigError(f"{self._where}: an expression has at most {_LONGEST:,} characters")
         try:

@@ -201,10 +201,10 @@ def _batch(records: Block, values: Mapping[int, Mapping[str, Any]], label: str, 
     if fields.ids is not None:
         filled["id"] = [f"{one:016x}" for one in fields.ids.of_encoded(encoded, records.ids).tolist()]
     if fields.url is not None:
-        filled["host"] = [_host(_at(values[number], fields.url)) for number in numbers]
+        filled["host"] = [_host(value_at(values[number], fields.url)) for number in numbers]
     for path, kind in fields.keep:
         filled[column_of(path)] = [
-            _checked(_at(values[number], path), kind, path, f"{label}: row {number}", fields) for number in numbers
+            _checked(value_at(values[number], path), kind, path, f"{label}: row {number}", fields) for number in numbers
         ]
     if not refused:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
@@ -227,18 +227,18 @@ def _sources(
 ) -> list[str]:
     if fields.source is None:
         return [label.rpartition("/")[0] or "."] * len(numbers)
-    named = (_at(values[number], fields.source) for number in numbers)
+    named = (value_at(values[number], fields.source) for number in numbers)
     return [one if isinstance(one, str) else "unknown" for one in named]
 
 
-def _at(value: Any, path: str) -> Any:
+def value_at(value: Any, path: str) -> Any:
     """The value of a field; one whose name has a dot comes before the object that the dot leads into."""
     if not isinstance(value, Mapping):
         return None
     if path in value:
         return value[path]
     name, dot, rest = path.partition(".")
-    return _at(value.get(name), rest) if dot else None
+    return value_at(value.get(name), rest) if dot else None
 
 
 def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: CarriedFields) -> Any:

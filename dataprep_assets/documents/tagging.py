@@ -8,12 +8,16 @@ columns and their types, a value a document, no NaN.
 Entry points: `Tagger` and its kinds, `tags_of`.
 """
 
+import ast
+import difflib
 import importlib
 import math
+import os
 import shlex
+import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -46,6 +50,14 @@ class Tagger(ABC):
     @abstractmethod
     def version(self) -> str:
         """What decides its output beside the documents: part of the key of what it gave."""
+
+    def check(self) -> None:
+        """Raise ConfigError for what can be known to be wrong before it is called."""
+        self.version  # noqa: B018  # asked for what it raises
+
+    def absent(self) -> str | None:
+        """What is not on this machine, in a sentence; another may have it."""
+        return None
 
     def located(self) -> "Tagger":
         """The same with whatever has to be looked for where Dagster is known."""
@@ -101,8 +113,21 @@ class FunctionTagger(BatchTagger):
 
     @property
     def version(self) -> str:
-        if self.declared is not None:
-            return self.declared
+        return self.declared if self.declared is not None else sha256_file(self._file())
+
+    def check(self) -> None:
+        module, _, attribute = self.function.partition(":")
+        try:
+            names = set(_defined(self._file().read_text(encoding="utf-8")))
+        except (OSError, SyntaxError, ValueError):  # told when it is imported
+            return
+        if not names & {attribute, "*", "__getattr__"}:
+            near = next(iter(difflib.get_close_matches(attribute, names, n=1)), None)
+            meant = f"; did you mean {near!r}?" if near else ""
+            raise ConfigError(f"tag: {self.function}: there is no {attribute!r} in {module}{meant}")
+
+    def _file(self) -> Path:
+        """The module's file; raises ConfigError if there is none."""
         name = self.function.partition(":")[0]
         try:
             spec = find_spec(name)
@@ -110,7 +135,7 @@ class FunctionTagger(BatchTagger):
             raise self._refused(f"{type(error).__name__}: {error}") from error
         if spec is None or spec.origin is None or not Path(spec.origin).is_file():
             raise self._refused("there is no such module. It is looked for in the project's folder and on PYTHONPATH")
-        return sha256_file(Path(spec.origin))
+        return Path(spec.origin)
 
     @cached_property
     def _called(self) -> Any:
@@ -151,6 +176,11 @@ class CommandTagger(Tagger):
     def version(self) -> str:
         return f"{self.declared} {shlex.join(self.command)}"
 
+    def absent(self) -> str | None:
+        program = self.command[0]
+        there = (self.folder / program).is_file() if os.sep in program else shutil.which(program)
+        return None if there or "{" in program else f"tag: {self.name}: there is no program {program} here"
+
     def run(self, given: Path, made: Path, shard: str, *, sensitive: bool) -> None:
         """Run it on the documents of a shard; raises TaggingError if it fails or writes nothing."""
         words = [word.replace("{input}", str(given)).replace("{output}", str(made)) for word in self.command]
@@ -164,6 +194,17 @@ class CommandTagger(Tagger):
             said = "" if sensitive else " ".join(done.stderr.split())[-300:]
             how = f"ended with exit code {done.returncode}" if done.returncode else "wrote no {output}"
             raise TaggingError(f"tag: {self.name}: {shard}: the command {how}" + (f": {said}" if said else ""))
+
+
+def _defined(source: str) -> Iterator[str]:
+    """The names that a module's text defines at its top; `*` if it takes some of another module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (one.asname or one.name.partition(".")[0] for one in node.names)
 
 
 def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str) -> None:

@@ -235,6 +235,8 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
     for details in every:
         if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in meant:
             continue
+        if details["type"] in _KINDS and isinstance(details["input"], dict) and _is_of_a_union(details, every):
+            continue  # the short form of what is written in the long one
         keys = list(details["loc"])
         if details["type"] == "union_tag_invalid":
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
@@ -248,6 +250,13 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         found.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
     # a mistake in one member of a union is reported for each of its members
     return list(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
+
+
+def _is_of_a_union(details: ErrorDetails, every: Sequence[ErrorDetails]) -> bool:
+    """Whether another member of the same union has a mistake, too."""
+    *before, member = details["loc"]
+    at = len(before)
+    return any(list(one["loc"][:at]) == before and one["loc"][at : at + 1] not in ((), (member,)) for one in every)
 
 
 def _unset(document: Document, line: int, details: ErrorDetails) -> str | None:
@@ -317,7 +326,8 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) ->
     if kind in _KINDS:
         return _KINDS[kind] + (f", not {got}" if got else "")
     if kind == "string_pattern_mismatch":
-        return f"{got} is not allowed{_described(field) or ': must match ' + str(context.get('pattern'))}".strip()
+        described = "" if details["loc"][-1] == "[key]" else _described(field)
+        return f"{got} is not allowed{described or ': must match ' + str(context.get('pattern'))}".strip()
     if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
         bound = f"{next(iter(context.values())):g}"
         words = {"greater_than_equal": "at least", "greater_than": "more than", "less_than_equal": "at most"}

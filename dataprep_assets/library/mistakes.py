@@ -16,7 +16,7 @@ from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import OtherDataset
-from dataprep_assets.stores.connect import LocalPlace
+from dataprep_assets.stores.connect import LocalPlace, missing_library
 
 if TYPE_CHECKING:
     from dataprep_assets.library.project import OpenProject
@@ -112,10 +112,12 @@ def _of_engine(component: Dataset) -> Iterator[Remark]:
 
 
 def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
-    """A remark if the artifacts cannot be written into the folder that is to hold them."""
+    """A remark if the artifacts cannot be written into the folder that is to hold them, or a library is missing."""
     declared = component.declaration.storage
     place = project.place(declared)
     if not isinstance(place, LocalPlace):
+        if missing := missing_library(place.url):
+            yield Remark(keys=("storage",), sentence=f"{'DATAPREP_ROOT' if declared is None else 'storage'}: {missing}")
         return
     there = next(path for path in (place.root, *place.root.parents) if os.path.lexists(path))
     begins = f"storage: {place.root}: " if declared is not None else f"DATAPREP_ROOT: {place.root}: "

@@ -17,6 +17,7 @@ The environment (`place_of`):
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -24,11 +25,12 @@ from urllib.parse import unquote, urlsplit
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.endpoints import allows_http, check_endpoint
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.store import Store
+from dataprep_assets.stores.store import NEEDS_BOTO3, Store
 
 WRITE_PAIR = ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY")
 READ_PAIR = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
 AWS_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+_NEEDS_GOOGLE = "GCS stores need Google's client: pip install google-cloud-storage requests, or the extra `gcs`"
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(?:/[^\s?#]*)?")
 
 
@@ -131,9 +133,7 @@ class GcsPlace:
             from google.auth.exceptions import DefaultCredentialsError
             from google.cloud import storage
         except ImportError as error:
-            raise ConfigError(
-                "GCS stores need Google's client: pip install google-cloud-storage requests, or the extra `gcs`"
-            ) from error
+            raise ConfigError(_NEEDS_GOOGLE) from error
         from dataprep_assets.stores.gcs import GcsStore
 
         try:
@@ -192,6 +192,17 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
     if account and not account.isalnum():
         raise ConfigError("R2_DATASET_ACCOUNT_ID: an account id has letters and digits only; set no URL here")
     return f"https://{account}.r2.cloudflarestorage.com" if account else None
+
+
+def missing_library(url: str) -> str | None:
+    """What has to be installed to open the store of this address, as its error says; None if nothing is missing."""
+    scheme = urlsplit(url).scheme
+    if scheme == "s3":
+        return NEEDS_BOTO3 if find_spec("boto3") is None else None
+    try:
+        return _NEEDS_GOOGLE if scheme == "gs" and find_spec("google.cloud.storage") is None else None
+    except ModuleNotFoundError:  # a package above it
+        return _NEEDS_GOOGLE
 
 
 def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = None, reads: bool = False) -> Place:

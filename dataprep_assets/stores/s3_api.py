@@ -19,7 +19,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
-from dataprep_assets.stores.store import no_object
+from dataprep_assets.stores.store import NEEDS_BOTO3, no_object
 from dataprep_assets.stores.upload import SlowError
 
 keep_secrets_from_logs()
@@ -87,7 +87,7 @@ def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: 
     try:
         from botocore.config import Config
     except ImportError as error:
-        raise ConfigError("S3 stores need boto3: pip install boto3, or the extra `r2`") from error
+        raise ConfigError(NEEDS_BOTO3) from error
     return Config(
         connect_timeout=connect_seconds,
         read_timeout=read_seconds,

@@ -17,6 +17,8 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 Progress = Callable[[int], None]
 """Called with the number of bytes newly transferred; negative for discarded bytes."""
 
+NEEDS_BOTO3 = "S3 stores need boto3: pip install boto3, or the extra `r2`"
+
 
 class ConflictError(DataprepError):
     """A conditional write did not find the state of the object that it required."""

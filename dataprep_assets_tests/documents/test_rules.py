@@ -75,7 +75,7 @@ def test_a_rule_matches_the_rows_of_which_it_is_true_and_null_is_neither(text: s
         ("ok\x00", "is no expression"),
         ("'unclosed", "is no expression"),
         ("ok; ok", "is no expression"),
-        ("", "not part of a rule"),
+        ("", "is empty"),
     ],
 )
 def test_what_is_no_rule_is_refused_in_a_sentence_that_names_it(text: str, said: str) -> None:

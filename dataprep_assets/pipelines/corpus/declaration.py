@@ -31,7 +31,7 @@ from dataprep_assets.documents.declaration import (
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings
 from dataprep_assets.documents.rules import Rule
 from dataprep_assets.documents.selection import DUPLICATE
-from dataprep_assets.documents.table import DECIDED, OTHERS, CarriedFields, ColumnType, column_of
+from dataprep_assets.documents.table import DECIDED, OTHERS, CarriedFields, ColumnType
 from dataprep_assets.documents.tagging import BuiltInTagger, Tagger, named_tagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import resolved
@@ -62,10 +62,6 @@ if TYPE_CHECKING:
     View = str
 else:
     View = Literal[tuple(VIEWS)]
-
-
-_INSTEAD = {"id": "id_field", "source": "source_field"}
-"""Column of the table of documents → the key that fills it from a field."""
 
 
 class ShardPlanDeclaration(Declared):
@@ -228,7 +224,8 @@ class CorpusDeclaration(MadeByEngine):
         if self.duplicates is not None and self.dataset in self.duplicates.against:
             raise ValueError(f"duplicates.against: {self.dataset} is this dataset, whose documents are compared anyway")
         if self.duplicates is not None and DUPLICATE in rules:
-            raise ValueError(f"a rule has the name {DUPLICATE!r}, which is the reason of `duplicates`; rename it")
+            key = "keep" if DUPLICATE in self.keep else "drop"
+            raise ValueError(f"{key}.{DUPLICATE}: this name is the reason of `duplicates`; rename the rule")
         if unknown := [name for name in self.budget.per_rule if name not in reasons]:
             raise ValueError(f"budget.per_rule: there is no rule {unknown[0]!r} in `keep` or `drop`")
         if self.budget != BudgetDeclaration() and not reasons:
@@ -241,21 +238,6 @@ class CorpusDeclaration(MadeByEngine):
         return self
 
     @model_validator(mode="after")
-    def _columns_differ(self) -> Self:
-        fields = {path: column_of(path) for path in self.document.keep_fields or ()}
-        own = {*self._carried(None, keep=False).columns, *DECIDED, *OTHERS, "text"}
-        for path, column in fields.items():
-            if column in own:
-                instead = _INSTEAD.get(column)
-                raise ValueError(
-                    f"document.keep_fields: the table has a column {column!r} of its own; leave {path} out"
-                    + (f", and set `document.{instead}: {path}`" if instead else "")
-                )
-            if [*fields.values()].count(column) > 1:
-                raise ValueError(f"document.keep_fields: two fields become the column {column!r}; leave one out")
-        return self
-
-    @model_validator(mode="after")
     def _no_text_of_sensitive_data(self) -> Self:
         if not self.sensitive:
             return self
@@ -265,13 +247,14 @@ class CorpusDeclaration(MadeByEngine):
                 "holds a key of at least 32 characters. Anybody could guess at the words behind hashes without a key"
             )
         kept = self.document
-        texts = [path for path, kind in (kept.keep_fields or {}).items() if kind == "string"]
+        texts = [f"document.keep_fields: {path}" for path, kind in (kept.keep_fields or {}).items() if kind == "string"]
         texts += [
-            one.name
+            f"tag: {one.name}"
             for one in self.taggers
             if not isinstance(one, BuiltInTagger | BenchmarkTagger) and "string" in one.columns.values()
         ]
-        texts += [one for one in (kept.url_field, kept.source_field) if one is not None]
+        named = {"url_field": kept.url_field, "source_field": kept.source_field}
+        texts += [f"document.{key}: {field}" for key, field in named.items() if field is not None]
         if texts:
             raise ValueError(
                 f"{texts[0]}: the table of documents of a `sensitive` dataset has no text of a record. Leave it "
@@ -315,13 +298,13 @@ class CorpusDeclaration(MadeByEngine):
         """What the table of documents says of a row without looking at its text."""
         return self._carried(self.document.ids(sensitive=self.sensitive))
 
-    def _carried(self, ids: DocumentIds | None, *, keep: bool = True) -> CarriedFields:
+    def _carried(self, ids: DocumentIds | None) -> CarriedFields:
         return CarriedFields(
             text=self.text_field,
             ids=ids,
             source=self.document.source_field,
             url=self.document.url_field,
-            keep=tuple((self.document.keep_fields or {}).items()) if keep else (),
+            keep=tuple((self.document.keep_fields or {}).items()),
             max_record_bytes=self.bad_records.max_record_bytes,
             sensitive=self.sensitive,
         )
@@ -361,9 +344,8 @@ class CorpusDeclaration(MadeByEngine):
         drop, asked = self.drop, self.decontaminate
         if asked is not None and asked.action == "drop":
             if BENCHMARK in {**self.keep, **drop}:
-                raise ConfigError(
-                    f"a rule has the name {BENCHMARK!r}, which is the reason of `decontaminate`; rename it"
-                )
+                key = "keep" if BENCHMARK in self.keep else "drop"
+                raise ConfigError(f"{key}.{BENCHMARK}: this name is the reason of `decontaminate`; rename the rule")
             drop = {**drop, BENCHMARK: asked.rule}
         return rules_of(self.keep, drop, self.columns)
 

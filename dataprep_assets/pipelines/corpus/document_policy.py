@@ -1,19 +1,23 @@
 """What a corpus declares of its documents: how they are identified, and what the table of documents carries along."""
 
-from typing import Any
+from typing import Any, Self
 
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 
-from dataprep_assets.documents.table import ColumnType
+from dataprep_assets.documents.table import DECIDED, OTHERS, CarriedFields, ColumnType, column_of
 from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.stream.declaration import (
     DocumentPolicy,
 )
 from dataprep_assets.tokenization.document_ids import DocumentIds
+
+_INSTEAD = {"id": "id_field", "source": "source_field"}
+"""Column of the table of documents → the key that fills it from a field."""
 
 
 class CorpusDocumentPolicy(DocumentPolicy):
@@ -45,6 +49,21 @@ class CorpusDocumentPolicy(DocumentPolicy):
         description="Field that names the source that a document is from, for shares and budgets; default: the folder "
         "of its file.",
     )
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        fields = {path: column_of(path) for path in self.keep_fields or ()}
+        own = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
+        for path, column in fields.items():
+            if column in own:
+                instead = _INSTEAD.get(column)
+                raise ValueError(
+                    f"keep_fields: the table has a column {column!r} of its own; leave {path} out"
+                    + (f", and set `document.{instead}: {path}`" if instead else "")
+                )
+            if [*fields.values()].count(column) > 1:
+                raise ValueError(f"keep_fields: two fields become the column {column!r}; leave one out")
+        return self
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

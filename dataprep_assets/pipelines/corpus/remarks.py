@@ -11,6 +11,7 @@ from typing import Any
 
 from dataprep_assets.documents.duplicates.signatures import library_version
 from dataprep_assets.documents.retractions import retracted_ids
+from dataprep_assets.documents.table import value_at
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.shown import number_of
@@ -66,13 +67,17 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Remarks on what taggers and signatures need that is not there."""
-    for tagger in corpus.taggers:
+    for at, tagger in enumerate(corpus.taggers):
         try:
-            tagger.version  # noqa: B018  # asked for what it raises
+            tagger.check()
         except ConfigError as error:
-            yield Remark(keys=("tag",), sentence=str(error))
+            # what looks for benchmarks comes after those of `tag`, and its sentence begins with the key
+            keys = ("tag", at) if at < len(corpus.tag) else tuple(str(error).partition(":")[0].split("."))
+            yield Remark(keys=keys, sentence=str(error))
         except SourceError as error:  # of an asset
-            yield Remark(keys=("tag",), sentence=str(error), of_source=True)
+            yield Remark(keys=("tag", at), sentence=str(error), of_source=True)
+        if (absent := tagger.absent()) is not None:
+            yield Remark(keys=("tag", at), sentence=absent, hint=True)
     if corpus.duplicates is not None and corpus.duplicates.kind == "near":
         try:
             library_version()
@@ -133,6 +138,7 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
     asked: list[tuple[tuple[str, ...], str, tuple[type, ...]]] = [(("text_field",), corpus.text_field, (str,))]
     if corpus.document.id_field is not None:
         asked.append((("document", "id_field"), corpus.document.id_field, (str, int)))
+    seen: list[dict[str, Any]] = []
     for split in corpus.splits:
         rows: dict[str, list[dict[str, Any]]] = {}  # of each format, which has fields of its own
         members = [entry for entry in entries if entry.split == split]
@@ -145,6 +151,7 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
             sentence = f"splits.{split}: no record is in its {files}; give it one that has some, or leave it out"
             yield Remark(keys=("splits", split), sentence=sentence)
             continue
+        seen += chain.from_iterable(rows.values())
         begun = "" if corpus.sensitive or not members else f", from {members[0].relpath} on,"
         every = {f"split {split}{begun}": list(chain.from_iterable(rows.values()))}
         apart = {f"the files of split {split} of format {name}": some for name, some in rows.items()}
@@ -158,6 +165,22 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
             if faults:
                 yield from faults
                 return
+    yield from _carried_remarks(corpus, seen)
+
+
+def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
+    """Remarks on fields of the table of documents that none of these rows has: their columns would be empty."""
+    kept = corpus.document
+    asked: list[tuple[tuple[str, ...], str | None]] = [
+        (("document", "url_field"), kept.url_field),
+        (("document", "source_field"), kept.source_field),
+        *((("document", "keep_fields", path), path) for path in kept.keep_fields or ()),
+    ]
+    for keys, path in asked:
+        if path is not None and rows and all(value_at(row, path) is None for row in rows):
+            there = "" if corpus.sensitive else f": they have {', '.join(map(repr, rows[0]))}"
+            sentence = f"{'.'.join(keys[:2])}: no row that was looked at has {path!r}{there}"
+            yield Remark(keys=keys, sentence=sentence, hint=True)
 
 
 def _split_remarks(

@@ -1,10 +1,11 @@
 """A corpus as shared npy shards, published for many trainers: its artifacts, and what a person is told of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import ClassVar
 
 from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
@@ -23,6 +24,7 @@ from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS,
 from dataprep_assets.pipelines.release.release_plan import release_plan_spec
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.serving.release import locate
+from dataprep_assets.stores.connect import missing_library
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 
@@ -46,6 +48,11 @@ class Release(Corpus):
         if target := release.release.publish:
             specs.append(published_shards_spec(release, target, shards=shards))
         return [*specs, corpus_card(release, specs, stream=NPY_SHARDS)]
+
+    def remarks(self) -> Iterable[Remark]:
+        yield from super().remarks()
+        if missing := missing_library(self.declaration.release.publish or ""):
+            yield Remark(keys=("release", "publish"), sentence=f"release.publish: {missing}")
 
     def product(self, store: ArtifactStore) -> Artifact:
         release = self.declaration

@@ -218,6 +218,17 @@ def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path) 
         ({"tag": ["gopher", "gopher"]}, "'gopher' is given twice"),
         ({"tag": ["coast.taggers:quality"]}, "says which columns it gives"),
         ({"budget": {"per_rule": {"shrt": 0.1}}}, "there is no rule 'shrt'"),
+        ({"tag": ["gophr"]}, "defs.yaml:24: tag: there is no tagger 'gophr'"),
+        ({"drop": {"Short": "words < 20"}}, "drop.Short: 'Short' is not allowed: must match ^[a-z]"),
+        ({"drop": {"short": " "}}, "drop.short: is empty"),
+        (
+            {"tag": ["gopher", {"function": "coast.taggers:qualty", "columns": {"quality": "number"}}]},
+            "tag: coast.taggers:qualty: there is no 'qualty' in coast.taggers; did you mean 'quality'?",
+        ),
+        (
+            {"tag": [{"function": "coast.taggers", "columns": {"quality": "number"}}]},
+            "defs.yaml:25: tag.0.function: 'coast.taggers' is not allowed",
+        ),
         ({"budget": {"per_rule": {"short": 1.5}}}, "budget.per_rule.short: must be at most 1, not 1.5"),
         (
             {"document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {"id": "string"}}},
@@ -249,5 +260,19 @@ def test_a_declaration_that_cannot_work_is_refused_before_anything_runs(
     try:
         coast.declare(**changes)
         assert said in coast("check", "pages", code=2)
+    finally:
+        coast.declare()
+
+
+def test_check_notes_what_may_be_wrong(coast: Coast) -> None:
+    command = {"name": "counts", "command": ["no-such-program", "{input}", "{output}"], "version": "1"}
+    try:
+        document = {"separator": "<|endoftext|>", "url_field": "link", "keep_fields": {"meta.scor": "number"}}
+        coast.declare(document=document, tag=["gopher", {**command, "columns": {"count": "integer"}}], keep=None)
+        said = coast("check", "pages")
+        assert "document.url_field: no row that was looked at has 'link': they have 'text', 'url', 'meta'" in said
+        assert "document.keep_fields: no row that was looked at has 'meta.scor'" in said
+        assert "tag: counts: there is no program no-such-program here" in said
+        assert said.endswith("1 declaration: nothing to correct\n")
     finally:
         coast.declare()
