@@ -147,6 +147,8 @@ class _Parser:
                 return self._column(node)
             case ast.Constant():
                 return self._constant(node)
+            case ast.Attribute() if (column := ast.unparse(node).replace(".", "_")) in self._columns:
+                raise self._refused(node, f"a field is named by its column, {column}")
         raise self._refused(node, "not part of a rule. Use columns, numbers, texts, comparisons, in, and, or, not")
 
     def _boolean(self, node: ast.AST, depth: int) -> _Part:

@@ -196,7 +196,7 @@ def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> 
         shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
     return dg.Failure(
         description=f"{len(failed):,} of {number_of(len(failed) + done, noun)} failed; "
-        "the others are finished and kept. "
+        + ("the others are finished and kept. " if done else "")
         + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
         metadata={
             FAILED_PARTITIONS: dg.MetadataValue.json(sorted(failed)),

@@ -138,6 +138,8 @@ class TokenizerDeclaration(Declared):
             raise ValueError("give exactly one of `path` (a folder) and `repo` (with `revision`)")
         if self.repo is not None and not self.revision:
             raise ValueError("`repo` needs `revision`: pin the commit whose files you want")
+        if self.repo is None and self.revision is not None:
+            raise ValueError("`revision` has no effect on a folder; leave it out, or name a `repo`")
         return self
 
     def located(self, folder: Path) -> Self:

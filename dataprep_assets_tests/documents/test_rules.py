@@ -8,6 +8,7 @@ from dataprep_assets.documents.table import ColumnType
 from dataprep_assets.errors import ConfigError
 
 COLUMNS: dict[str, ColumnType] = {
+    "meta_score": "number",
     "words": "integer",
     "score": "number",
     "language": "string",
@@ -76,6 +77,7 @@ def test_a_rule_matches_the_rows_of_which_it_is_true_and_null_is_neither(text: s
         ("'unclosed", "is no expression"),
         ("ok; ok", "is no expression"),
         ("", "is empty"),
+        ("meta.score > 3", "meta.score: a field is named by its column, meta_score"),
     ],
 )
 def test_what_is_no_rule_is_refused_in_a_sentence_that_names_it(text: str, said: str) -> None:
