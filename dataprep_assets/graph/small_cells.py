@@ -87,11 +87,10 @@ class SmallCells:
         return text if self.below <= 1 else "\n".join(map(self._line, text.split("\n")))
 
     def _line(self, line: str) -> str:
-        before = _QUOTED.split(line)
-        after = [one if one.startswith("`") else self._text(one) for one in before]
-        if any(shown.count(self._hidden) > told.count(self._hidden) for told, shown in zip(before, after, strict=True)):
-            after = [one if one.startswith("`") else _SHARE.sub(_NO_SHARE, one) for one in after]
-        return "".join(after)
+        parts = [one if one.startswith("`") else self._text(one) for one in _QUOTED.split(line)]
+        if any(self._hidden in one for one in parts):
+            parts = [one if one.startswith("`") else _SHARE.sub(_NO_SHARE, one) for one in parts]
+        return "".join(parts)
 
     def _text(self, sentence: str) -> str:
         sentence = _ONE.sub(_as_several, sentence)

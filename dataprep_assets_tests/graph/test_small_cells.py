@@ -27,6 +27,9 @@ CELLS = SmallCells(11)
         ("1 patient is in 2 months, 1 retracted note", "< 11 patients are in 2 months, < 11 retracted notes"),
         ("record 1, note 3; row 1 note 3; 1 note file", "record 1, note 3; row 1 note 3; < 11 note file"),
         ("`head -n 3` shows 3 notes, `seed: 7`", "`head -n 3` shows < 11 notes, `seed: 7`"),
+        ("by `a`: 3 of 30 (10.0 %)\n12 of 30 (40 %)", "by `a`: < 11 of 30 (… %)\n12 of 30 (40 %)"),
+        ("< 11 patients, 7.27 % of 0.5", "< 11 patients, … % of …"),
+        ("the command ended with exit code 3", "the command ended with exit code 3"),
     ],
 )  # fmt: skip
 def test_sentences_hide_counts_of_people_and_keep_the_rest(sentence: str, shown: str) -> None:
@@ -102,6 +105,7 @@ def test_totals_are_rounded_as_long_as_a_retraction_list_is_short(tmp_path: Path
                 "whole": 1.0,
                 "none": 0.0,
             }
+            assert cells.text("< 11 patients") == "< 11 patients"
             # what one patient had cannot be told from the totals before and after
             assert {cells.text(f"{2059 - of:,} notes") for of in range(1, 11)} == {"about 2,000 notes"}
         else:
