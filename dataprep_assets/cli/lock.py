@@ -89,7 +89,7 @@ class LockedBuild:
         self._refuse(found, f"{spec.path[-1]} was built; nothing that is made of it was")
 
     def told(self, sentence: str) -> None:
-        """Nothing: what is in no plan is in no lock."""
+        """Nothing: what is warned of, or in no plan, is in no lock."""
 
     def _refuse(self, found: "Iterable[Drift]", told: str) -> None:
         try:

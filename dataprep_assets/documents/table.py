@@ -6,6 +6,7 @@ is refused has its reason in `bad` and nothing else. Every file of the table has
 Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `side_by_side`.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,13 +32,13 @@ Columns = Mapping[str, ColumnType]
 DECIDED: Columns = {"kept": "boolean", "reason": "string", "representative": "string", "tokens": "integer"}
 """What is known of a row once rules have decided and texts are tokenized: whether it is a document, or why not; the
 kept document that a duplicate stands for; its tokens, with those around it."""
-OTHERS = ("id", "bad", "similarity")
+OTHERS = ("id", "bad")
 """Columns that tables have besides, or may have."""
 ROW_GROUP = 1 << 16
 """Rows of a row group: what a reader holds at a time."""
 _ARROW: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _PYTHON: Mapping[ColumnType, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -181,12 +182,17 @@ def read_batches(
             yield _batch(block, {}, label, fields)
         else:
             values = dict(zip(block.numbers, block.rows, strict=True))
-            if all_texts:
-                values = {number: row | dict(_typed(row, fields.keep)) for number, row in values.items()}
-            yield _batch(fields.records.of_rows(block), values, label, fields)
+            yield _batch(fields.records.of_rows(block), values, label, fields, all_texts=all_texts)
 
 
-def _batch(records: Block, values: Mapping[int, Mapping[str, Any]], label: str, fields: CarriedFields) -> DocumentBatch:
+def _batch(
+    records: Block,
+    values: Mapping[int, Mapping[str, Any]],
+    label: str,
+    fields: CarriedFields,
+    *,
+    all_texts: bool = False,
+) -> DocumentBatch:
     """The batch of some records; `values` are the whole rows, by number, if more than texts is carried."""
     texts, refused = records.texts, {bad.row: bad.reason for bad in records.bad}
     numbers = records.rows
@@ -203,8 +209,12 @@ def _batch(records: Block, values: Mapping[int, Mapping[str, Any]], label: str, 
     if fields.url is not None:
         filled["host"] = [_host(value_at(values[number], fields.url)) for number in numbers]
     for path, kind in fields.keep:
+        found = [value_at(values[number], path) for number in numbers]
+        if all_texts:
+            found = [_read_as(one, kind) for one in found]
         filled[column_of(path)] = [
-            _checked(value_at(values[number], path), kind, path, f"{label}: row {number}", fields) for number in numbers
+            _checked(one, kind, path, f"{label}: row {number}", fields)
+            for number, one in zip(numbers, found, strict=True)
         ]
     if not refused:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
@@ -250,19 +260,17 @@ def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: Carrie
     )
 
 
-def _typed(row: Mapping[str, Any], keep: Iterable[tuple[str, ColumnType]]) -> Iterator[tuple[str, Any]]:
-    """The carried values of a row of texts, each read as its type; an empty one is null, others stay as they are."""
-    for name, kind in keep:
-        if kind != "string" and isinstance(text := row.get(name), str):
-            yield name, _read_as(text.strip(), kind) if text.strip() else None
-
-
-def _read_as(text: str, kind: ColumnType) -> Any:
+def _read_as(value: Any, kind: ColumnType) -> Any:
+    """A text as a value of a type, an empty one as null; what is none of the type stays a text."""
+    if kind == "string" or not isinstance(value, str):
+        return value
+    text = value.strip()
     if kind == "boolean":
-        return {"true": True, "false": False}.get(text.lower(), text)
+        return {"true": True, "false": False, "": None}.get(text.lower(), value)
     if kind == "integer":
-        return int(text) if _INTEGER.fullmatch(text) else text
-    return float(text) if _NUMBER.fullmatch(text) else text
+        return int(text) if _INTEGER.fullmatch(text) else value if text else None
+    found = float(text) if _NUMBER.fullmatch(text) else None
+    return found if found is not None and math.isfinite(found) else value if text else None
 
 
 def _host(url: Any) -> str | None:
@@ -303,7 +311,14 @@ class ParquetRows:
         """Add rows: column → their values, lists or Arrow arrays."""
         import pyarrow as pa
 
-        self.add_table(pa.Table.from_pydict(dict(values), schema=self.schema))
+        # a whole number that no float is becomes the nearest one
+        ready = {
+            name: [None if one is None else float(one) for one in some]
+            if kind == "number" and isinstance(some := values[name], list)
+            else values[name]
+            for name, kind in self._columns.items()
+        }
+        self.add_table(pa.Table.from_pydict(ready, schema=self.schema))
 
     def add_table(self, table: "pa.Table") -> None:
         """Add the rows of a table with the columns of the file."""

@@ -51,12 +51,8 @@ class Tagger(ABC):
     def version(self) -> str:
         """What decides its output beside the documents: part of the key of what it gave."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what can be known to be wrong before it is called."""
-        self.version  # noqa: B018  # asked for what it raises
-
     def absent(self) -> str | None:
-        """What is not on this machine, in a sentence; another may have it."""
+        """What is not found before it is called, in a sentence; another machine, or the module itself, may have it."""
         return None
 
     def located(self) -> "Tagger":
@@ -115,16 +111,17 @@ class FunctionTagger(BatchTagger):
     def version(self) -> str:
         return self.declared if self.declared is not None else sha256_file(self._file())
 
-    def check(self) -> None:
+    def absent(self) -> str | None:
         module, _, attribute = self.function.partition(":")
         try:
             names = set(_defined(self._file().read_text(encoding="utf-8")))
-        except (OSError, SyntaxError, ValueError):  # told when it is imported
-            return
-        if not names & {attribute, "*", "__getattr__"}:
-            near = next(iter(difflib.get_close_matches(attribute, names, n=1)), None)
-            meant = f"; did you mean {near!r}?" if near else ""
-            raise ConfigError(f"tag: {self.function}: there is no {attribute!r} in {module}{meant}")
+        except (ConfigError, OSError, SyntaxError, ValueError):  # told by `version`, or when it is imported
+            return None
+        if names & {attribute, "*", "__getattr__"}:
+            return None
+        near = next(iter(difflib.get_close_matches(attribute, names, n=1)), None)
+        meant = f"; did you mean {near!r}?" if near else ""
+        return f"tag: {self.function}: there is no {attribute!r} in {module}{meant}"
 
     def _file(self) -> Path:
         """The module's file; raises ConfigError if there is none."""
@@ -207,7 +204,7 @@ def _defined(source: str) -> Iterator[str]:
             yield from (one.asname or one.name.partition(".")[0] for one in node.names)
 
 
-def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str) -> None:
+def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str, *, sensitive: bool) -> None:
     """Write the file of an external tagger's columns from what it wrote, in the order of the table's rows.
 
     Args:
@@ -216,6 +213,7 @@ def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str) -> N
         rows: The rows of the table.
         target: The file to write.
         shard: The shard, for messages.
+        sensitive: No message shows anything of `made`.
 
     Raises TaggingError if a row is missing, is there twice, is none of the shard's, or has a value of a wrong type.
     """
@@ -229,18 +227,19 @@ def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str) -> N
     except (pa.ArrowException, OSError) as error:
         raise TaggingError(f"{where} cannot be read: {error}. It has to be whole when {by} ends") from error
     if missing := [name for name in (*KEYS, *tagger.columns) if name not in table.column_names]:
-        raise TaggingError(f"{where} has no column {missing[0]!r}, only {', '.join(table.column_names)}")
+        only = "" if sensitive else f", only {', '.join(table.column_names)}"
+        raise TaggingError(f"{where} has no column {missing[0]!r}{only}")
     keys = list(zip(table["file"].to_pylist(), table["row"].to_pylist(), strict=True))
     place = {key: at for at, key in enumerate(keys)}
     if len(place) < len(keys):
         twice = next(key for at, key in enumerate(keys) if place[key] != at)
-        raise TaggingError(f"{where} has {twice[0]}, row {twice[1]} more than once")
+        raise TaggingError(f"{where} has {'a row' if sensitive else f'{twice[0]}, row {twice[1]}'} more than once")
     columns = {}
     for name, kind in tagger.columns.items():
         values = table[name].to_pylist()
         if (wrong := first_wrong(values, kind)) is not None:
             file, row = keys[wrong[0]]
-            raise TaggingError(f"{where}: {file}: row {row}: {name} is {wrong[1]}")
+            raise TaggingError(f"{where}: {'' if sensitive else f'{file}: row {row}: '}{name} is {wrong[1]}")
         columns[name] = values
     wanted = 0
     with ParquetRows(target, tagger.columns) as writer:

@@ -50,7 +50,11 @@ class Drops:
                 one.rule,
                 cells.count(one.documents),
                 cells.share(one.documents, self.documents),
-                *(("", "") if cells.hides(one.documents) else _both(cells, one.bytes, self.bytes)),
+                *(
+                    ("", "")
+                    if cells.hides(one.documents)
+                    else (cells.count(one.bytes), cells.share(one.bytes, self.bytes))
+                ),
                 one.drops,
             )
             for one in self.rules
@@ -63,10 +67,13 @@ class Drops:
             ]
             yield "  ".join([*padded, row[5]]).rstrip()
         for one in self.rules:
-            shares = []
-            for source, count in list(one.by_source.items())[:8]:
-                number, share = _both(cells, count, self.sources[source])
-                shares.append(f"{source} {number}" + (f" ({share})" if share else ""))
+            shares, counts = [], cells.counts(list(one.by_source.values()))
+            for (source, number), count in list(zip(one.by_source.items(), counts, strict=True))[:8]:
+                if isinstance(count, str):
+                    shares.append(f"{source} {count}")
+                else:
+                    share = cells.share(number, self.sources[source])
+                    shares.append(f"{source} {cells.count(number)}" + (f" ({share})" if share else ""))
             if shares:
                 more = len(one.by_source) - len(shares)
                 yield f"{one.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
@@ -80,14 +87,15 @@ class Drops:
         rules = []
         for one in self.rules:
             told = cells.row({"documents": one.documents, "size": one.bytes})
-            counts = {"documents": told["documents"], "bytes": told["size"], "by_source": cells.row(one.by_source)}
-            rules.append({**vars(one), **counts, "examples": list(one.examples)})
+            counts = {"documents": told["documents"], "bytes": told["size"]}
+            by_source = _shown(cells, one.by_source)
+            rules.append({**vars(one), **counts, "by_source": by_source, "examples": list(one.examples)})
         whole = cells.row({"documents": self.documents, "bytes": self.bytes})
-        return {**whole, "sources": cells.row(self.sources), "rules": rules, "untagged": self.untagged}
+        return {**whole, "sources": _shown(cells, self.sources), "rules": rules, "untagged": self.untagged}
 
 
-def _both(cells: SmallCells, part: int, whole: int) -> tuple[str, str]:
-    return cells.count(part), cells.share(part, whole)
+def _shown(cells: SmallCells, counts: Mapping[str, int]) -> dict[str, int | str]:
+    return dict(zip(counts, cells.counts(list(counts.values())), strict=True))
 
 
 class AskedDocuments(ABC):

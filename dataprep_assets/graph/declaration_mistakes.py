@@ -235,8 +235,8 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
     for details in every:
         if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in meant:
             continue
-        if details["type"] in _KINDS and isinstance(details["input"], dict) and _is_of_a_union(details, every):
-            continue  # the short form of what is written in the long one
+        if details["type"] in _KINDS and _is_other_form(details, every, document.attributes):
+            continue
         keys = list(details["loc"])
         if details["type"] == "union_tag_invalid":
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
@@ -252,11 +252,18 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
     return list(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
 
 
-def _is_of_a_union(details: ErrorDetails, every: Sequence[ErrorDetails]) -> bool:
-    """Whether another member of the same union has a mistake, too."""
+def _is_other_form(details: ErrorDetails, every: Sequence[ErrorDetails], attributes: Any) -> bool:
+    """Whether a block is refused by the short form of a union, and has a mistake inside of the long one, too."""
     *before, member = details["loc"]
-    at = len(before)
-    return any(list(one["loc"][:at]) == before and one["loc"][at : at + 1] not in ((), (member,)) for one in every)
+    value = attributes
+    for key in before:
+        listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
+        if listed or (isinstance(value, dict) and key in value):
+            value = value[key]
+    if not isinstance(value, dict) or value is not details["input"]:  # its own value: `member` is a key, not a form
+        return False
+    inside = (one["loc"] for one in every if len(one["loc"]) > len(before) + 1)
+    return any(list(loc[: len(before)]) == before and loc[len(before)] != member for loc in inside)
 
 
 def _unset(document: Document, line: int, details: ErrorDetails) -> str | None:

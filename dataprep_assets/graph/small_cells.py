@@ -12,7 +12,7 @@ shares. Other sums and differences are not protected.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, isfinite, log10, trunc
 from typing import Any
@@ -79,6 +79,11 @@ class SmallCells:
     def share(self, part: int, whole: int) -> str:
         """A share in words, `7.27 %`; "" where it would tell a count that is not shown."""
         return "" if not whole or self.rounded or self.hides(part) else f"{100 * part / whole:.2f} %"
+
+    def counts(self, numbers: Sequence[int]) -> list[int | str]:
+        """Counts that have a sum: with a small one all others are withheld, or it would be the difference."""
+        small = any(map(self.hides, numbers))
+        return [_WITHHELD if small and number and not self.hides(number) else self._value(number) for number in numbers]
 
     def text(self, text: str) -> str:
         """A text without small counts, and in a line with one without shares, which would tell it. Positions

@@ -315,15 +315,22 @@ def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[A
 
 
 def _declared_no_more(declaration: DatasetDeclaration, name: str, store: ArtifactStore) -> Iterator[Artifact]:
-    """The artifacts of a name that no spec has: where nothing has a receipt it may be anybody's folder."""
+    """The artifacts of a name that no spec has: where nothing has a receipt of its own it may be anybody's folder."""
+
+    def is_one(artifact: Artifact) -> bool:
+        try:
+            return store.receipt(artifact) is not None
+        except DataprepError:  # damaged, or of another artifact: a copy
+            return False
+
     try:
         whole = declaration.artifact(name)
         parts = [declaration.artifact(name, part) for part in store.partitions(declaration.dataset, name)]
     except ConfigError:  # a name that no artifact has
         return
-    if any(store.receipt_versions([whole])):
+    if is_one(whole):
         yield whole
-    elif any(store.receipt_versions(parts)):
+    elif any(map(is_one, parts)):
         yield from parts
 
 

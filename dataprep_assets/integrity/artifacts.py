@@ -106,7 +106,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def names(self, dataset: str) -> list[str]:
-        """The names below the dataset's folder, sorted: of its artifacts, and of whatever else is there."""
+        """The names below the dataset's folder, sorted: of its artifacts, and of whatever else is there but links."""
 
     @abstractmethod
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
@@ -250,7 +250,9 @@ class LocalArtifacts(ArtifactStore):
         return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | left_over(folder))
 
     def names(self, dataset: str) -> list[str]:
-        return sorted(path.name for path in (self.root / dataset).glob("[!.]*") if path.is_dir())
+        return sorted(
+            path.name for path in (self.root / dataset).glob("[!.]*") if path.is_dir() and not path.is_symlink()
+        )
 
     def remove(self, artifact: Artifact) -> bool:
         directory = self.directory(artifact)

@@ -117,7 +117,7 @@ def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
     place = project.place(declared)
     if not isinstance(place, LocalPlace):
         if missing := missing_library(place.url):
-            yield Remark(keys=("storage",), sentence=f"{'DATAPREP_ROOT' if declared is None else 'storage'}: {missing}")
+            yield Remark(keys=("storage",), sentence=f"{place.url}: {missing}")
         return
     there = next(path for path in (place.root, *place.root.parents) if os.path.lexists(path))
     begins = f"storage: {place.root}: " if declared is not None else f"DATAPREP_ROOT: {place.root}: "

@@ -1,5 +1,6 @@
 """Partitions that a plan no longer has are told, and stay: in a folder and in a bucket."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,14 @@ def test_what_is_declared_no_more_is_told_and_goes_and_a_folder_of_somebody_stay
     build_all(corpus_specs(sample_declaration(**cut(1) | {"views": ["nanogpt", "megatron"]} | document)), store)
     fewer = corpus_specs(sample_declaration(**cut(1) | {"views": ["nanogpt"]}))
     (tmp_path / "sample_corpus" / "somebodys" / "own").mkdir(parents=True)
+    shutil.copytree(tmp_path / "sample_corpus" / "token_bins", tmp_path / "sample_corpus" / "a_copy")
+    (tmp_path / "sample_corpus" / "link").symlink_to(tmp_path / "sample_corpus" / "documents")
     names = ["documents/train-00000", "megatron_bins", "tags/train-00000"]
     assert [str(one) for one in unplanned(fewer, store)] == [f"sample_corpus/{name}" for name in names]
     assert all(gone for _, gone in prune(fewer, store))
     assert list(unplanned(fewer, store)) == []
     assert (tmp_path / "sample_corpus" / "somebodys" / "own").is_dir()
+    assert (tmp_path / "sample_corpus" / "a_copy" / "train-00000" / "receipt.json").is_file()
     assert list(stale(fewer, store)) == []
 
 

@@ -149,14 +149,13 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
 
 
 def _too_long(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:
-    """That each conversation that was looked at is dropped for its length, if so."""
+    """That no conversation that was looked at is left, where long ones are dropped."""
     if blend.stage != "sft" or source.tokens or blend.sft_options.too_long != "drop":
         return None
-    size = blend.sft_options.pack_size
-    rows = number_of(source.rows, "row") + from_file_on(blend, unit)
     return (
-        f"{unit.name}: every conversation that was looked at ({rows}) is longer than `pack_size: {size}`, and "
-        "`too_long: drop` leaves it out: raise the one, or have it truncated"
+        f"{unit.name}: of the conversations that were looked at{from_file_on(blend, unit)} none is left. With "
+        f"`too_long: drop` those longer than `pack_size: {blend.sft_options.pack_size}` are left out: raise it, or "
+        "have them truncated"
     )
 
 

@@ -336,6 +336,8 @@ class CorpusDeclaration(MadeByEngine):
             if both := [name for name in tagger.columns if name in (*found, *DECIDED, *OTHERS)]:
                 raise ConfigError(f"tag: {tagger.name}: the table has a column {both[0]!r} already; rename one")
             found |= tagger.columns
+        if self.duplicates is not None and "similarity" in found:
+            raise ConfigError("duplicates: the table has a column 'similarity' of its own then; rename yours")
         return found
 
     @property

@@ -57,6 +57,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
         for path, column in fields.items():
             if column in own:
                 instead = _INSTEAD.get(column)
+                instead = instead if instead and getattr(self, instead) is None else None
                 raise ValueError(
                     f"keep_fields: the table has a column {column!r} of its own; leave {path} out"
                     + (f", and set `document.{instead}: {path}`" if instead else "")

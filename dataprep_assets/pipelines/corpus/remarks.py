@@ -69,7 +69,7 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Remarks on what taggers and signatures need that is not there."""
     for at, tagger in enumerate(corpus.taggers):
         try:
-            tagger.check()
+            tagger.version  # noqa: B018  # asked for what it raises
         except ConfigError as error:
             # what looks for benchmarks comes after those of `tag`, and its sentence begins with the key
             keys = ("tag", at) if at < len(corpus.tag) else tuple(str(error).partition(":")[0].split("."))
@@ -113,7 +113,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         )
     faults = list(_field_remarks(corpus, entries))
     yield from faults
-    if bundle is not None and not faults:
+    if bundle is not None and all(one.hint for one in faults):
         for view in map(view_named, corpus.views):
             if view.shortest is not None:
                 yield from _split_remarks(corpus, view.shortest(corpus), bundle, entries)
@@ -178,7 +178,8 @@ def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) 
     ]
     for keys, path in asked:
         if path is not None and rows and all(value_at(row, path) is None for row in rows):
-            there = "" if corpus.sensitive else f": they have {', '.join(map(repr, rows[0]))}"
+            names = dict.fromkeys(name for row in rows for name in row)
+            there = "" if corpus.sensitive else f": they have {', '.join(map(repr, names))}"
             sentence = f"{'.'.join(keys[:2])}: no row that was looked at has {path!r}{there}"
             yield Remark(keys=keys, sentence=sentence, hint=True)
 

@@ -4,8 +4,8 @@ A file that would come out as it is there is taken over, so a tagger runs once a
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,17 +143,45 @@ def _taken_over(
 def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFacts:
     """Read the source once, and write every file that is not there yet."""
     running = [one for one in shard.taggers if file_of(one) not in taken]
-    batchwise = [one for one in running if isinstance(one, BatchTagger)]
-    commands = [one for one in running if isinstance(one, CommandTagger)]
-    assets = [one for one in running if isinstance(one, AssetTagger)]
+    with _exchanged(staged) as (given, made):
+        facts = _read(shard, staged, taken, running, given)
+        for one in running:
+            if isinstance(one, CommandTagger):
+                one.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
+            elif isinstance(one, AssetTagger):
+                one.write([part.label for part in shard.files], made, shard.shard)
+            else:
+                continue
+            align(one, made, staged / ROWS, staged / file_of(one), shard.shard, sensitive=shard.fields.sensitive)
+            made.unlink()
+    return facts
+
+
+@contextmanager
+def _exchanged(staged: Path) -> Iterator[tuple[Path, Path]]:
+    """The files that a command is given and writes, under names that no tagger has: texts, and what may be of them, do
+    not stay, however it ends."""
+    files = staged / "given-texts.parquet", staged / "made-columns.parquet"
+    try:
+        yield files
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
+
+
+def _read(shard: TaggedShard, staged: Path, taken: frozenset[str], running: Sequence[Tagger], given: Path) -> TagsFacts:
+    """Write the rows, what taggers of this process say of them, and the file `given` to commands, if there are any."""
     rows = bad = 0
     with ExitStack() as stack:
-        given = staged / "given.parquet"
         texts = None
-        if commands:
+        if any(isinstance(one, CommandTagger) for one in running):
             texts = stack.enter_context(ParquetRows(given, {"text": "string", **_for_commands(shard.fields)}))
         carried = None if ROWS in taken else stack.enter_context(ParquetRows(staged / ROWS, shard.fields.columns))
-        files = [(one, stack.enter_context(ParquetRows(staged / file_of(one), one.columns))) for one in batchwise]
+        files = [
+            (one, stack.enter_context(ParquetRows(staged / file_of(one), one.columns)))
+            for one in running
+            if isinstance(one, BatchTagger)
+        ]
         for part in shard.files:
             for batch in batches_of(part, shard.fields):
                 if carried is not None:
@@ -164,19 +192,6 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
                     found = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
                     file.add({name: _spread(values, batch) for name, values in found.items()})
                 rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
-    made = staged / "made.parquet"
-    try:
-        for command in commands:
-            command.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
-            align(command, made, staged / ROWS, staged / file_of(command), shard.shard)
-            made.unlink()
-        for asset in assets:
-            asset.write([part.label for part in shard.files], made, shard.shard)
-            align(asset, made, staged / ROWS, staged / file_of(asset), shard.shard)
-            made.unlink()
-    finally:  # texts, and what may be of them, do not stay when one fails
-        given.unlink(missing_ok=True)
-        made.unlink(missing_ok=True)
     return TagsFacts(rows=rows, bad=bad, made_of={})
 
 

@@ -178,9 +178,15 @@ def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterabl
         packed = replace(artifact, name=PACKED_COHORTS)
         try:
             receipt = store.receipt(packed)
-            return receipt is None or any(map(cohort_patients(store, packed, receipt).holds, listed))
+            if receipt is None or not (artifact == packed or is_made_of(artifact, receipt)):
+                return True
+            return any(map(cohort_patients(store, packed, receipt).holds, listed))
         except (DataprepError, OSError):
             return True
+
+    def is_made_of(artifact: Artifact, cohort: Receipt) -> bool:
+        made = store.receipt(artifact)
+        return made is not None and cohort.content in made.inputs.values()
 
     found = [artifact for artifact in unplanned if holds(artifact)] if listed else []
     return sorted(found, key=lambda artifact: artifact.name == PACKED_COHORTS)

@@ -222,12 +222,12 @@ def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path) 
         ({"drop": {"Short": "words < 20"}}, "drop.Short: 'Short' is not allowed: must match ^[a-z]"),
         ({"drop": {"short": " "}}, "drop.short: is empty"),
         (
-            {"tag": ["gopher", {"function": "coast.taggers:qualty", "columns": {"quality": "number"}}]},
-            "tag: coast.taggers:qualty: there is no 'qualty' in coast.taggers; did you mean 'quality'?",
-        ),
-        (
             {"tag": [{"function": "coast.taggers", "columns": {"quality": "number"}}]},
             "defs.yaml:25: tag.0.function: 'coast.taggers' is not allowed",
+        ),
+        (
+            {"text_field": {"a": 1}, "storage": {"b": 1}},
+            "text_field: must be text, not {'a': 1}",
         ),
         ({"budget": {"per_rule": {"short": 1.5}}}, "budget.per_rule.short: must be at most 1, not 1.5"),
         (
@@ -264,15 +264,20 @@ def test_a_declaration_that_cannot_work_is_refused_before_anything_runs(
         coast.declare()
 
 
+NUMBER = {"quality": "number"}
+
+
 def test_check_notes_what_may_be_wrong(coast: Coast) -> None:
     command = {"name": "counts", "command": ["no-such-program", "{input}", "{output}"], "version": "1"}
     try:
         document = {"separator": "<|endoftext|>", "url_field": "link", "keep_fields": {"meta.scor": "number"}}
-        coast.declare(document=document, tag=["gopher", {**command, "columns": {"count": "integer"}}], keep=None)
+        tags = [{**command, "columns": {"count": "integer"}}, {"function": "coast.taggers:qualty", "columns": NUMBER}]
+        coast.declare(document=document, tag=["gopher", *tags], keep=None)
         said = coast("check", "pages")
         assert "document.url_field: no row that was looked at has 'link': they have 'text', 'url', 'meta'" in said
         assert "document.keep_fields: no row that was looked at has 'meta.scor'" in said
         assert "tag: counts: there is no program no-such-program here" in said
+        assert "there is no 'qualty' in coast.taggers; did you mean 'quality'?" in said
         assert said.endswith("1 declaration: nothing to correct\n")
     finally:
         coast.declare()

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.graph.asked_documents import Drops, RuleDrops
+from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, records, write_lines
 
 pytestmark = pytest.mark.slow
@@ -73,7 +75,27 @@ def test_nothing_that_a_tagger_prints_gives_or_leaves_is_a_text(coast: Coast) ->
     files = (path for path in coast.root.parent.rglob("*") if path.is_file())
     holding = {path: data for path in files if MARK.encode() in (data := path.read_bytes())}
     assert [path for path, data in holding.items() if data not in of_source] == []
-    assert not [*coast.root.parent.rglob("given.parquet"), *coast.root.parent.rglob("made.parquet")]
+    assert not [*coast.root.parent.rglob("given-*"), *coast.root.parent.rglob("made-*")]
+
+
+def test_a_tagger_may_have_any_name_beside_a_command(coast: Coast) -> None:
+    coast.tagger("def made(documents):\n    return {'quality': [1.0] * documents.num_rows}\n")
+    (coast.folder / "copies.py").write_text(COPIES.replace("sys.exit(3)", ""))
+    tag = [{"function": "coast.taggers:made", "columns": {"quality": "number"}}]
+    declare(coast, tag=[*tag, {**COMMAND, "columns": {"score": "number"}, "name": "given"}], drop=None)
+    assert "the table has a column 'score' already" in coast("run", "pages", code=2)
+    document = {"separator": "<|endoftext|>", "id_key": {"env": "DOCUMENT_KEY"}}
+    declare(
+        coast, tag=[*tag, {**COMMAND, "columns": {"bytes_": "integer"}, "name": "given"}], document=document, drop=None
+    )
+    (coast.folder / "copies.py").write_text(
+        "import sys\nimport pyarrow.parquet as pq\n"
+        "t = pq.read_table(sys.argv[1])\n"
+        "pq.write_table(t.select(['file', 'row']).append_column('bytes_', t['bytes']), sys.argv[2])\n"
+    )
+    coast("run", "pages")
+    assert coast.table().column_names[-6:-4] == ["quality", "bytes_"]
+    assert coast.table()["bytes_"].to_pylist() == coast.table()["bytes"].to_pylist()
 
 
 def test_no_share_tells_a_count_that_is_not_shown(coast: Coast) -> None:
@@ -90,3 +112,13 @@ def test_no_share_tells_a_count_that_is_not_shown(coast: Coast) -> None:
     assert (few["documents"], few["bytes"], few["by_source"]) == ("< 11", "withheld", {"train": "< 11"})
     assert (many["documents"], many["by_source"]) == (25, {"train": 25})
     assert "few" in coast("run", "pages", "--dry-run")
+
+
+def test_a_small_count_hides_those_that_would_tell_it_as_a_difference() -> None:
+    one = RuleDrops(rule="r", drops="x", documents=20, bytes=9, by_source={"files": 17, "row": 3})
+    drops = Drops(documents=95, bytes=99, sources={"files": 95, "row": 30}, rules=[one])
+    cells = SmallCells(11)
+    assert "r: of files withheld, row < 11" in list(drops.lines(cells))
+    assert drops.to_json(cells)["rules"][0]["by_source"] == {"files": "withheld", "row": "< 11"}
+    assert "r: of files 17 (17.89 %), row 3 (10.00 %)" in list(drops.lines(SHOW_ALL))
+    assert drops.to_json(SHOW_ALL)["rules"][0]["by_source"] == {"files": 17, "row": 3}
