@@ -463,6 +463,19 @@ def test_a_month_that_is_declared_no_more_is_searched_too_and_goes(ward: Ward) -
     assert traces(ward.root, ward.texts("2010-03", 0)) == []
 
 
+def test_shards_of_a_format_that_is_declared_no_more_go_with_what_they_hold(ward: Ward) -> None:
+    pytest.importorskip("array_record")
+    ward.changes["formats"] = ["array_record"]
+    ward.retract("P-2010-03-0")
+    ward.run()
+    specs = notes_specs(ward.notes)
+    left = {str(one).partition("/")[2] for one in retracted_left(specs, ward.store)}
+    assert left >= {"tfrecord_shards/2010-03"}, "its cohort was rebuilt without the patient, it was not"
+    assert not left & {"tfrecord_shards/2010-01", "tfrecord_shards/2010-02"}
+    assert all(gone for _, gone in prune_retracted(specs, ward.store))
+    assert traces(ward.root, ward.texts("2010-03", 0)) == []
+
+
 def test_strict_writes_nothing_when_a_patient_is_not_found(ward: Ward) -> None:
     (ward.folder / "ids").write_text("P-2010-01-3\nP-nobody\n")
     found = retract_patients(ward.notes, ward.store, ward.folder / "ids", strict=True)
