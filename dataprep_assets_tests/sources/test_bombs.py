@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -90,6 +91,12 @@ def plain_values(path: Path, mib: int, rows: int, encoding: str | None = None) -
     table = pa.table({"text": pa.array(["v" * (mib * MIB)] * rows)})
     how: dict[str, Any] = {"column_encoding": {"text": encoding}} if encoding else {}
     pq.write_table(table, path, compression="zstd", use_dictionary=False, **how)
+
+
+def wide_nulls(count: int, width: int) -> pa.Array:
+    """Nulls of so many bytes each, in memory that nobody touches: `pa.nulls` would fill ten gigabytes."""
+    buffers = [pa.py_buffer(bytes(-(-count // 8))), pa.py_buffer(np.zeros(count * width, np.uint8))]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, buffers, count)
 
 
 def nested(path: Path, values: int) -> None:
@@ -222,7 +229,7 @@ ROWS: dict[str, tuple[Callable[[Path], None], str]] = {
     "wide-pages.parquet": (wide_pages, "one row takes pages of 11 columns"),
     "structs.parquet": (structs, "1 too_large"),
     "fixed.parquet": (
-        lambda p: pq.write_table(pa.table({"x": pa.nulls(1024, pa.binary(10_000_000))}), p),
+        lambda p: pq.write_table(pa.table({"x": wide_nulls(1024, 10_000_000)}), p),
         "a page of column x",
     ),
     "array.json.zst": (
