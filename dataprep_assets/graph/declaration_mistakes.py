@@ -254,6 +254,8 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
 
 def _is_other_form(details: ErrorDetails, every: Sequence[ErrorDetails], attributes: Any) -> bool:
     """Whether a block is refused by the short form of a union, and has a mistake inside of the long one, too."""
+    if not details["loc"]:  # the whole
+        return False
     *before, member = details["loc"]
     value = attributes
     for key in before:
