@@ -46,7 +46,7 @@ def command(
             for gone, count in asked.reasons().items():
                 print(project.shown(f"  {gone}: {number_of(count, 'row')}, which `--reason {gone}` lists"))
         else:
-            print(f"{dataset}: {cells.count(drops.documents)} documents, {cells.count(drops.bytes)} bytes of text")
+            print(project.shown(f"{dataset}: {number_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text"))
             print("\n".join(drops.lines(cells)))
         return 0
     if component.declaration.sensitive:

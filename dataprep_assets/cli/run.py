@@ -111,9 +111,8 @@ def _foretell(name: str, *, as_json: bool) -> int:
     with suppress(DataprepError):  # nothing is planned yet
         drops = dataset.component.documents(dataset.store).drops()
         if drops is not None and drops.documents:
-            cells = cells_of(dataset.component.declaration)
-            print(f"{name}: what the rules drop of {cells.count(drops.documents)} documents")
-            print("\n".join(drops.lines(cells)))
+            print(project.shown(f"{name}: what the rules drop of {number_of(drops.documents, 'document')}"))
+            print("\n".join(drops.lines(cells_of(dataset.component.declaration))))
     return code
 
 

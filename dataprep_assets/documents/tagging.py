@@ -9,7 +9,6 @@ Entry points: `Tagger` and its kinds, `tags_of`.
 """
 
 import ast
-import difflib
 import importlib
 import math
 import os
@@ -119,7 +118,9 @@ class FunctionTagger(BatchTagger):
             return None
         if names & {attribute, "*", "__getattr__"}:
             return None
-        near = next(iter(difflib.get_close_matches(attribute, names, n=1)), None)
+        from dataprep_assets.graph.declaration_mistakes import nearest
+
+        near = nearest(attribute, sorted(names))
         meant = f"; did you mean {near!r}?" if near else ""
         return f"tag: {self.function}: there is no {attribute!r} in {module}{meant}"
 

@@ -259,7 +259,8 @@ class WorkerPool:
 
     def _start(self, function: str, environment: dict[str, str], handle: int) -> subprocess.Popen[bytes]:
         """A new interpreter in which `function` of this module serves the socket `handle`."""
-        given, output = (handle, os.getpid(), self._kind.private), subprocess.DEVNULL if self._kind.private else None
+        given = (handle, os.getpid(), self._kind.private)
+        output = subprocess.DEVNULL if self._kind.private else None
         return subprocess.Popen(
             [sys.executable, "-c", f"from dataprep_assets.execution.processes import {function}; {function}{given}"],
             stdin=subprocess.DEVNULL,

@@ -259,9 +259,7 @@ def _is_other_form(details: ErrorDetails, every: Sequence[ErrorDetails], attribu
     *before, member = details["loc"]
     value = attributes
     for key in before:
-        listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
-        if listed or (isinstance(value, dict) and key in value):
-            value = value[key]
+        _, value = _led_to(value, key)
     if not isinstance(value, dict) or value is not details["input"]:  # its own value: `member` is a key, not a form
         return False
     inside = (one["loc"] for one in every if len(one["loc"]) > len(before) + 1)
@@ -293,12 +291,16 @@ def _written(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[
     """The keys as written in the file, without the tags of unions."""
     value = attributes
     for i, key in enumerate(keys):
-        listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
-        if listed or (isinstance(value, dict) and key in value):
-            value = value[key]
-        elif not (kind == "missing" and i == len(keys) - 1):
-            continue
-        yield key
+        is_written, value = _led_to(value, key)
+        if is_written or (kind == "missing" and i == len(keys) - 1):
+            yield key
+
+
+def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
+    """Whether a value has the key, and what that leads to; the value itself if it has not: a tag of a union."""
+    listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
+    has = listed or (isinstance(value, dict) and key in value)
+    return has, value[key] if has else value
 
 
 def _known_keys(details: ErrorDetails, model: type[BaseModel]) -> list[str]:

@@ -117,10 +117,10 @@ class SmallCells:
         if self.below <= 1:
             return dict(row)
         safe = {name for name in row if name in _SAFE_NAMES or re.fullmatch(_POSITION, name)}
-        counts = {name for name, value in row.items() if name not in safe and type(value) is int and value}
-        if any(self.hides(row[name]) for name in counts):
-            row = {name: value if name not in counts or self.hides(value) else _WITHHELD for name, value in row.items()}
-        return {name: value if name in safe else self._value(value) for name, value in row.items()}
+        names = [name for name, value in row.items() if name not in safe and type(value) is int]
+        counts = dict(zip(names, self.counts([row[name] for name in names]), strict=True))
+        others = {name: value if name in safe else self._value(value) for name, value in row.items()}
+        return others | counts
 
     @property
     def _hidden(self) -> str:

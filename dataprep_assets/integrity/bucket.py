@@ -79,15 +79,14 @@ class BucketArtifacts(ArtifactStore):
             self.store.sweep(f"{dataset}/", older_than_seconds=_ABANDONED_SECONDS)
 
     def partitions(self, dataset: str, name: str) -> list[str]:
-        below = f"{dataset}/{name}/"
-        parts = (info.key.removeprefix(below).split("/") for info in self.store.list(below))
-        there = {part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")}
-        return sorted(there | left_over(self.root / dataset / name))
+        return sorted(self._folders(f"{dataset}/{name}/") | left_over(self.root / dataset / name))
 
     def names(self, dataset: str) -> list[str]:
-        below = f"{dataset}/"
+        return sorted(self._folders(f"{dataset}/"))
+
+    def _folders(self, below: str) -> set[str]:
         parts = (info.key.removeprefix(below).split("/") for info in self.store.list(below))
-        return sorted({part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")})
+        return {part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")}
 
     def remove(self, artifact: Artifact) -> bool:
         """As in a folder. Builds on other machines are not known here: their publication will notice the removal."""

@@ -10,6 +10,7 @@ from its failure, goes on from there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, Protocol
 
 import dagster as dg
@@ -157,7 +158,7 @@ class _Making:
 
     def _once(self, failed: Set[str | None] = frozenset()) -> Iterator[_Event]:
         spec, store, slots, attendants = self._spec, self._store, self._slots, self._attendants
-        making = Making(self._context, spec, store, self._tell)
+        making = Making(self._context, spec, store, partial(_tell, attendants))
         left = unproven(spec, store, slots)
         stale = self._not_current() | failed
         # what is left to be proven is reused by its build, which has the files of a mirror there that its proofs read
@@ -179,10 +180,6 @@ class _Making:
         for attendant in attendants:
             attendant.after(spec, self._partitions)
 
-    def _tell(self, sentence: str) -> None:
-        for attendant in self._attendants:
-            attendant.told(sentence)
-
     def _not_current(self) -> set[str | None]:
         """The slots that are to be built, or that the instance has never seen (one that another machine made)."""
         spec, slots, recorded = self._spec, self._slots, self._recorded
@@ -201,6 +198,11 @@ class _Making:
             evaluations = making.prove(damaged)
             yield from evaluations
             refuse_failed(evaluations)
+
+
+def _tell(attendants: Sequence[Attendant], sentence: str) -> None:
+    for attendant in attendants:
+        attendant.told(sentence)
 
 
 def _damaged(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
@@ -230,8 +232,7 @@ def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[Attendant]) -> dg.O
             for artifact, gone in removed.items():
                 sentence = f"{'removed' if gone else 'left alone, a run is building it'}, in no plan: {artifact}"
                 context.log.info(sentence)
-                for attendant in attendants:
-                    attendant.told(sentence)
+                _tell(attendants, sentence)
             if removed:
                 _judge_again(context, specs, store)
         if not all(removed.values()):

@@ -57,18 +57,18 @@ def no_retracted_document(
     held = np.flatnonzero(np.isin(ids, listed))
     looked = list(_sampled(receipt, plan, files)) if facts.retracted else []
     left = list(_left(directory, receipt, plan, held))
-    copies = list(_copies(directory, receipt, plan, bundle, looked))
+    copies = list(_copies(directory, receipt, plan, bundle, looked)) if looked else []
     by_field = plan.ids is not None and plan.ids.id_field is not None
-    finding = verdict(
-        left if by_field else [*left, *copies],
+    of_other_ids = by_field and not left
+    dropped = ledger_of(receipt).dropped.get(RETRACTED, 0)
+    return verdict(
+        copies if of_other_ids else left if by_field else [*left, *copies],
         f"None of the {len(listed)} ids on the list is among the {len(ids)} documents; {len(looked)} of "
-        f"{ledger_of(receipt).dropped.get(RETRACTED, 0)} dropped ones were looked for by their tokens.",
-        _AGAIN,
-        facts={"retracted": ledger_of(receipt).dropped.get(RETRACTED, 0), "looked_for": len(looked)},
+        f"{dropped} dropped ones were looked for by their tokens.",
+        _STAY if of_other_ids else _AGAIN,
+        facts={"retracted": dropped, "looked_for": len(looked)},
+        warning=of_other_ids,
     )
-    if left or not by_field:
-        return finding
-    return verdict(copies, finding.summary, _STAY, facts=finding.facts, warning=True)
 
 
 def _left(directory: Path, receipt: Receipt, plan: StreamPlan, held: Sequence[int] | NDArray[np.intp]) -> Iterator[str]:
