@@ -6,7 +6,7 @@ whole.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import document_ends, flat_bins, meta
-from dataprep_assets.formats.document_index import IDS, ROWS
+from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, judged, ledger_of
+from dataprep_assets.graph.finding import Finding, judged
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
@@ -47,7 +47,8 @@ from dataprep_assets.planning.shard_plan import split_of
 from dataprep_assets.stream.eye_test import eye_test
 from dataprep_assets.stream.retraction_proofs import made_without
 from dataprep_assets.stream.snapshot_files import disk_headroom
-from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
+from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
 from dataprep_assets.stream.tokenizer import load_bundle
 
 VERSION = 2
@@ -338,16 +339,13 @@ def _examine(
         listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
         return combined_without(corpus, store, split, listed)
 
+    @cache
+    def index() -> StreamIndex:
+        return StreamIndex({split: [IndexedShard(store, shard, made) for shard, made in made_of]})
+
     def source_at(token: int) -> str:
-        for shard, made in made_of:
-            if token < ledger_of(made).tokens:
-                listed = {record.path for record in made.files}
-                index = store.local(shard, sorted({ENDS, ROWS} & listed))
-                document = np.searchsorted(document_ends.open_ends(index / ENDS), np.uint64(token), side="right")
-                file, row = document_rows(index, made).locate(int(document))
-                return f"{made.sources[file]['file']}: row {row}"
-            token -= ledger_of(made).tokens
-        return "of no shard"
+        file, row = index().source(*index().by_token(split, None, token))
+        return f"{file}: row {row}"
 
     yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
     yield "totals_match", wrong_totals(receipt, shards)
