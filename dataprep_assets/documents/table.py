@@ -3,7 +3,7 @@
 A row of the table is a row of the source, in the source's order, whether it becomes a document or not: a record that
 is refused has its reason in `bad` and nothing else. Every file of the table has the same rows in the same order.
 
-Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `side_by_side`.
+Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `side_by_side`, `runs_of`.
 """
 
 import math
@@ -373,3 +373,13 @@ def side_by_side(paths: Sequence[Path], columns: Sequence[str] | None = None) ->
             yield pa.table(arrays)
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{paths[0].parent}: cannot be read as Parquet: {error}") from error
+
+
+def runs_of(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:
+    """The consecutive rows of a piece that are of one file."""
+    import pyarrow.compute as pc
+
+    runs, start = pc.run_end_encode(piece["file"].combine_chunks(), run_end_type="int64"), 0
+    for file, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield file, piece.slice(start, stop - start)
+        start = stop

@@ -1,14 +1,14 @@
 """The sums of a table of documents, file by file, as they have to be in the ledger of the stream."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.table import side_by_side
+from dataprep_assets.documents.table import runs_of, side_by_side
 from dataprep_assets.integrity.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -17,20 +17,27 @@ if TYPE_CHECKING:
 FILE = "documents.parquet"
 
 
-def runs_of(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:
-    """The consecutive rows of a piece that are of one file."""
-    import pyarrow.compute as pc
+def counted(values: "pa.ChunkedArray") -> Counter[str]:
+    """How often each text is among them; nulls are not counted."""
+    found = values.drop_null().value_counts()
+    return Counter(dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True)))
 
-    runs, start = pc.run_end_encode(piece["file"].combine_chunks(), run_end_type="int64"), 0
-    for file, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield file, piece.slice(start, stop - start)
-        start = stop
+
+def _hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
+    """The numbers that ids of 16 hex digits are; zeros if one is something else."""
+    try:
+        found = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        found = np.empty(0, np.uint64)
+    return found if len(found) == len(ids) else np.zeros(len(ids), np.uint64)
 
 
 class TableSums:
     """The sums of a table, file by file, and the ids of its documents."""
 
     def __init__(self, directory: Path) -> None:
+        import pyarrow.compute as pc
+
         self.rows = self.kept = 0
         self.reasons: Counter[str] = Counter()
         self._lines: dict[str, dict[str, Any]] = {}
@@ -41,10 +48,10 @@ class TableSums:
                 kept = run.filter(run["kept"])
                 line["rows_in"] += run.num_rows
                 line["documents"] += kept.num_rows
-                line["tokens"] += sum(kept["tokens"].to_pylist())
-                line["dropped"].update(one for one in run["reason"].to_pylist() if one is not None)
+                line["tokens"] += pc.sum(kept["tokens"]).as_py() or 0
+                line["dropped"] += counted(run["reason"])
                 if "id" in run.column_names:
-                    self._ids.append(np.array([int(one, 16) for one in kept["id"].to_pylist()], np.uint64))
+                    self._ids.append(_hashes(kept["id"].to_pylist()))
         for line in self._lines.values():
             self.rows, self.kept = self.rows + line["rows_in"], self.kept + line["documents"]
             self.reasons += line["dropped"]

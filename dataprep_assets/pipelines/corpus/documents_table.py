@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.ruled_out import RuledOutRows
 from dataprep_assets.documents.selection import DUPLICATE, NO_TOKENS
-from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, side_by_side
+from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, runs_of, side_by_side
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
@@ -34,7 +34,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.documents_sums import FILE, TableSums, runs_of
+from dataprep_assets.pipelines.corpus.documents_sums import FILE, TableSums, counted
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import removed_rows
 from dataprep_assets.pipelines.corpus.selection import ruled_out_of
@@ -147,7 +147,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, reci
         for piece in _decided(corpus, store, partition):
             writer.add_table(piece.select(writer.schema.names).cast(writer.schema))
             rows += piece.num_rows
-            reasons.update(one for one in piece["reason"].to_pylist() if one is not None)
+            reasons += counted(piece["reason"])
             kept += _add_sources(sources, piece)
     return Written(
         inputs=dict(recipe.upstream),
@@ -181,12 +181,12 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
     files = [directory / name for name in (ROWS, *map(file_of, corpus.taggers))]
     for piece in side_by_side(files):
         reasons: list[str | None] = []
-        tokens: list[int | None] = []
+        tokens = []
         for file, run in runs_of(piece):
             there, lengths = shard.of(file, run["row"].to_numpy().astype(np.uint64))
             by_rule = None if ruled_out is None else ruled_out.of(file)
             reasons += _reasons(run, there, by_rule, shard.retracted)
-            tokens += [n if kept else None for n, kept in zip(lengths.tolist(), there.tolist(), strict=True)]
+            tokens.append(pa.array(lengths, mask=~there))
         by_duplicate = removed.among(start, start + len(reasons))
         # what was retracted since is told as that
         stands = [
@@ -199,7 +199,7 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
             ("kept", pa.array([reason is None for reason in reasons], pa.bool_())),
             ("reason", pa.array(reasons, pa.string())),
             ("representative", pa.array([one for one, _ in stands], pa.string())),
-            ("tokens", pa.array(tokens, pa.int64())),
+            ("tokens", pa.chunked_array(tokens, pa.int64())),
             *similar,
         ):
             piece = piece.append_column(name, values)
@@ -208,20 +208,20 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
 
 def _reasons(
     run: "pa.Table", there: NDArray[np.bool_], by_rule: RuledOutRows | None, retracted: frozenset[str]
-) -> Iterator[str | None]:
+) -> list[str | None]:
     """Why each row of a file is no document; None for those that are, in the order of `documents.selection`."""
-    rows = run["row"].to_numpy().astype(np.uint64)
-    rules = [None] * len(rows) if by_rule is None else by_rule.reasons(rows)
-    ids = run["id"].to_pylist() if "id" in run.column_names else [None] * len(rows)
-    for bad, id_, rule, kept in zip(run["bad"].to_pylist(), ids, rules, there.tolist(), strict=True):
-        if bad is not None:
-            yield bad
-        elif id_ in retracted:
-            yield RETRACTED
-        elif rule is not None:
-            yield rule
-        else:
-            yield None if kept else NO_TOKENS
+    # what comes first in that order is written last
+    reasons: list[str | None] = [None if kept else NO_TOKENS for kept in there.tolist()]
+    if by_rule is not None and len(by_rule.rows):
+        rules = by_rule.reasons(run["row"].to_numpy().astype(np.uint64))
+        reasons = [reason if rule is None else rule for reason, rule in zip(reasons, rules, strict=True)]
+    if retracted and "id" in run.column_names:
+        ids = run["id"].to_pylist()
+        reasons = [RETRACTED if one in retracted else reason for reason, one in zip(reasons, ids, strict=True)]
+    if run["bad"].null_count < run.num_rows:
+        bad = run["bad"].to_pylist()
+        reasons = [reason if one is None else one for reason, one in zip(reasons, bad, strict=True)]
+    return reasons
 
 
 @dataclass(frozen=True)

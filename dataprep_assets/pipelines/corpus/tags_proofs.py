@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dataprep_assets.documents.declaration import FloorDeclaration
 from dataprep_assets.documents.planted import Counts, by_kind, found_of
-from dataprep_assets.documents.table import DocumentBatch, schema_of, side_by_side
+from dataprep_assets.documents.table import DocumentBatch, runs_of, schema_of, side_by_side
 from dataprep_assets.documents.tagging import BatchTagger, named_tagger, tags_of
 from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
@@ -75,13 +77,15 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
     last, rows, bad = (-1, 0), 0, 0
     # all files are read, so that their numbers of rows are compared
     for piece in side_by_side([directory / name for name in declared]):
-        values = (piece[name].to_pylist() for name in ("file", "row", "bad"))
-        for file, row, reason in zip(*values, strict=True):
-            here = (order.get(file, -2), row)
-            if here <= last:
+        for file, run in runs_of(piece):
+            at, numbers = order.get(file, -2), run["row"].to_numpy()
+            before = np.concatenate([[last[1] if at == last[0] else 0], numbers[:-1]])
+            if at < last[0] or not (after := numbers > before).all():
+                row = numbers[0] if at < last[0] else numbers[np.argmin(after)]
                 yield f"{ROWS}: {file}, row {row} is not in the order of the source"
                 return
-            last, rows, bad = here, rows + 1, bad + (reason is not None)
+            last = (at, int(numbers[-1]))
+        rows, bad = rows + piece.num_rows, bad + piece.num_rows - piece["bad"].null_count
     if (rows, bad) != (facts.rows, facts.bad):
         yield f"has {rows:,} rows, {bad:,} refused; the receipt says {facts.rows:,} and {facts.bad:,}"
 

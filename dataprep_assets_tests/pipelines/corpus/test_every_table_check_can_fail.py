@@ -152,3 +152,41 @@ def test_the_check_fails_on_its_fault_and_says_where(copied: Path, artifact: str
     found = judged(copied, artifact)[name]
     assert not found.passed
     assert SAID.get(name, "val-00000") in found.summary
+
+
+def with_first(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    """A table in which the first row that is kept, or is no bad record, has another value."""
+
+    def change(table: pa.Table) -> pa.Table:
+        values = table[column].to_pylist()
+        kept = table["kept"].to_pylist() if "kept" in table.column_names else [True]
+        values[kept.index(True)] = value
+        at = table.column_names.index(column)
+        return table.set_column(at, table.schema.field(column), pa.array(values, table.schema.field(column).type))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("artifact", "name", "column", "value", "said"),
+    [
+        ("documents", "sums_equal_ledger", "id", None, "other ids"),
+        ("documents", "sums_equal_ledger", "id", "no id", "other ids"),
+        ("documents", "sums_equal_ledger", "id", "0123456789abcdef0", "other ids"),
+        ("documents", "sums_equal_ledger", "tokens", None, "tokens sum to"),
+        ("documents", "sums_equal_ledger", "kept", None, "documents sum to"),
+        ("documents", "sums_equal_ledger", "file", None, "rows_in sum to"),
+        ("tags", "rows_complete", "row", None, "is not in the order of the source"),
+        ("tags", "rows_complete", "row", 0, "row 0 is not in the order of the source"),
+        ("tags", "rows_complete", "file", None, "is not in the order of the source"),
+        ("tags", "rows_complete", "file", "other.jsonl", "other.jsonl, row 1 is not in the order of the source"),
+    ],
+)
+def test_a_value_that_can_be_none_is_a_finding(
+    copied: Path, artifact: str, name: str, column: str, value: object, said: str
+) -> None:
+    (folder,) = [path.parent for path in copied.rglob("receipt.json") if path.parents[1].name == artifact]
+    rewritten({"documents": "documents.parquet", "tags": "rows.parquet"}[artifact], with_first(column, value))(folder)
+    found = judged(copied, artifact)[name]
+    assert not found.passed
+    assert said in found.summary
