@@ -9,6 +9,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 from dataprep_assets.errors import ConfigError, DriftError
+from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.drift import Drift
@@ -37,7 +38,9 @@ def command(
         raise ConfigError(f"--output {path}: not a file in a folder that is there")
     written = lock_dataset(component.specs, component.store(project.storage()))
     write_atomically(path, lock_bytes(written))
-    print(f"{dataset}: {len(written.artifacts):,} artifacts, {written.files:,} source files: {path}")
+    print(
+        f"{dataset}: {number_of(len(written.artifacts), 'artifact')}, {number_of(written.files, 'source file')}: {path}"
+    )
     return 0
 
 
@@ -107,7 +110,7 @@ class LockedBuild:
             undeclared(self._specs, self._store, self._lock),
         ):
             refuse(self._lock, found, "the run is done")
-        print(f"equals its lock: {len(self._lock.artifacts):,} artifacts")
+        print(f"equals its lock: {number_of(len(self._lock.artifacts), 'artifact')}")
 
 
 def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
@@ -127,4 +130,5 @@ def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
         print(f"drift: … and {len(by_reason) - _SHOWN:,} more reasons")
     if by_reason:
         count = len({name for names in by_reason.values() for name in names})
-        raise DriftError(f"{lock.dataset}: {count:,} artifacts are not as the lock says; {told}")
+        are = "artifact is" if count == 1 else "artifacts are"
+        raise DriftError(f"{lock.dataset}: {count:,} {are} not as the lock says; {told}")

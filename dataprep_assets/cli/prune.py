@@ -7,6 +7,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
+from dataprep_assets.graph.shown import number_of
 
 
 def command(
@@ -28,7 +29,7 @@ def command(
     if not found and not json_:
         print(f"{dataset}: every artifact is in the plan, nothing to remove")
     if found and not yes and not json_:
-        total = f"{len(found)} artifacts, {shown_bytes(sum(one.bytes or 0 for one in found))}"
+        total = f"{number_of(len(found), 'artifact')}, {shown_bytes(sum(one.bytes or 0 for one in found))}"
         print(f"{total}; nothing was removed: `dataprep prune {dataset} --yes` removes them")
     kept = 0
     for artifact, gone in prune(specs, store) if found and yes else ():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.graph.rebuild import Rebuild, ToBuild
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.planning.cost import shown_bytes, shown_time
 
@@ -59,7 +60,7 @@ def rebuild_lines(rebuild: Rebuild) -> Iterable[str]:
         yield "  ".join([*cells, row[6]]).rstrip()
     if len(rows) > MOST_ROWS:
         hidden = list(groups.values())[MOST_ROWS:]
-        yield f"and {len(hidden)} more rows, of {sum(map(len, hidden))} artifacts"
+        yield f"and {number_of(len(hidden), 'more row')}, of {number_of(sum(map(len, hidden)), 'artifact')}"
     yield ""
     yield from _sums(rebuild)
 

@@ -241,7 +241,7 @@ def test_a_dataset_is_copied_to_a_bucket_and_verified_there(ran: tuple[Path, str
     assert "6 objects, 0 to copy: 0 bytes" in again.stdout
     verified = dataprep(tmp_path, "verify", there, **reached)
     assert verified.returncode == 0, verified.stdout
-    assert "1 artifacts" in verified.stdout
+    assert "1 artifact," in verified.stdout
     assert dataprep(tmp_path, "preflight", there, **reached).returncode == 0
 
 
