@@ -121,13 +121,15 @@ def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
         found: The differences from the lock.
         told: What has been done so far, for the error.
     """
+    from dataprep_assets.orchestration.terminal import say
+
     by_reason: dict[str, list[str]] = {}
     for drift in found:
         by_reason.setdefault(drift.reason, []).append(drift.name)
     for reason, names in list(by_reason.items())[:_SHOWN]:
-        print(f"drift: {names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {reason}")
+        say(f"drift: {names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {reason}")
     if len(by_reason) > _SHOWN:
-        print(f"drift: … and {len(by_reason) - _SHOWN:,} more reasons")
+        say(f"drift: … and {len(by_reason) - _SHOWN:,} more reasons")
     if by_reason:
         count = len({name for names in by_reason.values() for name in names})
         are = "artifact is" if count == 1 else "artifacts are"

@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -120,15 +120,19 @@ class _Shown:
     """Attends to a build (`orchestration.build.Attendant`): prints what is being made."""
 
     def before(self, spec: "ArtifactSpec", partitions: Sequence[str], *, current: bool) -> None:
+        from dataprep_assets.orchestration.terminal import say
+
         if not current:
             count = f": {number_of(len(partitions), spec.noun)}" if partitions else ""
-            print(f"  {spec.path[-1]}{count} …", flush=True)
+            say(f"  {spec.path[-1]}{count} …")
 
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:
         """Nothing: its checks are shown when they fail."""
 
     def told(self, sentence: str) -> None:
-        print(sentence, flush=True)
+        from dataprep_assets.orchestration.terminal import say
+
+        say(sentence)
 
 
 def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
@@ -148,7 +152,7 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
     else:
         print(f"{dataset.name}:")
         attendants: list[Attendant] = [_Shown(), *([locked] if locked is not None else [])]
-        with _progress():
+        with _attended():
             result = dataset.build(attendants=attendants, verbose=Options.verbose)
         if code := _told(dataset, result):
             if locked is not None and locked.drift is not None:
@@ -162,10 +166,12 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
     return 0
 
 
-def _progress() -> AbstractContextManager[None]:
-    from dataprep_assets.orchestration.terminal import watched
+@contextmanager
+def _attended() -> Iterator[None]:
+    from dataprep_assets.orchestration.terminal import heard, watched
 
-    return nullcontext() if Options.quiet else watched(sys.stderr)
+    with heard(sys.stdout), nullcontext() if Options.quiet else watched(sys.stderr):
+        yield
 
 
 def _told(dataset: "OpenDataset", result: "RunResult") -> int:
@@ -186,7 +192,7 @@ def _run_part(name: str, part: Part) -> int:
     part.partitioned(dataset.specs)
     print(f"{name}:")
     try:
-        with _progress():
+        with _attended():
             result = dataset.build_part(part, attendants=[_Shown()], verbose=Options.verbose)
     except NotFoundError as nothing:
         print(nothing)

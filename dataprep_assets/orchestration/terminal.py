@@ -1,6 +1,11 @@
-"""Progress of a step for whoever started the command: a live line on a terminal, occasional plain lines in a pipe.
+"""What whoever started the command hears of a step: progress (a live line on a terminal, occasional plain lines in a
+pipe), and lines of its own.
 
-Entry points: `watched` around the runs of a command, and `watching`, which gives the sinks of a step inside it.
+During a step Dagster redirects descriptors 1 and 2 to its compute log, and another process shows what is written there:
+later, and on a busy machine not its end. So both are written on descriptors of their own.
+
+Entry points: `watched` around the runs of a command, and `watching`, which gives the sinks of a step inside it;
+`heard`, and `say` inside it.
 """
 
 import contextlib
@@ -23,25 +28,45 @@ _BAR_COLUMNS = 24
 _WORD_COLUMNS = 80
 """Room for the words beside the bar: `99.0%  ETA 12.3 min  1,234,567,890 of ~2,345,678,901 tokens  0.50 M tokens/s`."""
 _watched: ContextVar[TextIO | None] = ContextVar("watched", default=None)
+_heard: ContextVar[TextIO | None] = ContextVar("heard", default=None)
+
+
+def watched(stream: TextIO) -> contextlib.AbstractContextManager[None]:
+    """Inside, steps that run in this process also show their progress on `stream`, a terminal, pipe or file."""
+    return _given_to(_watched, stream)
+
+
+def heard(stream: TextIO) -> contextlib.AbstractContextManager[None]:
+    """Inside, what is said goes to `stream` at once, also what a step says that runs in this process."""
+    return _given_to(_heard, stream)
 
 
 @contextlib.contextmanager
-def watched(stream: TextIO) -> Iterator[None]:
-    """Inside, steps that run in this process also show their progress on `stream`, a terminal, pipe or file."""
+def _given_to(variable: ContextVar[TextIO | None], stream: TextIO) -> Iterator[None]:
     try:
-        # a descriptor of its own, because Dagster redirects descriptors 1 and 2 to its compute log during a step
+        stream.flush()
         descriptor = os.dup(stream.fileno())
-    except (OSError, ValueError):  # closed, or in memory: nobody watches it while the step is at work
+    except (OSError, ValueError):  # closed, or in memory, which nobody redirects
         yield
         return
     own = os.fdopen(descriptor, "w", encoding="utf-8", errors="replace")
-    token = _watched.set(own)
+    token = variable.set(own)
     try:
         yield
     finally:
-        _watched.reset(token)
+        variable.reset(token)
         with contextlib.suppress(OSError):  # a closed pipe did not take the rest
             own.close()
+
+
+def say(line: str) -> None:
+    """Print a line; inside of `heard` to its stream."""
+    stream = _heard.get()
+    if stream is None:
+        print(line, flush=True)
+        return
+    with contextlib.suppress(OSError):  # the reader closed the pipe: the step goes on
+        print(line, file=stream, flush=True)
 
 
 def watching(what: str) -> list[Sink]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.orchestration import progress
 from dataprep_assets.orchestration.progress import LogSink, ObservationSink
-from dataprep_assets.orchestration.terminal import TerminalSink, watched, watching
+from dataprep_assets.orchestration.terminal import TerminalSink, heard, say, watched, watching
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.graph.specs import spec
 from dataprep_assets_tests.orchestration.notice_board import notice_board
@@ -111,6 +111,28 @@ def test_a_pipe_gets_a_line_now_and_then_and_no_escape_code() -> None:
     first, *_ = told["observed"]
     assert first.keys() == {"progress", "done", "rate", "time_left"}
     assert re.fullmatch(r"\d\.\d of 1\.0 MB", first["done"])
+
+
+@pytest.mark.parametrize(("is_heard", "said"), [("yes", ["said while the step is at work"]), ("no", [])])
+def test_what_is_said_is_there_at_once_though_dagster_redirects_the_output_of_a_step(
+    is_heard: str, said: list[str], tmp_path: Path
+) -> None:
+    # Dagster has `tail` show what a step prints; on a busy machine it is ended before it did
+    busy = tmp_path / "tail"
+    busy.write_text("#!/bin/sh\nexec sleep 5\n")
+    busy.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["-m", "dataprep_assets_tests.orchestration.dying_step", is_heard]
+    done = forked.run(command, env=environment, cwd=REPOSITORY)
+    assert done.returncode == 9, done.stderr
+    assert done.stdout.splitlines() == said
+
+
+def test_who_reads_the_pipe_no_more_stops_nobody_who_says_something() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream, heard(stream):
+        os.close(reader)
+        say("nobody hears it")
 
 
 def test_who_reads_the_pipe_no_more_stops_no_step() -> None:
