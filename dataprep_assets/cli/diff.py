@@ -2,6 +2,9 @@
 
 import json
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +12,8 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.graph.declaration import SMALL_CELL
+from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
@@ -30,11 +35,24 @@ def command(
     except DataprepError as error:  # as in diff(1), 1 means that they differ, so an error needs another code
         raise ConfigError(str(error)) from error
     found = difference(sides[0], sides[1], (a, b))
+    cells = _cells(sides)
     if json_:
-        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        print(json.dumps(found.to_json(cells), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(found.lines()))
+        print("\n".join(found.lines(cells)))
     return 0 if found.is_none else 1
+
+
+def _cells(sides: "Sequence[Lock]") -> SmallCells:
+    """How counts are shown: of a sensitive dataset by their first digits, or two would tell their difference."""
+    cells = []
+    with suppress(ConfigError):  # there is no project here, or the dataset cannot be loaded
+        declared = project.kinds().keys() & {side.dataset for side in sides}
+        cells = [cells_of(project.component(name).declaration) for name in declared]
+    if any(side.is_hidden for side in sides):
+        cells.append(SmallCells(SMALL_CELL))
+    strictest = max(cells, key=lambda one: one.below, default=SHOW_ALL)
+    return strictest if strictest.below <= 1 else replace(strictest, rounded=True)
 
 
 def _side(where: str, dataset: str | None) -> "Lock":

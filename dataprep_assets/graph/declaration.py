@@ -19,6 +19,9 @@ from dataprep_assets.integrity.storage import Storage
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster accepts as an owner."""
 
+SMALL_CELL = 11
+"""Counts below this are not shown of a sensitive dataset that says nothing else."""
+
 
 class Attributed(Declared):
     """What a data card says of a source that only a person knows. None of it decides a byte of the data."""
@@ -110,7 +113,9 @@ class DatasetDeclaration(Declared):
     workers: int | None = Field(None, ge=1, description="Worker processes; default: DATAPREP_WORKERS, else one a core.")
     sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
     small_cell: int = Field(
-        11, ge=1, description="Of a `sensitive` dataset, counts below this are shown as `< 11` (or what it says)."
+        SMALL_CELL,
+        ge=1,
+        description="Of a `sensitive` dataset, counts below this are shown as `< 11` (or what it says).",
     )
     card: CardDeclaration = Field(CardDeclaration(), description="What the data card says that no receipt knows.")
     accept: dict[str, str] = Field(

@@ -36,6 +36,8 @@ _SAFE_NAMES = {
     "undeclared",
 }
 """Entries and columns that do not count people or documents, or that repeat settings of the declaration."""
+_SIZES = {"bytes", "source_bytes"}
+"""Those of these that tell a small count beside them: of so many documents."""
 _POSITION = (
     r"row|line|record|note|patient|document|byte|chunk|number|id|version|step|column|position|part|shard|exit code"
 )
@@ -83,7 +85,7 @@ class SmallCells:
     def counts(self, numbers: Sequence[int]) -> list[int | str]:
         """Counts that have a sum: with a small one all others are withheld, or it would be the difference."""
         small = any(map(self.hides, numbers))
-        return [_WITHHELD if small and number and not self.hides(number) else self._value(number) for number in numbers]
+        return [_WITHHELD if small and number and not self.hides(number) else self.value(number) for number in numbers]
 
     def text(self, text: str) -> str:
         """A text without small counts, and in a line with one without shares, which would tell it. Positions
@@ -104,22 +106,31 @@ class SmallCells:
         return _SHARE.sub(lambda m: f"about {_first_digit_of_share(float(m[0])):g}", told) if self.rounded else told
 
     def entries(self, shown: Mapping[str, Shown]) -> dict[str, Shown]:
-        """Metadata by name without small counts; Dagster's own, which must be numbers, are removed if small."""
+        """Metadata by name without small counts, and beside one without shares, which would tell it. Dagster's own,
+        which must be numbers, are removed if small."""
         found = {}
+        small = any(
+            type(value) is int and name not in _SAFE_NAMES and self.hides(value) for name, value in shown.items()
+        )
         for name, value in shown.items():
-            hidden = value if self.below <= 1 or name in _SAFE_NAMES else self._value(value)
+            hidden = value if self.below <= 1 or name in _SAFE_NAMES else self.value(value)
+            if small and isinstance(value, float) and ("%" in name or "share" in name):
+                hidden = _NO_SHARE
             if not (name.startswith("dagster/") and type(hidden) is not type(value)):
                 found[name] = hidden
         return found
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of a table without small counts."""
+        """A row of a table without small counts, and beside one without other counts, shares and sizes."""
         if self.below <= 1:
             return dict(row)
         safe = {name for name in row if name in _SAFE_NAMES or re.fullmatch(_POSITION, name)}
         names = [name for name, value in row.items() if name not in safe and type(value) is int]
         counts = dict(zip(names, self.counts([row[name] for name in names]), strict=True))
-        others = {name: value if name in safe else self._value(value) for name, value in row.items()}
+        others = {name: value if name in safe else self.value(value) for name, value in row.items()}
+        if any(self.hides(row[name]) for name in names):
+            others |= {name: _NO_SHARE for name, value in row.items() if isinstance(value, float)}
+            others |= dict.fromkeys(_SIZES & row.keys(), _WITHHELD)
         return others | counts
 
     @property
@@ -141,7 +152,8 @@ class SmallCells:
         )
         return match[1] if is_safe else self.count(number)
 
-    def _value(self, value: Any) -> Any:
+    def value(self, value: Any) -> Any:
+        """A count, share, text or table as it is shown."""
         if isinstance(value, bool) or value is None:
             return value
         if isinstance(value, Table):

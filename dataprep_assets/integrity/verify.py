@@ -224,7 +224,10 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterat
         if found is None:
             yield f"its input {name} is missing: materialize it again"
         elif found.content != content:
-            yield f"its input {name} has changed since: materialize this artifact again"
+            yield (
+                f"its input {name} has changed since: materialize this artifact again, or prune it if `dataprep "
+                "status` says that it is in no plan any more"
+            )
 
 
 def _upstream(receipt: Receipt) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ hub, whose files it first fetches into that same cache layout.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from glob import escape
@@ -71,11 +72,20 @@ def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
         raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error
 
 
+def size_of(path: Path | str) -> int:
+    """Bytes of a source file; raises SourceError for what is no file, such as a FIFO, which would be waited for."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a FIFO, a socket or a device"
+        raise SourceError(f"{path}: is {what}, and no file. Take it out of the source")
+    return found.st_size
+
+
 def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> None:
     wrong = []
     for entry in entries:
         try:
-            size = access.path(entry).stat().st_size
+            size = size_of(access.path(entry))
         except OSError as error:
             wrong.append(
                 f"{entry.relpath}: {error.strerror or error}: the manifest lists it. "
@@ -102,7 +112,7 @@ class LocalTree:
 
     def list(self) -> Listing:
         if self.only is not None:
-            return Listing(files=(SourceFile(self.only, (self.root / self.only).stat().st_size),))
+            return Listing(files=(SourceFile(self.only, size_of(self.root / self.only)),))
         if not self.root.is_dir():
             raise SourceError(f"{self.root} is not a folder. Give the folder that holds the data files")
         files = []
@@ -121,7 +131,7 @@ class LocalTree:
                 if os.path.islink(path):
                     self._check_link(Path(path), root)
                 try:
-                    size = os.stat(path).st_size
+                    size = size_of(path)
                 except OSError as error:
                     raise SourceError(f"{path}: {error.strerror}: a dangling link or an unreadable file") from error
                 files.append(SourceFile(relpath=below + name, size_bytes=size))
@@ -130,7 +140,7 @@ class LocalTree:
     def _check_link(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))
         if not self.follow_links and not target.is_relative_to(root):
-            raise link_out(link, "source.path")
+            raise link_out(link, f"the source's folder {self.root}")
         if target.is_dir() and Path(os.path.realpath(link.parent)).is_relative_to(target):
             raise SourceError(f"{link}: a link to a folder that holds it: the files would have no end. Remove the link")
 

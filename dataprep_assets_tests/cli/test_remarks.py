@@ -63,6 +63,12 @@ SFT = [
     ),
     (
         "chat_template: chatml_reasoning",
+        'chat_template: "{% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}"',
+        "chat_template:",
+        "writes no generation prompt, so each answer is trained with what precedes it ('<|im_start|>assistant\\n')",
+    ),
+    (
+        "chat_template: chatml_reasoning",
         'chat_template: chatml_reasoning\n    stop: "<|nope|>"',
         "chat_template:",
         "expected '<|nope|>'",

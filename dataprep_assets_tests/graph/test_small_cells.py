@@ -74,9 +74,30 @@ def test_the_threshold_is_declared_and_holds_for_sensitive_datasets_alone() -> N
 
 def test_a_row_with_a_small_count_has_no_other_count_that_gives_it_away() -> None:
     shown = CELLS.row({"month": "2010-01", "notes": 3, "tokens": 4321, "shards": 40, "none": 0, "fill": 0.5})
-    assert shown == {"month": "2010-01", "notes": "< 11", "tokens": "withheld", "shards": 40, "none": 0, "fill": 0.5}
+    assert shown == {"month": "2010-01", "notes": "< 11", "tokens": "withheld", "shards": 40, "none": 0, "fill": "…"}
     whole = {"month": "2010-02", "notes": 30, "tokens": 4321}
     assert CELLS.row(whole) == whole
+    rule = {"rule": "short", "documents": 7, "documents_%": 18.919, "bytes": 350, "bytes_%": 3.471}
+    assert CELLS.row(rule) == {
+        "rule": "short",
+        "documents": "< 11",
+        "documents_%": "…",
+        "bytes": "withheld",
+        "bytes_%": "…",
+    }
+
+
+def test_metadata_with_a_small_count_has_no_share() -> None:
+    shown = {"rows": 5, "kept_%": 80.0, "seconds": 1.5, "source_files": 3, "dropped_share": 0.2}
+    assert CELLS.entries(shown) == {
+        "rows": "< 11",
+        "kept_%": "…",
+        "seconds": 1.5,
+        "source_files": 3,
+        "dropped_share": "…",
+    }
+    large = {"rows": 50, "kept_%": 80.0}
+    assert CELLS.entries(large) == large
 
 
 def test_totals_are_rounded_as_long_as_a_retraction_list_is_short(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ import dataprep_assets
 from dataprep_assets import open_project
 from dataprep_assets.errors import IntegrityError, SourceError
 from dataprep_assets.integrity.commit import alone, staging, write_atomically
+from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
+from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.discovery import discover
 from dataprep_assets.pipelines.tasks import migration
 from dataprep_assets.serving.shared_state import SharedState, replace_file
 from dataprep_assets.sources.access import LocalTree
@@ -125,7 +128,7 @@ def test_a_link_leaves_a_folder_only_where_that_is_declared(tmp_path: Path, what
     (source / "link.jsonl" if what == "file" else source / "link").symlink_to(
         outside / "a.jsonl" if what == "file" else outside
     )
-    with pytest.raises(SourceError, match=r"link.*leads out of source\.path.*follow_links: true"):
+    with pytest.raises(SourceError, match=r"link.*leads out of the source's folder .*follow_links: true"):
         LocalTree(source).list()
     found = {file.relpath for file in LocalTree(source, follow_links=True).list().files}
     assert found == {"own.jsonl", "again.jsonl", "link.jsonl" if what == "file" else "link/a.jsonl"}
@@ -149,3 +152,14 @@ def test_a_link_leaves_a_hub_cache_only_where_that_is_declared(tmp_path: Path) -
     with pytest.raises(SourceError, match=r"evil: a link that leads out of the cache.*follow_links"):
         list_cached_files(repo, "a" * 40)
     assert len(list_cached_files(repo, "a" * 40, follow_links=True)) == 2
+
+
+def test_a_fifo_in_a_source_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(SourceError, match=r"a\.jsonl: is a FIFO, a socket or a device, and no file"):
+        LocalTree(tmp_path).list()
+    with pytest.raises(SourceError, match=r"a\.jsonl: is a FIFO, a socket or a device, and no file"):
+        LocalTree(tmp_path, only="a.jsonl").list()
+    unit = Unit(name="a", dataset=BlendDataset(name="a", path=str(tmp_path / "a.jsonl")), split=None)
+    with pytest.raises(SourceError, match=r"a\.jsonl: is a FIFO, a socket or a device, and no file"):
+        discover(unit, SourceAccessDeclaration())

@@ -15,7 +15,7 @@ from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, file_format, glob_pattern, natural_key
-from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, source_digest
+from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
@@ -196,7 +196,7 @@ def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:
     if place.single is not None and isinstance(place.access, LocalTree):
         path = place.access.root / place.single
         try:
-            return Listing(files=(SourceFile(relpath=place.single, size_bytes=path.stat().st_size),))
+            return Listing(files=(SourceFile(relpath=place.single, size_bytes=size_of(path)),))
         except OSError as error:
             raise SourceError(f"{dataset.name}: {dataset.path}: {error.strerror or error}") from error
     return place.access.list()

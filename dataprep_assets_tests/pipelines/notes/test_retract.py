@@ -1,6 +1,7 @@
 """Patients who are taken out of notes: only their months are rebuilt, nothing of them is left, no id is anywhere."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -431,12 +432,23 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
         return done.stdout + done.stderr
 
     said("run", "ward")
+    said("lock", "ward", "--output", str(tmp_path / "before.lock"))
     told = said("retract", "ward", "--ids", str(ids))
     assert "ward: < 11 given, 0 retracted already\nfound < 11: < 11 patients in 1 month\n" in told
     assert f"  {'2010-01':<20}{'< 11 patients':>20}\n" in told
     assert "not found < 11; they stay on the list, and their notes are left out if they come later\n  line 2\n" in told
     assert f"< 11 added to {folder / 'retracted.jsonl'}; nothing is rebuilt yet: `dataprep run ward` does that" in told
+    told = said("status", "ward", "--json", code=1)
+    assert "retracted was not set, is < 11 patients" in told
+    (first, *_) = (one for one in json.loads(told)["rebuild"] if one["artifact"] == "packed_cohorts")
+    assert first["tokens"] == int(str(first["tokens"])[0] + "0" * (len(str(first["tokens"])) - 1))
     said("run", "ward")
+    for told in (
+        said("diff", str(tmp_path / "before.lock"), str(work / "artifacts"), "--dataset", "ward", code=1),
+        said("diff", str(tmp_path / "before.lock"), str(work / "artifacts"), "--dataset", "ward", "--json", code=1),
+    ):
+        assert "< 11 patients" in told
+        assert not re.search(r"\b[1-9] (patients|documents|notes)|documents\": [1-9]\d*[,}]", told), told
     assert '"retracted":1' in (work / "artifacts/ward/packed_cohorts/2010-01/receipt.json").read_text().replace(" ", "")
     ids.write_text(f'{{"patient": ["{CANARY}"]}}\n')
     assert "line 1: give the id of a patient" in said("retract", "ward", "--ids", str(ids), code=2)

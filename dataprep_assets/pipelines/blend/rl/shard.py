@@ -30,6 +30,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.through import NO_PROMPT, LeftOut, Refused, through
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
 from dataprep_assets.sources.digests import require_digest
+from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
@@ -239,19 +240,19 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
     tally.rows += len(block.rows) + len(block.bad)
     tally.blank += block.blank_lines
     for bad in block.bad:
-        _refuse(shard, part, tally, bad.row, bad.byte, bad.reason)
+        _refuse(shard, part, tally, bad)
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
         made = through(record, steps, shard.rules, f"{part.label}: row {row}")
         if isinstance(made, LeftOut):
             tally.dropped[f"left_out_by_{made.by}"] += 1
             continue
         if isinstance(made, Refused):
-            _refuse(shard, part, tally, row, byte, made.reason)
+            _refuse(shard, part, tally, BadRecord(row, byte, made.reason))
             continue
         try:
             line = compact_line(made)
         except (TypeError, ValueError):
-            _refuse(shard, part, tally, row, byte, "not_json")
+            _refuse(shard, part, tally, BadRecord(row, byte, "not_json"))
             continue
         tally.records += 1
         yield line
@@ -276,16 +277,16 @@ def _holds_infinity(value: Any) -> bool:
     return isinstance(value, float) and math.isinf(value)
 
 
-def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, row: int, byte: int, reason: str) -> None:
+def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> None:
     if shard.bad_records == "fail":
-        told = f"{reason}: nothing is where its prompt should be" if reason == NO_PROMPT else reason
-        place = ", name the place in `rl.prompt`" if reason == NO_PROMPT else ""
+        told = f"{bad}: nothing is where its prompt should be" if bad.reason == NO_PROMPT else str(bad)
+        place = ", name the place in `rl.prompt`" if bad.reason == NO_PROMPT else ""
         raise BadRecordError(
-            f"{part.label}: row {row}, byte {byte}: {told}. Correct the source{place}, or set "
+            f"{part.label}: row {bad.row}, byte {bad.byte}: {told}. Correct the source{place}, or set "
             "`bad_records: {policy: drop}` to count and skip such rows"
         )
-    tally.dropped[reason] += 1
-    tally.quarantine.append({"file": part.label, "row": row, "byte": byte, "reason": reason})
+    tally.dropped[bad.reason] += 1
+    tally.quarantine.append({"file": part.label, "row": bad.row, "byte": bad.byte, "reason": bad.reason})
 
 
 def _check_budget(shard: RlShard, tally: _Tally) -> None:

@@ -211,6 +211,14 @@ def _proved_openings(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer
     return prove_answers(conversation_renderer(plan, bundle), renderer, marked, plan.choices)
 
 
+def unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
+    """What is trained before the text of an answer because the template writes no generation prompt; else empty."""
+    renderer = compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs)
+    question = [{"role": "user", "content": "a question"}]
+    prompted, alone = (renderer.render(question, None, prompt=prompt, thinking=False) for prompt in (True, False))
+    return max(plan.openings, key=len, default="") if prompted == alone else ""
+
+
 def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tuple[int, ...]:
     """Ids of the text that the template writes after an answer's stop token, if it is trained."""
     if not plan.choices.turn_end_newline:

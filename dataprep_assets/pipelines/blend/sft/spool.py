@@ -202,7 +202,7 @@ class _Spooling:
             at = "" if message is None else f", message {message}"
             advice = f" ({ADVICE[bad.reason]})" if bad.reason in ADVICE else ""
             raise BadRecordError(
-                f"{self._source.label}: row {bad.row}, {where}{at}: {bad.reason}{advice}. Correct the source, or set "
+                f"{self._source.label}: row {bad.row}, {where}{at}: {bad}{advice}. Correct the source, or set "
                 "`bad_records: {policy: drop}` to count and skip such rows"
             )
         self._dropped[bad.reason] += 1

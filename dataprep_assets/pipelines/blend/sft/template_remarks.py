@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
+from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan, unprompted_header
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
@@ -24,7 +24,7 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, bundl
         return
     refused = refused_outright(bundle, "text", "tokenizers", "a trial of the template")
     try:
-        chat_plan(
+        plan = chat_plan(
             bundle,
             refused,
             declared_template(options, tokenizer),
@@ -37,3 +37,11 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, bundl
         )
     except (ConfigError, TokenizerError) as error:
         yield Remark(keys=("sft", "chat_template"), sentence=str(error))
+        return
+    if not options.choices.unprompted_header and (header := unprompted_header(plan, bundle)):
+        yield Remark(
+            keys=("sft", "chat_template"),
+            sentence=f"chat_template {plan.template.name}: writes no generation prompt, so each answer is trained with "
+            f"what precedes it ({header!r}). Write that where `add_generation_prompt` is true, if prompts end with it",
+            hint=True,
+        )
