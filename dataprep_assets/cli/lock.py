@@ -56,6 +56,8 @@ def lock_of(name: str, file: Path | None) -> "Lock":
     path = file or project.folder(name) / LOCK
     if file is None and not path.exists():
         raise ConfigError(f"{name}: has no {LOCK} beside its defs.yaml; `dataprep lock {name}` writes it")
+    if not path.exists():
+        raise ConfigError(f"--lock: {path}: there is no such file")
     return read_lock(path)
 
 

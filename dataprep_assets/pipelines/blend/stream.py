@@ -1,6 +1,6 @@
 """How the documents of a pretraining blend become a token stream."""
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.stream.tokenizer import load_bundle
@@ -43,7 +43,11 @@ def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken 
 
     Raises TokenizerError if there is none.
     """
-    return bundle.bos("auto", key="pretrain.add_bos") if blend.pretrain_options.add_bos else None
+    if not blend.pretrain_options.add_bos:
+        return None
+    if not bundle.configured("bos_token"):
+        raise TokenizerError(f"pretrain.add_bos: {bundle.name} has no bos_token. Leave the key out")
+    return bundle.bos("auto", key="pretrain.add_bos")
 
 
 def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:

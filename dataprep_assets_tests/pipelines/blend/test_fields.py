@@ -199,7 +199,7 @@ def test_a_small_chat_dataset_fills_what_it_fills(tmp_path: Path) -> None:
     [
         ({"separator": "<|nope|>"}, "pretrain.separator: '<|nope|>' is not in the vocabulary"),
         ({"separator": "auto"}, "pretrain.separator: auto cannot choose for"),
-        ({"separator": "<|endoftext|>", "add_bos": True}, "pretrain.add_bos: auto: "),
+        ({"separator": "<|endoftext|>", "add_bos": True}, "pretrain.add_bos: "),
     ],
 )
 def test_a_token_that_is_not_there_is_told_by_the_key_of_the_blend_before_the_plan(
