@@ -134,5 +134,4 @@ def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
         say(f"drift: … and {len(by_reason) - _SHOWN:,} more reasons")
     if by_reason:
         count = len({name for names in by_reason.values() for name in names})
-        are = "artifact is" if count == 1 else "artifacts are"
-        raise DriftError(f"{lock.dataset}: {count:,} {are} not as the lock says; {told}")
+        raise DriftError(f"{lock.dataset}: {count:,} artifacts are not as the lock says; {told}")
