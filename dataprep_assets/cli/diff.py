@@ -12,8 +12,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
-from dataprep_assets.graph.declaration import SMALL_CELL
-from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
+from dataprep_assets.graph.small_cells import SmallCells, cells_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
@@ -45,13 +44,11 @@ def command(
 
 def _cells(sides: "Sequence[Lock]") -> SmallCells:
     """How counts are shown: of a sensitive dataset by their first digits, or two would tell their difference."""
-    cells = []
+    cells = list[SmallCells]()
     with suppress(ConfigError):  # there is no project here, or the dataset cannot be loaded
         declared = project.kinds().keys() & {side.dataset for side in sides}
         cells = [cells_of(project.component(name).declaration) for name in declared]
-    if any(side.is_hidden for side in sides):
-        cells.append(SmallCells(SMALL_CELL))
-    strictest = max(cells, key=lambda one: one.below, default=SHOW_ALL)
+    strictest = max([*cells, *(side.cells for side in sides)], key=lambda one: one.below)
     return strictest if strictest.below <= 1 else replace(strictest, rounded=True)
 
 

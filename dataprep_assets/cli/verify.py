@@ -5,6 +5,7 @@ against a lock, offline.
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,10 +130,11 @@ def _verify_copy(
     verdicts = verify_place(project.place(path), verification, dataset=lock.dataset, strays=True)
     for drift in drift_of_copy(lock, verdicts, select):
         bad += 1
+        differs = replace(drift, reason=lock.cells.text(drift.reason))
         if as_json:
-            print(json.dumps({"artifact": drift.name, "differs": drift.reason}))
+            print(json.dumps({"artifact": differs.name, "differs": differs.reason}))
         else:
-            tell_wrong(f"DIFFERS {drift}")
+            tell_wrong(f"DIFFERS {differs}")
     if not as_json:
         told = f"{bad:,} differ" if bad else "all are there, and equal"
         print(f"{lock.dataset}: {number_of(len(wanted), 'artifact')} of the lock: {told}")

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.graph.declaration import SMALL_CELL
 from dataprep_assets.graph.recipe import Change, Ingredients, flat
+from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifact import Artifact
@@ -177,6 +179,11 @@ class Lock:
             artifacts={name: Locked.of(found[name]) for name in sorted(found)},
             commits=dict(sorted(commits.items())),
         )
+
+    @property
+    def cells(self) -> SmallCells:
+        """How counts in what differs from it are shown; of a sensitive dataset two would tell their difference."""
+        return SmallCells(SMALL_CELL, rounded=True) if self.is_hidden else SHOW_ALL
 
     @cached_property
     def tokenizers(self) -> list[str]:

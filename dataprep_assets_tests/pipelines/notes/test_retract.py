@@ -442,7 +442,11 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
     assert "retracted was not set, is < 11 patients" in told
     (first, *_) = (one for one in json.loads(told)["rebuild"] if one["artifact"] == "packed_cohorts")
     assert first["tokens"] == int(str(first["tokens"])[0] + "0" * (len(str(first["tokens"])) - 1))
+    told = said("run", "ward", "--lock", str(tmp_path / "before.lock"), code=1)
+    assert "drift: packed_cohorts/2010-01: retracted was not set, is < 11 patients" in told
     said("run", "ward")
+    told = said("verify", str(work / "artifacts"), "--lock", str(tmp_path / "before.lock"), code=1)
+    assert not re.search(r"\b[1-9] patients", told), told
     for told in (
         said("diff", str(tmp_path / "before.lock"), str(work / "artifacts"), "--dataset", "ward", code=1),
         said("diff", str(tmp_path / "before.lock"), str(work / "artifacts"), "--dataset", "ward", "--json", code=1),
