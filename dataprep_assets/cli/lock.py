@@ -54,11 +54,11 @@ def lock_of(name: str, file: Path | None) -> "Lock":
     from dataprep_assets.graph.lock_file import LOCK, read_lock
 
     path = file or project.folder(name) / LOCK
-    if file is None and not path.exists():
+    if path.exists():
+        return read_lock(path)
+    if file is None:
         raise ConfigError(f"{name}: has no {LOCK} beside its defs.yaml; `dataprep lock {name}` writes it")
-    if not path.exists():
-        raise ConfigError(f"--lock: {path}: there is no such file")
-    return read_lock(path)
+    raise ConfigError(f"--lock: {path}: there is no such file")
 
 
 class LockedBuild:

@@ -171,21 +171,19 @@ class TokenizerBundle:
         """Whether a special token ends a turn of a chat, by its name, where the tokenizer has others, too."""
         return token in CHAT_TURN_TOKENS and len(self.special_tokens) > 1
 
-    def bos(self, declared: str, *, key: str = "document.bos") -> SpecialToken | None:
+    def bos(self, declared: str) -> SpecialToken | None:
         """The token before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
-
-        `key` is the declaration's key, for messages.
 
         Raises TokenizerError if `auto` finds no BOS, or if the tokenizer does not have the declared token.
         """
         if declared == "none":
             return None
         if declared != "auto":
-            return self.token(declared, key=key)
+            return self.token(declared, key="document.bos")
         configured = self.configured("bos_token")
         if not configured:
-            raise TokenizerError(f"{key}: auto: {self.name} has no bos_token. Use none, or name the token")
-        return self.token(configured, key=f"{key} (auto: bos_token)")
+            raise TokenizerError(f"document.bos: auto: {self.name} has no bos_token. Use none, or name the token")
+        return self.token(configured, key="document.bos (auto: bos_token)")
 
     @cached_property
     def special_literals(self) -> "LiteralFinder":

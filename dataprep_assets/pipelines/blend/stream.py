@@ -45,9 +45,9 @@ def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken 
     """
     if not blend.pretrain_options.add_bos:
         return None
-    if not bundle.configured("bos_token"):
+    if not (configured := bundle.configured("bos_token")):
         raise TokenizerError(f"pretrain.add_bos: {bundle.name} has no bos_token. Leave the key out")
-    return bundle.bos("auto", key="pretrain.add_bos")
+    return bundle.token(configured, key="pretrain.add_bos (auto: bos_token)")
 
 
 def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:

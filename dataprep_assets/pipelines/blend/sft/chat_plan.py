@@ -24,6 +24,7 @@ from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Re
 from dataprep_assets.tokenization.chat.template import (
     ChatTemplate,
     Renderer,
+    TemplateRenderError,
     compile_template,
     template_variables,
 )
@@ -215,7 +216,10 @@ def unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
     """What is trained before the text of an answer because the template writes no generation prompt; else empty."""
     renderer = compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs)
     question = [{"role": "user", "content": "a question"}]
-    prompted, alone = (renderer.render(question, None, prompt=prompt, thinking=False) for prompt in (True, False))
+    try:
+        prompted, alone = (renderer.render(question, None, prompt=prompt, thinking=False) for prompt in (True, False))
+    except TemplateRenderError:  # it takes no question without an answer, or without a prompt
+        return ""
     return max(plan.openings, key=len, default="") if prompted == alone else ""
 
 

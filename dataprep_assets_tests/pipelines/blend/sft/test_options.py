@@ -13,6 +13,7 @@ from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.planner import stage_identity
+from dataprep_assets.pipelines.blend.sft.chat_plan import unprompted_header
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
@@ -134,3 +135,19 @@ def test_a_template_that_can_be_read_in_two_ways_is_told_before_anything_is_buil
     assert remark.keys == ("sft", "chat_template")
     assert "nothing says which" in remark.sentence
     assert not remark.hint
+
+
+TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+REFUSES = (
+    "{% if messages[-1].role == 'user' and not add_generation_prompt %}{{ raise_exception('no answer') }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "header"),
+    [(TURNS, "<|im_start|>assistant\n"), (TURNS + PROMPT, ""), (REFUSES + TURNS + PROMPT, "")],
+    ids=["without a prompt", "with one", "that takes no question alone"],
+)
+def test_what_is_trained_before_an_answer_for_want_of_a_prompt(template: str, header: str) -> None:
+    assert unprompted_header(plan(template), chat_bundle()) == header
