@@ -6,6 +6,7 @@ Entry points: `StreamTracer`, `corpus_tracer`, `traced_shards`.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, NotFoundError
 from dataprep_assets.formats.flat_bins import token_dtype
@@ -15,6 +16,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -166,10 +168,10 @@ class StreamTracer(Tracer):
             absent = f"trace: row {question.row} of {question.file} is not a document: it"
             refusal = self._refusal(question.file, question.row)
             for shard in self.index.holders(question.file):
-                reason = _quarantined(shard, question.file, question.row)
+                held = quarantined(shard.handle, question.file, question.row)
                 # the file as it is now says more than the shard kept, if it says the same
-                if reason is not None and (refusal is None or reason not in refusal):
-                    refusal = f"was dropped as {reason}"
+                if held is not None and (refusal is None or held["reason"] not in refusal):
+                    refusal = f"was dropped as {held['reason']}"
             if refusal is not None:
                 return f"{absent} {refusal}"
             return f"{absent} is blank, was filtered or retracted, or lies beyond the file's end"
@@ -218,14 +220,15 @@ class StreamTracer(Tracer):
         return self._bundle.decode(shard.read(place.start + before, place.stop - after))
 
 
-def _quarantined(shard: IndexedShard, file: str, row: int | None) -> str | None:
-    if not any(record.path == QUARANTINE for record in shard.handle.receipt.files):
+def quarantined(handle: ArtifactHandle, file: str, row: int | None) -> Mapping[str, Any] | None:
+    """What the quarantine of a shard says of a row of a source file (`reason`, `byte`); None if it does not hold it."""
+    if not any(record.path == QUARANTINE for record in handle.files):
         return None
-    with shard.handle.open(QUARANTINE) as lines:
+    with handle.open(QUARANTINE) as lines:
         for line in lines:
-            value = json.loads(line)
+            value: dict[str, Any] = json.loads(line)
             if (value["file"], value["row"]) == (file, row):
-                return str(value["reason"])
+                return value
     return None
 
 

@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stream import blend_ids
-from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
+from dataprep_assets.stream.stream_tracer import StreamTracer, quarantined, traced_shards
 from dataprep_assets.stream.tokenizer import load_bundle
 
 
@@ -138,13 +138,18 @@ class ChatTracer(Tracer):
                 if len(shard.of(question.file, question.row))
             ]
             if not found:
-                raise NotFoundError(
-                    f"trace: row {question.row} of {question.file} is in no packed row: no such row, or it was dropped "
-                    "(quarantine.jsonl of its shard says why)"
-                )
+                raise NotFoundError(self._absence(question.file, question.row, self._chosen(question)))
         else:
             raise ConfigError("trace: conversations are found by `shard` and `packed_row`, or by `file` and `row`")
         return [self._traced(*each, shown=decode and not self._blend.sensitive) for each in found]
+
+    def _absence(self, file: str, row: int, shards: Sequence[_PackedShard]) -> str:
+        absent = f"trace: row {row} of {file} is in no packed row"
+        held = next((one for shard in shards if (one := quarantined(shard.handle, file, row)) is not None), None)
+        if held is None:
+            return f"{absent}: there is no such row, or the weights left it out"
+        at = "" if held.get("message") is None else f" for its message {held['message']}"
+        return f"{absent}: it was dropped as {held['reason']}{at}"
 
     def _chosen(self, question: Question) -> list[_PackedShard]:
         if question.shard is not None:
