@@ -10,7 +10,7 @@ from typing import Any
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, Reading
-from dataprep_assets.graph.status import Stale, foreseeing, stale
+from dataprep_assets.graph.status import CHECK_FAILED, UNREADABLE, Stale, foreseeing, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.planning.cost import Machine, Rates
@@ -207,7 +207,7 @@ def _seconds(reading: Reading | None, machine: Machine, rates: Rates) -> float |
 def _published(found: Iterable[Stale], store: ArtifactStore) -> Iterable[Published]:
     for one in found:
         spec = one.spec
-        if spec is not None and spec.published_to is not None and spec.kept and one.kind != "check failed":
+        if spec is not None and spec.published_to is not None and spec.kept and one.kind not in (CHECK_FAILED, UNREADABLE):
             receipt = _receipt(store, spec, one.partition)
             if receipt is not None:
                 yield Published(artifact=one.name, place=spec.published_to(receipt))
@@ -225,12 +225,12 @@ class _Expected:
         rates: Rates,
     ) -> None:
         self._readings, self._view, self._store, self._rates = readings, view, store, rates
-        self._stale = {(one.spec, one.partition) for one in found if one.kind != "check failed"}
+        self._stale = {(one.spec, one.partition) for one in found if one.kind != CHECK_FAILED}
         self._told: dict[Slot, int | None] = {}
 
     def tokens_of(self, one: Stale) -> int | None:
         """Expected tokens of a stale artifact; None if nothing is known."""
-        if one.spec is None or one.kind == "check failed":
+        if one.spec is None or one.kind == CHECK_FAILED:
             return None
         return self._tokens(one.spec, one.partition)
 

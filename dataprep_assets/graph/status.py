@@ -31,7 +31,8 @@ class Stale:
 
     Attributes:
         name: The artifact, or the asset if its partitions are not planned yet.
-        kind: absent, damaged, input changed, settings changed, older version, recipe changed, or check failed.
+        kind: absent, damaged, input changed, input unreadable, settings changed, older version, recipe changed, or
+            check failed.
         reason: The same in one sentence.
         provisional: Stale only because of an input whose new content is not known yet: kept if the input comes out
             unchanged.
@@ -98,6 +99,8 @@ def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
 
 CHECK_FAILED = "check failed"
 """The kind of an artifact that is as its recipe says, but failed its own blocking check."""
+UNREADABLE = "input unreadable"
+"""That of one of which nothing can be told, because something that it is made of, or goes to, cannot be asked."""
 
 
 class _Examination:
@@ -170,8 +173,8 @@ class _Examination:
             elif recipe is None:
                 if (cause := unknown[slot] or self._upstream(self._found, spec, slot)) is not None:
                     yield told(cause, provisional=not self._gains_input(spec, receipt))
-                else:  # an input cannot be read: building says the same
-                    yield told(Change(kind="input changed", reason=refused[slot]))
+                else:  # building says the same
+                    yield told(Change(kind=UNREADABLE, reason=refused[slot]))
             elif (bad := failed.get(slot) or failed.get(None)) is not None:
                 # what is built in its place most often has the content that its receipt says
                 yield told(Change(kind=CHECK_FAILED, reason=bad.reason), content_known=spec.foresee is None)

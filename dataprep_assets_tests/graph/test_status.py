@@ -93,6 +93,13 @@ def test_what_lies_downstream_of_a_stale_artifact_still_tells_its_own_damage(cor
     assert found["megatron_bins"] == because_of("combined_bins/val")
 
 
+def test_a_source_that_cannot_be_listed_is_told_as_that(corpus: ChangedCorpus) -> None:
+    corpus.data.rename(corpus.data.with_name("elsewhere"))
+    first = corpus.statuses()[0]
+    assert (first.name, first.kind) == ("sample_corpus/manifest", "input unreadable")
+    assert str(corpus.data) in first.reason
+
+
 def test_a_changed_source_file_makes_its_shard_stale_and_no_other(corpus: ChangedCorpus) -> None:
     path = corpus.data / VAL
     raw = bytearray(path.read_bytes())
