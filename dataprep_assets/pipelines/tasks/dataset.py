@@ -53,7 +53,7 @@ class Tasks(Dataset):
             return f"{partition:<24}  not there"
         facts = TaskFolderFacts.of(receipt)
         rows, target = f"{len(facts.rows):>8}{sum(facts.rows.values()):>10,}", target_of(self.declaration, partition)
-        line = task_line(target) if target.is_dir() else f"not there any more: {target}"
+        line = task_line(target) if target.is_dir() else f"its folder is not there: {target}"
         return f"{partition:<24}{facts.version:>16}{rows}   {line}"
 
     def standing(self, store: ArtifactStore) -> list[str]:
