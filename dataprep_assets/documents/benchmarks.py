@@ -3,11 +3,13 @@
 Each part of an item (a question, an answer, its choices) is looked for by itself. What counts is the share of its
 n-grams that are in the document, wherever they stand: so an item is found in any case, with any punctuation and line
 breaks, and inside of a long page. A part of few words is not looked for, because it is in half of the world; n-grams
-that several items share (instructions, headings) do not count for any of them.
+that several items share (instructions, headings) do not count for any of them. A whole text that several items share
+is one that is looked for, as a passage that many questions are about, unless most of a set has it.
 
 Entry points: `BenchmarkSet`, `BenchmarkTagger`, `Benchmarks`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.duplicates.words import UNICODE, ShingleHashes, words_of
@@ -26,9 +29,11 @@ from dataprep_assets.integrity.digest import digest_value, sha256_file
 BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
 COLUMNS: Columns = {BENCHMARK: "string", OVERLAP: "number"}
 """The part of an item that a document contains most of, `set:row:field`, and the share of its n-grams that it has."""
-VERSION = 1
+VERSION = 2
 _SHARED = 3
 """An n-gram that so many items have counts for none of them."""
+_INSTRUCTION = 0.1
+"""A text that more than this share of the items of its sets have is an instruction, and none of theirs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +127,8 @@ class Benchmarks:
         self.texts: list[str] = []
         self.short = 0
         words: list[list[str]] = []
+        firsts = [0]
         for one in sets:
-            before = len(words)
             parts = dict.fromkeys(one.parts())
             for name, text in parts:
                 found = words_of(text)
@@ -133,15 +138,17 @@ class Benchmarks:
                 self.names.append(name)
                 self.texts.append(text)
                 words.append(found)
-            if len(words) == before:
+            firsts.append(len(words))
+            if firsts[-2] == len(words):
                 raise ConfigError(
                     f"decontaminate.sets.{one.name}: none of the {len(parts):,} texts of {one.path} has {least} words, "
                     "so nothing would be found. Lower `min_words`, and `ngram` with it"
                 )
-        self._ngrams = ShingleHashes(ngram)
-        hashes, ends = self._ngrams.of(words)
-        owners = np.repeat(np.arange(len(words)), np.diff(ends, prepend=0))
         items = np.array([_item(name) for name in self.names], object)
+        first = _first_with(words, items)
+        self._ngrams = ShingleHashes(ngram)
+        hashes, ends = self._ngrams.of([one if first[at] == at else [] for at, one in enumerate(words)])
+        owners = np.repeat(np.arange(len(words)), np.diff(ends, prepend=0))
         order = np.argsort(hashes, kind="stable")
         hashes, owners = hashes[order], owners[order]
         starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])) if len(hashes) else np.empty(0, np.int64)
@@ -153,6 +160,12 @@ class Benchmarks:
         self.common = int(np.count_nonzero(~own))
         self._hashes, self._owners = hashes[own], owners[own]
         self._sizes = np.bincount(self._owners, minlength=len(words))
+        for one, start, stop in zip(sets, firsts, firsts[1:], strict=False):
+            if not self._sizes[first[start:stop]].any():
+                raise ConfigError(
+                    f"decontaminate.sets.{one.name}: each phrase of {one.path} is one of {_SHARED} items or more, as "
+                    "those of an instruction are, so nothing would be found. Declare the `fields` in which items differ"
+                )
 
     @property
     def items(self) -> list[tuple[str, str]]:
@@ -185,6 +198,21 @@ class Benchmarks:
             best = int(np.lexsort((parts, -self._sizes[parts], -share))[0])
             names[text], shares[text] = self.names[int(parts[best])], round(float(share[best]), 4)
         return names, shares
+
+
+def _first_with(words: Sequence[Sequence[str]], items: Sequence[str]) -> NDArray[np.int64]:
+    """For each part the first one with the same words: shape `(parts,)`. Instructions stay each its own."""
+    parts: dict[str, list[int]] = {}
+    for at, one in enumerate(words):
+        parts.setdefault(" ".join(one), []).append(at)
+    in_set = Counter(name.partition(":")[0] for name in set(items))
+    found = np.arange(len(words))
+    for alike in parts.values():
+        having = {items[at] for at in alike}
+        among = sum(in_set[name] for name in {item.partition(":")[0] for item in having})
+        if len(having) < _SHARED or len(having) <= _INSTRUCTION * among:
+            found[alike] = alike[0]
+    return found
 
 
 def _item(name: str) -> str:

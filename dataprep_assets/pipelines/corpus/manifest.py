@@ -24,6 +24,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.planning import shard_plan
+from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
@@ -129,13 +130,10 @@ def _kept_shards(
         return None
     if before is None:
         return _built_shards(corpus, store)
-    if made := before.receipt.recipe:
-        same_sizes = made["settings"]["shards"] == _settings(corpus)["shards"]
-    else:  # made before receipts had recipes, and so before anything could be appended
-        same_sizes = shard_plan.plan_shards(before.entries, corpus.shards.sizing)[1] == {
-            key: list(ordinals) for key, ordinals in before.plan.items()
-        }
-    return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if same_sizes else None
+    made, declared = ShardSizing(**before.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
+    # a manifest is not made again for sizes that cut its files alike: then the earlier ones stand in its receipt
+    cut, now = (shard_plan.plan_shards(before.entries, sizing)[1] for sizing in (made, declared))
+    return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if made == declared or cut == now else None
 
 
 def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:

@@ -152,6 +152,47 @@ def test_short_texts_and_common_phrases_flag_nothing(tmp_path: Path) -> None:
     assert set(rewrites("a b")) == {"case", "punctuation", "white space", "line breaks", "embedded", "Unicode"}
 
 
+def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is_not(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    passages, instruction = [words(draw, 40) for _ in range(20)], words(draw, 20)
+    items = [{"prompt": instruction, "context": one, "question": words(draw, 14)} for one in passages for _ in range(4)]
+    path = tmp_path / "set.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in items))
+    benchmarks = Benchmarks([BenchmarkSet(name="set", path=path)], 8, 13)
+    assert benchmarks.looked_for == 20 + 80
+    assert benchmarks.of([passages[2], instruction, items[9]["question"]]) == (
+        ["set:9:context", None, "set:10:question"],
+        [1, 0, 1],
+    )
+    # the same set twice is found under its first name
+    again = Benchmarks([BenchmarkSet(name=name, path=path) for name in ("set", "again", "more")], 8, 13)
+    assert again.of([passages[2]]) == (["set:9:context"], [1])
+    with pytest.raises(ConfigError, match=r"sets\.set: each phrase of .* is one of 3 items or more"):
+        Benchmarks([BenchmarkSet(name="set", path=path, fields=("prompt",))], 8, 13)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "下列关于长江流域水资源开发利用的说法中正确的是哪一项请根据材料选择最合适的答案",
+        "ข้อใดต่อไปนี้เป็นผลลัพธ์ของการเปลี่ยนแปลงสภาพภูมิอากาศที่มีต่อระบบนิเวศทางทะเลในประเทศไทย",
+        "Aşağıdakilerden hangisi Osmanlı Beyliği'nin kuruluş döneminde Anadolu'da yaşanan gelişmelerin sonuçlarından biri "
+        "olarak kabul edilmez ve neden böyle olduğu açıklanmalıdır?",
+    ],
+    ids=["Chinese", "Thai", "Turkish"],
+)
+def test_items_of_any_language_are_planted_and_found(tmp_path: Path, item: str) -> None:
+    leaky = Leaky(tmp_path)
+    (tmp_path / "quiz.jsonl").write_text(json.dumps({"question": item}) + "\n")
+    leaky.write({"train/a.jsonl": [*leaky.pages, f"Before it. {item} After it."]})
+    leaky.build()
+    assert [(one["row"], one["reason"]) for one in leaky.dropped()] == [(21, "benchmark")]
+    found = leaky.findings("selection", "train")["no_benchmark"]
+    assert found.passed, found.summary
+    assert found.facts["found_shuffled_%"] == 0
+    assert found.facts["found_embedded_%"] == 100
+
+
 def dropped_by(tmp_path: Path, quiz: dict[str, Any]) -> list[tuple[int, str]]:
     """The rows that go from the usual corpus, of which the benchmark is at an address."""
     fetched.cache_clear()
