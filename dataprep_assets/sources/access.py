@@ -17,7 +17,7 @@ from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files
+from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
 
 HEADROOM = 0.2
 """Free space wanted beyond what is about to be written, as a fraction of it."""
@@ -117,7 +117,7 @@ class LocalTree:
             raise SourceError(f"{self.root} is not a folder. Give the folder that holds the data files")
         files = []
         root = self.root.resolve()
-        for folder, folders, names in os.walk(self.root, followlinks=True):
+        for folder, folders, names in os.walk(self.root, onerror=unlisted, followlinks=True):
             folders[:] = [f for f in folders if not f.startswith(".")]
             for name in folders:
                 if (link := Path(folder, name)).is_symlink():

@@ -116,17 +116,22 @@ def link_out(link: Path, source: str) -> SourceError:
     )
 
 
+def unlisted(error: OSError) -> None:
+    """The `onerror` of `os.walk` for a source: it would leave out the files of a folder that cannot be read."""
+    raise SourceError(f"{error.filename}: the folder cannot be read: {error.strerror}") from error
+
+
 def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: bool = False) -> list[HubFile]:
     """Every file of a cached revision, sorted by path; sizes are read, digests come from the blobs' names.
 
-    Blobs may be links within the cache, or, with ``follow_links``, out of it. Raises SourceError for other links, and
-    if blobs are missing, naming the links.
+    Blobs may be links within the cache, or, with ``follow_links``, out of it. Raises SourceError for other links, for
+    folders that cannot be read, and if blobs are missing, naming the links.
     """
     _, snapshot = cached_snapshot(repo_dir, revision)
     files: list[HubFile] = []
     cache = repo_dir.resolve().parent
     dangling: list[str] = []
-    for directory, folders, names in os.walk(snapshot):
+    for directory, folders, names in os.walk(snapshot, onerror=unlisted):
         # os.walk lists a dangling link as a file, and a link to a folder as a folder; the layout has only the former.
         folders.sort()
         for name in names:
