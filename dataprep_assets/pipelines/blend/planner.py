@@ -61,7 +61,8 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
     declaration has not changed are not listed again either: they stay at the revision that was frozen.
 
-    Raises ConfigError if two datasets would have one name, and SourceError if a source cannot be listed.
+    Raises ConfigError if two datasets would have one name, or shards are to be held out of a dataset whose files name
+    other splits, and SourceError if a source cannot be listed.
     """
     if blend.stage == "pretrain":  # refuse it now, not when the engine is certified
         bundle = load_bundle(blend.required_tokenizer)
@@ -76,6 +77,11 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     names = [unit.name for unit in units]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"blend: two datasets would be called {twice[0]}; rename one")
+    if blend.held_out is not None and (named := next((unit for unit in units if unit.home != "train"), None)):
+        raise ConfigError(
+            f"held_out: {named.dataset.name} has files of its own for `{named.home}`, which stay what they are; leave "
+            "`held_out` out, or let `path` name the files to train on alone"
+        )
     return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.graph.shown import Markdown
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, plan_rows
@@ -17,6 +17,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan, plan_from_json
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows
 from dataprep_assets_tests.samples import SAMPLE
 
 
@@ -184,6 +185,14 @@ def test_max_rows_are_the_first_rows_of_each_shard(sources: Path) -> None:
     cut = plan_blend(pretraining(sources, num_shards=2, max_rows=5))
     assert _rows(cut, 1) == [[("train-00000.parquet", 1, 6)], [("train-00000.parquet", 31, 36)]]
     assert plan_covers_sources(cut, max_rows=5).passed
+
+
+def test_nothing_is_held_out_of_files_that_name_their_split(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"held_out: a has files of its own for `val`, which stay what they are"):
+        plan_blend(rl_blend(tmp_path, held_out={"valid": 1}))
+    alone = {"datasets": [{"name": "a", "path": str(write_rows(tmp_path / "more" / "a.jsonl", rl_rows(8)))}]}
+    plan = plan_blend(rl_blend(tmp_path, held_out={"valid": 1}, blend=alone))
+    assert [unit.home for unit in plan.units] == ["train"]
 
 
 def test_a_plan_is_frozen_and_read_back(sources: Path, tmp_path: Path) -> None:
