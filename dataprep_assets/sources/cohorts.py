@@ -37,6 +37,7 @@ CohortFormat = Literal["json_array", "json_object", "jsonl"]
 _SAID = 16
 """Every how many records the reader says where it is."""
 _MONTH = re.compile(r"(?P<year>[0-9]{4})-(?P<month>0[1-9]|1[0-2])")
+_DIGITS = re.compile(r"[0-9]+")
 _WHITE = b" \t\r\n"
 
 
@@ -71,15 +72,16 @@ def find_cohorts(
     """Month → its file, for the expected months that have one, in their order.
 
     ``pattern``: a regular expression that matches the whole path of a cohort inside the source, with the groups
-    ``year`` and ``month``. Files that do not match, and months that are not expected, are left alone. Raises
-    SourceError for a month that two files claim, and for a file of a month that was declared absent. No message names a
-    file.
+    ``year`` and ``month``. Files that do not match, whose groups are not decimal numbers, and months that are not
+    expected are left alone. Raises SourceError for a month that two files claim, and for a file of a month that was
+    declared absent. No message names a file.
     """
     compiled = re.compile(pattern)
     found: dict[str, SourceFile] = {}
     twice: set[str] = set()
     for file in files:
-        if (match := compiled.fullmatch(file.relpath)) is None:
+        match = compiled.fullmatch(file.relpath)
+        if match is None or not all(_DIGITS.fullmatch(part or "") for part in match.group("year", "month")):
             continue
         month = f"{int(match['year']):04d}-{int(match['month']):02d}"
         if month in found:

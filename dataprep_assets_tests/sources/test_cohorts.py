@@ -60,6 +60,13 @@ def test_files_are_found_by_month_in_any_order() -> None:
     ]
 
 
+@pytest.mark.parametrize("month", [r"(?P<month>\w+)", r"(?P<month>\d\d)?\w*"])
+def test_files_whose_year_or_month_is_no_number_are_left_alone(month: str) -> None:
+    files = listed("Smith-John.json", "2010-John.json", "2010-\u0661\u0662.json", "2010-01.json")
+    found = find_cohorts(files, rf"(?P<year>\w+)-{month}\.json", ["2010-01", "2010-12"])
+    assert {month: file.relpath for month, file in found.items()} == {"2010-01": "2010-01.json"}
+
+
 def test_two_files_of_one_month_are_refused_without_their_names() -> None:
     with pytest.raises(SourceError, match=r"2010-01 have several files") as raised:
         find_cohorts(listed("2010-01.json", "2010-1.json"), PATTERN, ["2010-01"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
+from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts
 from dataprep_assets.stream.source import open_source
@@ -69,7 +69,8 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     """
     with source_errors_without_names(notes.dataset):
         files = open_source(notes.source).list().files
-    found = find_cohorts(files, notes.cohorts.pattern, notes.months.expected, notes.months.allow_missing)
+    with unquoting(notes.dataset):
+        found = find_cohorts(files, notes.cohorts.pattern, notes.months.expected, notes.months.allow_missing)
     return {month: CohortFile(notes, month, file) for month, file in found.items()}
 
 
