@@ -191,11 +191,18 @@ def reason_of(error: BaseException) -> str:
 def declarations_of(project: Project) -> Declarations:
     """The declared datasets of a project, which can be loaded file by file.
 
-    Raises ConfigError if the module of its datasets cannot be imported.
+    Raises ConfigError if the module of its datasets cannot be imported, or is imported from another place: a second
+    checkout would make the datasets of the first, which is installed.
     """
     project.importable()
     try:
         module = importlib.import_module(project.defs_module)
     except ImportError as error:
         raise ConfigError(f"{project.root}: {project.defs_module}: cannot be imported: {error}") from error
-    return Declarations(module, project.root)
+    found = Declarations(module, project.root)
+    if not found.folder.samefile(project.defs):
+        raise ConfigError(
+            f"{project.defs}: {project.defs_module} is imported from {found.folder}, where another copy of the project "
+            f"is installed; type `pip install -e {project.root}`, or use an environment in which it is not installed"
+        )
+    return found

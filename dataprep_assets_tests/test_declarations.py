@@ -216,6 +216,23 @@ def test_every_shipped_file_is_loaded() -> None:
         assert found.folder == path.parent
 
 
+def test_a_project_whose_package_is_installed_from_another_folder_is_refused(
+    project: Declarations, tmp_path: Path
+) -> None:
+    package, second = project.module.__name__.partition(".")[0], tmp_path / "second"
+    shutil.copytree(tmp_path / package, second / package)
+    for root in (tmp_path, second):
+        (root / "pyproject.toml").write_text(f'[tool.dg.project]\nroot_module = "{package}"\n')
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    for root in (tmp_path, link):
+        assert set(declarations_of(at(root)).files) == {"mine", "other"}  # type: ignore[arg-type]
+    with pytest.raises(ConfigError) as raised:
+        declarations_of(at(second))  # type: ignore[arg-type]
+    for named in (second / package / "defs", project.folder, f"pip install -e {second}"):
+        assert str(named) in str(raised.value)
+
+
 def test_templates_are_rendered(project: Declarations, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOLD", "from the environment")
     path = project.files["mine"]
