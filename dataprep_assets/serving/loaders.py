@@ -73,41 +73,37 @@ def _steps_class() -> Any:
     class Steps(torch.utils.data.IterableDataset):  # type: ignore[misc, type-arg, unused-ignore]
         """See `torch_steps`."""
 
-        def __init__(self, data: TrainingData, rank: int, world_size: int) -> None:
+        def __init__(self, data: TrainingData, rank: int, world_size: int, step: int = 0) -> None:
             self._data, self._rank, self._world_size = data, rank, world_size
-            self._next = 0  # the first step of all workers that this one has not given; set by a state
-            self._resumed = False
+            self._next, self._own = step, False  # the next step: of this worker alone, or of all of them together
 
         def __reduce__(self) -> tuple[Any, ...]:
             return _steps_again, (self._data, self._rank, self._world_size, self._next)
 
         def __iter__(self) -> Iterator[dict[str, Any]]:
             worker = torch.utils.data.get_worker_info()
-            number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-            step = self._next if self._resumed else self._next + number
-            self._resumed = False
+            step, workers = self._step(), 1 if worker is None else worker.num_workers
             while step < self._data.steps:
                 batch = arrays_of(self._data.batch(step, rank=self._rank, world_size=self._world_size))
                 step += workers
-                self._next = step
+                self._next, self._own = step, worker is not None
                 yield {name: torch.from_numpy(np.ascontiguousarray(rows)) for name, rows in batch.items()}
 
-        def begin_at(self, step: int) -> None:
-            """Begin at a step, as `TrainingData.restore` gave it."""
-            self._next = step
+        def _step(self) -> int:
+            worker = torch.utils.data.get_worker_info()
+            return self._next if worker is None or self._own else self._next + worker.id
 
         def state_dict(self) -> dict[str, Any]:
             """The worker's next step; StatefulDataLoader calls it in each worker."""
-            return self._data.state(self._next)
+            return self._data.state(self._step())
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
             """Go on from such a state; raises ConfigError if it is of another schedule."""
-            self._next, self._resumed = self._data.restore(state), True
+            # one that is loaded before there are workers is where all of them go on
+            self._next, self._own = self._data.restore(state), torch.utils.data.get_worker_info() is not None
 
     return Steps
 
 
 def _steps_again(data: TrainingData, rank: int, world_size: int, step: int) -> Any:
-    again = _steps_class()(data, rank, world_size)
-    again.begin_at(step)
-    return again
+    return _steps_class()(data, rank, world_size, step)

@@ -38,11 +38,13 @@ def torch_samples(root: Path, name: str, *, batch: int, count: int, workers: int
 def torch_batches(
     root: Path, name: str, *, count: int, workers: int = 0, step: int = 0, rank: int = 0, world_size: int = 1
 ) -> Tokens:
-    """Torch's `DataLoader` over a rank's steps, from a step on."""
+    """Torch's `DataLoader` over a rank's steps, from the state of a step on."""
     from torch.utils.data import DataLoader
 
-    steps = torch_steps(TrainingData(root, name), rank=rank, world_size=world_size)
-    steps.begin_at(step)
+    data = TrainingData(root, name)
+    steps = torch_steps(data, rank=rank, world_size=world_size)
+    if step:
+        steps.load_state_dict(data.state(step))
     return np.stack(_first(DataLoader(steps, batch_size=None, num_workers=workers), count))
 
 

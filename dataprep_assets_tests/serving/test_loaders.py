@@ -50,16 +50,17 @@ def test_torch_reads_samples_and_steps(root: Path, workers: int) -> None:
     assert np.array_equal(schedules.torch_batches(root, RUN, count=STEPS, workers=workers), wanted(root))
 
 
-def test_torch_begins_at_the_step_of_a_state_on_another_number_of_ranks(root: Path) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torch_begins_at_the_step_of_a_state_on_another_number_of_ranks(root: Path, workers: int) -> None:
     data = TrainingData(root, RUN)
     step = data.restore(json.loads(json.dumps(data.state(7))))
     for rank in range(3):
-        found = schedules.torch_batches(root, RUN, count=4, step=step, rank=rank, world_size=3)
+        found = schedules.torch_batches(root, RUN, count=4, workers=workers, step=step, rank=rank, world_size=3)
         assert np.array_equal(found, wanted(root, range(7, 11))[:, rank::3])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("stop", [4, 5])
+@pytest.mark.parametrize("workers", [0, 2, 3])
+@pytest.mark.parametrize("stop", [0, 1, 4, 5])
 def test_stateful_data_loader_resumes(root: Path, workers: int, stop: int) -> None:
     found = schedules.stateful_batches(root, RUN, count=STEPS, stop=stop, workers=workers)
     assert np.array_equal(found, wanted(root))
