@@ -15,6 +15,8 @@ from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, ve
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import (
     PACKED_COHORTS,
@@ -46,6 +48,7 @@ DIRECTORY_PROOFS = (
     Proof(
         "months_complete",
         "Every declared month is there once, in order, with all its shards; none is missing or twice.",
+        version=2,
     ),
     Proof("patients_disjoint", "No patient is in two splits or in two cohorts."),
     TFDS_READS,
@@ -62,7 +65,7 @@ def prove_directory(notes: NotesDeclaration, store: ArtifactStore, format: FileF
     with unquoting(notes.dataset):
         yield from metadata_findings(directory, columns)
         yield "equals_cohort_shards", equals_cohort_shards(directory, notes, store)
-        yield "months_complete", months_complete(directory, notes)
+        yield "months_complete", months_complete(directory, notes, store)
         yield "patients_disjoint", patients_disjoint(notes, store)
         yield "tfds_reads", tfds_reads(directory)
 
@@ -115,8 +118,11 @@ def equals_cohort_shards(directory: TfdsDirectory, notes: NotesDeclaration, stor
 
 
 @judged
-def months_complete(directory: TfdsDirectory, notes: NotesDeclaration) -> Finding:
-    """The months of each split are in order, each in one run of shards 1 to n, and together those declared."""
+def months_complete(directory: TfdsDirectory, notes: NotesDeclaration, store: ArtifactStore) -> Finding:
+    """The months of each split are in order, each in one run of shards 1 to n, and together those declared.
+
+    A month without rows has no shard: one of `months.allow_empty`, or one in ``store`` of which all was retracted.
+    """
     seen: set[str] = set()
     defects = []
     for split, entries in directory.provenance.items():
@@ -134,8 +140,14 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration) -> Findin
                 defects.append(f"{split}: {month} has {len(of_month)} of {int(total)} shards, or not in their order")
         seen.update(runs)
     expected = set(notes.months.expected)
-    rowless = {month for month in notes.months.allow_empty if month not in seen}
-    if missing := sorted(expected - seen - rowless):
+    unseen = sorted(expected - seen)
+    packed = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in unseen])
+    rowless = {
+        month
+        for month, receipt in zip(unseen, packed, strict=True)
+        if month in notes.months.allow_empty or _is_retracted(receipt)
+    }
+    if missing := [month for month in unseen if month not in rowless]:
         defects.append(f"{len(missing)} months are missing: {first_of(missing)}")
     if strange := sorted(seen - expected):
         defects.append(f"{len(strange)} months are not declared: {first_of(strange)}")
@@ -145,6 +157,11 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration) -> Findin
         REBUILD,
         facts={"months": len(seen), "months_without_rows": len(rowless)},
     )
+
+
+def _is_retracted(packed: Receipt | None) -> bool:
+    ledger = None if packed is None else packed.ledger
+    return ledger is not None and not ledger.documents and bool(ledger.dropped.get(RETRACTED))
 
 
 def _before(entries: Sequence[tuple[str, ShardOrigin]], at: int) -> str | None:

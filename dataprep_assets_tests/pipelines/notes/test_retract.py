@@ -29,6 +29,8 @@ from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
+from dataprep_assets.pipelines.notes.tfds_directory_proofs import months_complete
+from dataprep_assets.pipelines.notes.tfds_metadata_proofs import TfdsDirectory
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets.tokenization.certificate import CLASSES
 from dataprep_assets_tests.cli.commands import dataprep
@@ -237,6 +239,8 @@ def test_a_month_of_which_all_go_is_empty_and_valid(ward: Ward) -> None:
     assert ward.failed("2010-02") == {}
     facts = ward.receipt("2010-02").facts
     assert [split["rows"] for split in facts["splits"].values()] == [0, 0]
+    months = months_complete(TfdsDirectory.open(ward.notes, ward.store, "tfrecord"), ward.notes, ward.store)
+    assert (months.passed, months.facts["months_without_rows"]) == (True, 1)
     assert traces(ward.root, [one for at in range(8) for one in ward.texts("2010-02", at)]) == []
     ward.equals_a_build_from_scratch()
 
