@@ -52,6 +52,8 @@ class NotesPlan:
             "pad_may_occur": notes.pad_may_occur,
             "patient_key": key_digest(self.key),
             **({"rows": notes.rows} if notes.layout == "unpacked" else {}),
+            # tfds has rows of another length, and grain is not named, so that its older keys stay the same
+            **({"pipeline": notes.pipeline} if notes.layout == "unpacked" and notes.pipeline == "hf" else {}),
         }
 
 

@@ -60,6 +60,27 @@ def test_a_changed_cohort_makes_its_month_stale_and_no_other(tmp_path: Path) -> 
     ]
 
 
+def test_a_month_that_comes_later_joins_those_whose_tokenizer_had_another_name(tmp_path: Path) -> None:
+    for name in ("before", "now"):
+        shutil.copytree(SAMPLE.parents[1] / "sample_corpus" / "tokenizer", tmp_path / name)
+    source = written(tmp_path / "in", {m: [patient(m, note(f"tea {m}"))] for m in MONTHS})
+    run_notes(plain(source, MONTHS[:1], tokenizer={"path": tmp_path / "before"}), tmp_path / "out")
+    notes = plain(source, MONTHS, tokenizer={"path": tmp_path / "now"})
+    packed_shards = [f"{name}/{MONTHS[1]}" for name in ("packed_cohorts", "tfrecord_shards")]
+    assert run_notes(notes, tmp_path / "out").built == ["engine_certificate", *packed_shards, "tfds_directory"]
+    assert names(notes, LocalArtifacts(tmp_path / "out")) == []
+
+
+def test_rows_for_another_pipeline_are_packed_again(tmp_path: Path) -> None:
+    source = written(tmp_path / "in", {m: [patient(m, note(f"tea {m}"))] for m in MONTHS})
+    store = LocalArtifacts(tmp_path / "out")
+    for pipeline in ("grain", "hf", "grain", "tfds"):
+        notes = plain(source, MONTHS, layout="unpacked", pipeline=pipeline)
+        assert {f"packed_cohorts/{month}" for month in MONTHS} < set(run_notes(notes, store.root).built)
+        made = [notes.artifact("packed_cohorts", MONTHS[1]), notes.artifact("tfds_directory")]
+        assert [store.require(artifact).facts["pipeline"] for artifact in made] == [pipeline, pipeline]
+
+
 def test_a_damaged_file_makes_its_artifact_stale(tmp_path: Path) -> None:
     notes, store = declaration(), LocalArtifacts(tmp_path)
     run_notes(notes, tmp_path)
