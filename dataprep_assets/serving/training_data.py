@@ -9,11 +9,12 @@
 Nothing is built at a start, and nothing is remembered from one step to the next but the shards that are mapped.
 """
 
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from os import PathLike, environ
+from functools import lru_cache
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ class TrainingData:
                 f"{root}: `cache_dir` is needed to read from a bucket: a folder for copies of small files"
             )
         else:
-            store = artifacts_at(place_of(str(root), environ), Path(cache_dir or "."), None, private=False)
+            store = artifacts_at(place_of(str(root), os.environ), Path(cache_dir or "."), None, private=False)
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         where = f"{self._handle.location}/{SCHEDULE}"
@@ -242,12 +243,8 @@ class TrainingData:
             for _, source, _, shard, start, stop in wanted
         ]
         if any(isinstance(tokens, RemoteTokens) for tokens, _, _ in read):
-            return list(self._readers.map(lambda one: np.asarray(one[0][one[1] : one[2]]), read))
+            return list(_readers(os.getpid()).map(lambda one: np.asarray(one[0][one[1] : one[2]]), read))
         return [np.asarray(tokens[start:stop]) for tokens, start, stop in read]
-
-    @cached_property
-    def _readers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(_READERS, "training-data")
 
     def tokens(self, source: Source, shard: SourceShard) -> NDArray[Any] | RemoteTokens:
         """The tokens of a shard; raises ConfigError if it is not there as the schedule has it."""
@@ -285,6 +282,12 @@ class TrainingData:
         if key not in self._packs:
             self._packs[key] = open_packs(self._handle.path(packs_file(shard.content, length)))
         return self._packs[key]
+
+
+@lru_cache(maxsize=1)
+def _readers(process: int) -> ThreadPoolExecutor:
+    """Those of this process: a loader's forked worker has none of its parent's."""
+    return ThreadPoolExecutor(_READERS, "training-data")
 
 
 def _reopened(root: str | ArtifactStore, name: str, cache_dir: str | None, boundaries: bool) -> TrainingData:

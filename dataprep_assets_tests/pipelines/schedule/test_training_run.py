@@ -6,6 +6,7 @@ The loop writes down what it decodes from its batches; nothing of that comes fro
 import json
 import pickle
 from collections import Counter
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ def train(
 def read_all(data: TrainingData, steps: range) -> None:
     for step in steps:
         data.batch(step)
+
+
+def assert_same(one: Batch, other: Batch) -> None:
+    assert np.array_equal(one.tokens, other.tokens)
+    assert np.array_equal(one.labels, other.labels)
 
 
 def row_number(project: TrainingProject, file: str, row: int) -> int:
@@ -295,8 +301,12 @@ def test_a_bucket_is_read_by_ranges_retried_and_a_failure_names_the_step(
         data, here = TrainingData(there, RUN, cache_dir=tmp_path / "cache"), made.data()
         proxy.seen.clear()
         for step in range(3):
-            assert np.array_equal(data.batch(step).tokens, here.batch(step).tokens)
-            assert np.array_equal(data.batch(step).labels, here.batch(step).labels)
+            assert_same(data.batch(step), here.batch(step))
+        worker = get_context("fork").Process(target=lambda: assert_same(data.batch(3), here.batch(3)), daemon=True)
+        worker.start()
+        worker.join(60)
+        worker.kill()
+        assert worker.exitcode == 0
         proxy.faults.append(Fault("503", "get", times=2))
         assert np.array_equal(data.batch(4).tokens, here.batch(4).tokens)
         assert not proxy.faults or not proxy.faults[0].times
