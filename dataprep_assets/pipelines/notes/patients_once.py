@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, patients_with_text, read_notes
+from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, note_digest, patients_with_text, read_notes
 from dataprep_assets.pipelines.notes.retractions import cohort_patients
 
 Digests = NDArray[np.void]
@@ -34,14 +34,16 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     if notes.duplicate_patients != "fail":
         return
     packed = _packed(notes, store)
-    todo = {cohort.month: cohort for cohort in cohorts if cohort.month not in packed and cohort.file is not None}
+    in_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
+    todo = [month for month in in_run if month not in packed]
     if not todo:
         return
-    of_month = packed | {month: _of_source(cohort) for month, cohort in todo.items()}
+    of_month = packed | {month: _of_source(in_run[month]) for month in todo}
     if not (months := _sharing(of_month)):
         return
-    # A record counted above may have no note that is kept, so it is read completely before anything is refused.
-    of_month |= {month: _of_notes(todo[month]) for month in months if month in todo}
+    # A record counted above may have no note that is kept, and a packed month may be packed anew in this run: what it
+    # has of them now is read completely before anything is refused.
+    of_month |= {month: _of_notes(in_run[month]) for month in months if month in in_run}
     if months := _sharing(of_month):
         every = np.concatenate([of_month[month] for month in months])
         twice = int(np.count_nonzero(np.unique(every, return_counts=True)[1] > 1))
@@ -89,7 +91,7 @@ def _digests(cohort: PackedCohort, *, whole: bool) -> Iterator[bytes]:
         yield from patients_with_text(reader, fields, template, key=key, month=cohort.month)
         return
     for item in read_notes(reader, fields, template, key=key, month=cohort.month):
-        if isinstance(item, Note):
+        if isinstance(item, Note) and note_digest(key, item) not in cohort.plan.retracted:
             yield item.patient
 
 

@@ -1,6 +1,7 @@
 """Bad cohorts end in a clear error or a counted drop, by policy, and nothing of a patient is in either."""
 
 import json
+import shutil
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,10 +24,12 @@ from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_files import QUARANTINE
+from dataprep_assets.pipelines.notes.patients_once import require_patients_once
 from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
-from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
+from dataprep_assets_tests.pipelines.notes.pipeline import in_this_process, run_notes
 
 CANARY = "CANARY"
 MONTH = "2010-01"
@@ -215,6 +218,34 @@ def test_a_patient_in_two_cohorts_fails_the_directory_unless_allowed(tmp_path: P
     assert_silent(raised.value)
     allowed = run_notes(plain(source, (MONTH, "2010-02"), duplicate_patients="allow"), tmp_path / "out")
     assert allowed.built == ["tfds_directory"]
+
+
+def test_a_patient_in_two_cohorts_is_refused_until_the_source_is_right_or_the_note_retracted(tmp_path: Path) -> None:
+    months, store = (MONTH, "2010-02"), LocalArtifacts(tmp_path / "out")
+    people = {month: [patient("CANARY-1", note(f"CANARY {month}")), patient(month, note("x"))] for month in months}
+
+    def run(*chosen: str) -> None:
+        notes = plain(written(tmp_path / "in", people), months, retractions=tmp_path / "retracted.jsonl")
+        ensure_certificate(notes_engine(notes), store)
+        cohorts = packed_cohorts(notes, store, chosen)
+        require_patients_once(notes, store, cohorts)
+        assert not any(outcome.error for outcome in in_this_process(cohorts, ensure_packed_cohort))
+
+    run(MONTH)
+    refused = pytest.raises(IntegrityError, match=r"several cohorts: 1, of 2010-01, 2010-02\. Nothing")
+    with refused as raised:
+        run(*months)
+    assert_silent(raised.value)
+    wrong = people[MONTH].pop(0)
+    run(*months)
+    people[MONTH].append(wrong)
+    shutil.rmtree(store.root / "notes" / "packed_cohorts")
+    with refused:
+        run(*months)
+    (tmp_path / "ids").write_text(f"{MONTH}:2:1\n")
+    notes = plain(tmp_path / "in", months, retractions=tmp_path / "retracted.jsonl")
+    assert retract_patients(notes, store, tmp_path / "ids").added == 1
+    run(*months)
 
 
 def test_all_bad_records_of_a_month_are_under_one_error(tmp_path: Path) -> None:
