@@ -1,8 +1,9 @@
 """Parses JSON as in RFC 8259, including numbers of any size.
 
-orjson is strict and fast, and refuses a number whose double would be infinite (`1e400`, an integer of 400 digits),
-which the grammar allows. Such text, and no other, is parsed again with the standard library. What that accepts beyond
-the grammar is still refused: NaN, Infinity, lone surrogates and nesting beyond 1,024 levels.
+orjson is strict and fast, refuses a number whose double would be infinite (`1e400`, an integer of 400 digits), which
+the grammar allows, and makes a double of an integer beyond 64 bits. Text that may hold either, and no other, is parsed
+again with the standard library. What that accepts beyond the grammar is still refused: NaN, Infinity, lone surrogates
+and nesting beyond 1,024 levels.
 """
 
 import json
@@ -15,26 +16,36 @@ import orjson
 from dataprep_assets.bounds import STRING
 
 _STRING_OR_NUMBER = re.compile(STRING + rb"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?", re.DOTALL)
-_LONGEST_INTEGER = 20
-"""Most characters of an integer that orjson returns as an int: `18446744073709551615`."""
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_LONGER = (b"-" + b"0" * 19, b"0" * 20)
+"""How an integer that is none of 64 bits begins when its digits are noughts: -2^63 has 19, 2^64 has 20."""
 
 
 def parse(data: bytes) -> Any:
     """The value of a JSON text in UTF-8; a number beyond a double's range is an infinity.
 
-    Integers beyond 64 bits become floats, as in orjson. Raises orjson.JSONDecodeError if the text is not JSON.
+    Raises orjson.JSONDecodeError if the text is not JSON.
     """
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as refused:
         if "infinity" not in refused.msg:
             raise
         # Each number that is too large is replaced by another one; orjson then says whether the rest is JSON.
         orjson.loads(_STRING_OR_NUMBER.sub(_within_range, data))
-        try:
-            return json.loads(data.decode(), parse_int=_integer)
-        except RecursionError:  # Python 3.11 nests some levels less than orjson
-            raise refused from None
+    else:
+        if not has_long_integers(data):
+            return value
+    try:
+        return json.loads(data.decode(), parse_int=_integer)
+    except RecursionError:  # Python 3.11 nests some levels less than orjson
+        raise orjson.JSONDecodeError("beyond the depth that is read", "", 0) from None
+
+
+def has_long_integers(data: bytes) -> bool:
+    """Whether a JSON text may hold an integer beyond 64 bits, of which orjson makes a double."""
+    noughts = data.translate(_DIGITS)
+    return any(long in noughts for long in _LONGER)
 
 
 def fault(error: orjson.JSONDecodeError) -> str:
@@ -51,6 +62,5 @@ def _within_range(token: re.Match[bytes]) -> bytes:
 
 
 def _integer(text: str) -> int | float:
-    # measured before it is converted: Python refuses to make an int of thousands of digits
-    whole = int(text) if len(text) <= _LONGEST_INTEGER else None
-    return float(text) if whole is None or not -(2**63) <= whole < 2**64 else whole
+    # a float is made first: Python refuses to make an int of thousands of digits
+    return int(text) if math.isfinite(number := float(text)) else number

@@ -29,7 +29,7 @@ from dataprep_assets.sources.input_format import (
     input_format,
 )
 from dataprep_assets.sources.json_elements import Elements
-from dataprep_assets.sources.json_values import parse
+from dataprep_assets.sources.json_values import has_long_integers, parse
 from dataprep_assets.sources.row_files import (
     BOM,
     MAX_RECORD_BYTES,
@@ -195,7 +195,7 @@ def _is_array(data: bytes) -> bool:
 
 def _all_objects(lines: list[bytes], largest: int) -> list[dict[str, Any]] | None:
     """The objects of lines that are all valid rows; None when one is not, or has to be looked at by itself."""
-    if may_be_too_large(lines, largest):
+    if may_be_too_large(lines, largest) or has_long_integers(b"\n".join(lines)):
         return None
     try:
         values = list(map(orjson.loads, lines))
@@ -267,7 +267,38 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
 
 def _may_be_too_large(batch: Any, file: InputFile) -> bool:
     """Whether any of some rows can be larger than a record may be; of one row, whether it is."""
-    return batch.nbytes > file.max_record_bytes or _made(batch.columns) > MOST_PARSED
+    return _held(batch.columns) > file.max_record_bytes or _made(batch.columns) > MOST_PARSED
+
+
+def own_values(array: Any) -> Any:
+    """A `pyarrow.Array` of the same values that holds no others: a dictionary and views hold those of all rows."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    if types.is_dictionary(array.type):
+        return own_values(array.dictionary_decode())
+    if types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if types.is_binary_view(array.type) else array
+
+
+def _held(arrays: Sequence[Any]) -> int:
+    """Bytes of the values of some `pyarrow.Array`s, without what says where they are."""
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    size = 0
+    for array in map(own_values, arrays):
+        kind = array.type
+        if types.is_nested(kind):
+            size += _held(_inner(array))
+        elif (
+            types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+        ):
+            size += pc.sum(pc.binary_length(array)).as_py() or 0
+        else:
+            size += array.nbytes
+    return size
 
 
 def _made(arrays: Sequence[Any]) -> int:
@@ -275,24 +306,28 @@ def _made(arrays: Sequence[Any]) -> int:
     import pyarrow.types as types
 
     size = 0
-    for array in arrays:
+    for array in map(own_values, arrays):
         kind, count = array.type, len(array) - array.null_count
         size += 8 * len(array)
         if types.is_struct(kind):
-            size += count * (184 + 24 * kind.num_fields) + _made([array.field(i) for i in range(kind.num_fields)])
+            size += count * (184 + 24 * kind.num_fields) + _made(_inner(array))
         elif types.is_nested(kind):
-            size += 64 * count + _made([_entries(array) if types.is_map(kind) else array.flatten()])
-        elif types.is_dictionary(kind):
-            size += _made([array.dictionary_decode()])
+            size += 64 * count + _made(_inner(array))
         else:
             size += 56 * count + array.nbytes
     return size
 
 
-def _entries(array: Any) -> Any:
-    """The entries of a `pyarrow.MapArray`, which cannot be flattened."""
-    first, stop = (array.offsets[end].as_py() for end in (0, -1))
-    return array.values.slice(first, stop - first)
+def _inner(array: Any) -> list[Any]:
+    """The arrays that a nested `pyarrow.Array` consists of, with the values of its own rows."""
+    import pyarrow.types as types
+
+    if types.is_struct(array.type):
+        return [array.field(i) for i in range(array.type.num_fields)]
+    if not types.is_map(array.type):
+        return [array.flatten()]
+    first, stop = (array.offsets[end].as_py() for end in (0, -1))  # a map cannot be flattened
+    return [array.values.slice(first, stop - first)]
 
 
 JSON = InputFormat(rows=_JsonRows)

@@ -209,6 +209,16 @@ def test_a_number_beyond_a_double_is_a_row_as_the_standard_library_has_it(tmp_pa
     assert [(bad.row, bad.reason) for bad in block.bad] == ([] if array else [(3, "bad_json")])
 
 
+@pytest.mark.parametrize("array", [False, True])
+def test_an_integer_is_what_is_written_whatever_its_size(tmp_path: Path, array: bool) -> None:
+    numbers = [1, 1 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63), -(1 << 63) - 1, 10**21 + 1, 10**300 + 7]
+    lines = [b'{"a": %d, "b": 1.5, "c": "00000000000000000000"}' % number for number in numbers]
+    path = tmp_path / "x.json"
+    path.write_bytes(b"[" + b",".join(lines) + b"]" if array else b"\n".join([*lines, b""]))
+    (block,) = _read(path, "json", None)
+    assert [(row["a"], type(row["a"]), row["b"]) for row in block.rows] == [(number, int, 1.5) for number in numbers]
+
+
 def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"")
@@ -221,6 +231,32 @@ def test_columns_that_a_parquet_file_has_not_are_left_out(tmp_path: Path) -> Non
     _parquet(path)
     reader = read_rows(path, format="parquet", compression=None, label="x", columns=["id", "tools"])
     assert _numbered(list(reader))[:2] == [(1, {"id": 0}), (2, {"id": 1})]
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.dictionary(pa.int16(), pa.string()), pa.string_view(), pa.list_(pa.string_view())], ids=str
+)
+def test_a_row_is_as_large_as_its_own_values(tmp_path: Path, format: str, kind: pa.DataType) -> None:
+    """Not as those of all rows, which a dictionary holds, and the buffers of views."""
+    texts = [f"{number:04} " + "x" * 20 for number in range(3000)]
+    texts[1500] += "x"
+    is_list = pa.types.is_list(kind)
+    column = pa.array([[text] for text in texts], kind) if is_list else pa.array(texts).cast(kind)
+    table, path = pa.table({"text": column}), tmp_path / f"x.{format}"
+    if format == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(str(path), table.schema) as writer:
+            writer.write_table(table)
+    how: dict[str, Any] = {"format": format, "compression": None, "label": "x", "max_record_bytes": 25}
+    rows = list(read_rows(path, **how))
+    assert [(bad.row, bad.reason) for block in rows for bad in block.bad] == [(1501, "too_large")]
+    assert sum(len(block.rows) for block in rows) == 2999
+    if not is_list:
+        records = list(read_records(path, text_field="text", **how))
+        assert [(bad.row, bad.reason) for block in records for bad in block.bad] == [(1501, "too_large")]
+        assert sum(len(block.texts) for block in records) == 2999
 
 
 @pytest.mark.parametrize(

@@ -137,8 +137,8 @@ def _tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal |
     if choices.tools == "parse":
         if isinstance(value, str):  # a column of JSON text: Parquet has no type for tools of different shapes
             try:
-                value = orjson.loads(value) if value.strip() else None
-            except orjson.JSONDecodeError:
+                value = _parsed(value) if value.strip() else None
+            except ValueError:
                 return Refusal("bad_tools")
         value = value or None
     elif value in ("", {}):  # transformers makes of both what it makes of an empty list
@@ -224,8 +224,8 @@ def _call(call: Any) -> dict[str, Any] | None:
     arguments = inner.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = orjson.loads(arguments) if arguments.strip() else {}
-        except orjson.JSONDecodeError:
+            arguments = _parsed(arguments) if arguments.strip() else {}
+        except ValueError:
             return None
     if arguments is None:
         arguments = {}
@@ -233,6 +233,12 @@ def _call(call: Any) -> dict[str, Any] | None:
         return None
     inner = {**inner, "arguments": arguments}
     return {**call, "function": inner} if "function" in call else inner
+
+
+def _parsed(text: str) -> Any:
+    """The value of JSON text; raises ValueError for any other."""
+    orjson.loads(text)  # strict, but it makes doubles of integers beyond 64 bits
+    return json_of(text)
 
 
 def _openai_call(call: Any) -> dict[str, Any] | None:

@@ -110,6 +110,19 @@ def test_arguments_given_as_json_become_objects_and_the_row_stays_as_it_was() ->
     assert row == before
 
 
+def test_integers_in_json_text_are_exact_and_what_no_json_is_is_refused() -> None:
+    called = {"function": {"name": "send", "arguments": '{"wei": 1000000000000000000001}'}}
+    tools = '[{"type": "function", "function": {"name": "send", "maximum": -10000000000000000000001}}]'
+    found = read(USER, {"role": "assistant", "tool_calls": [called]}, tools=tools)
+    assert isinstance(found, Conversation)
+    assert found.messages[1]["tool_calls"][0]["function"]["arguments"] == {"wei": 10**21 + 1}
+    assert found.tools is not None
+    assert found.tools[0]["function"]["maximum"] == -(10**22) - 1
+    for bad in ('{"wei": NaN}', '{"wei": 1e400}', r'{"wei": "\ud800"}'):
+        called["function"]["arguments"] = bad
+        assert read(USER, {"role": "assistant", "tool_calls": [called]}, tools=TOOLS) == Refusal("bad_tool_call", 1)
+
+
 def test_nulls_that_parquet_fills_in_are_no_fields() -> None:
     found = read({**USER, "tool_calls": None, "reasoning_content": None}, {**ANSWER, "tool_calls": []}, tools=None)
     assert found == Conversation([USER, ANSWER])

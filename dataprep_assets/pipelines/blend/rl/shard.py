@@ -261,20 +261,20 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
 def compact_line(record: Record) -> bytes:
     """The line of a record; raises TypeError or ValueError if it cannot be written as JSON.
 
-    orjson silently writes an infinity as `null`. A source with `1e400` gives one.
+    orjson silently writes an infinity and NaN as `null`. A source with `1e400` gives the one, Parquet may hold both.
     """
     line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-    if b"null" in line and _holds_infinity(record):
-        raise ValueError("a number beyond the range of a double")
+    if b"null" in line and _holds_not_finite(record):
+        raise ValueError("a number that JSON does not have")
     return line
 
 
-def _holds_infinity(value: Any) -> bool:
+def _holds_not_finite(value: Any) -> bool:
     if isinstance(value, dict):
-        return any(map(_holds_infinity, value.values()))
+        return any(map(_holds_not_finite, value.values()))
     if isinstance(value, list | tuple):
-        return any(map(_holds_infinity, value))
-    return isinstance(value, float) and math.isinf(value)
+        return any(map(_holds_not_finite, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> None:

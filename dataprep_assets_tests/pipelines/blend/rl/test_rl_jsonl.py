@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,24 @@ def test_bad_rows_stop_or_are_quarantined(tmp_path: Path) -> None:
     tight = rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.1}, **changes)
     outcome, _ = run(tight, tmp_path / "out")
     assert "3 of 5 rows" in str(next(iter(outcome.failed.values())))
+
+
+def test_a_number_that_no_line_holds_is_a_bad_row_and_is_not_changed(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a" / "a.jsonl", [{"n": 1 << 70}, {"n": -(1 << 63) - 1}, {"n": (1 << 64) - 1}, {"n": None}])
+    write_rows(tmp_path / "a" / "b.parquet", [{"n": math.nan}])
+    blend = rl_blend(
+        tmp_path / "s",
+        {"transforms": ["passthrough"]},
+        num_shards=1,
+        blend={"train": [{"name": "a", "path": str(tmp_path / "a")}]},
+        bad_records={"policy": "drop", "budget": 0.9},
+    )
+    directory, receipt, _ = finished(blend, tmp_path / "out")
+    assert (directory / "splits" / "train.jsonl").read_bytes() == b'{"n":18446744073709551615}\n{"n":null}\n'
+    assert receipt.ledger is not None
+    assert receipt.ledger.dropped == {"not_json": 3}
+    (work,) = finished_rl_shards(blend, tmp_path / "out")
+    assert all(finding.passed for finding in prove_rl_jsonl(work).values())
 
 
 def test_a_function_that_raises_names_the_row_and_repeats_nothing(
