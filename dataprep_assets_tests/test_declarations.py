@@ -101,6 +101,10 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("description: text", "description: @text", "5: not YAML: a value that begins with `@`: put it in quotes"),
         ("description: text", 'description: "a\\path"', "5: not YAML: a backslash that escapes nothing"),
         ("    count: 3", "   count: 3\n    every: 1", "17: not YAML: "),
+        ("description: text", "description: {{ env.TEXT }}", "5: a value that begins with `{`: put it in quotes"),
+        ("description: text", "description: 2023-02-29", "5: no date or number, but written as one: put it in quotes"),
+        ("description: text", "description: !!int text", "5: no date or number, but written as one"),
+        ("description: text", "description: &a [*a]", "not YAML: maximum recursion depth exceeded"),
         ("attributes:", "atributes:", "1: `attributes` is missing (there is `atributes`: write `attributes`)"),
         (
             "views: [",

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declared import Declared
 
-SECRETS = frozenset({"webhook", "user", "password"})
+SECRETS = frozenset({"webhook", "user", "password", "id_key", "source_key"})
 """Keys whose values no error may show, even if they are malformed."""
 SHORTEST_INTERVAL = 5
 """Seconds between two looks at a source: Dagster's daemon evaluates its sensors no more often."""

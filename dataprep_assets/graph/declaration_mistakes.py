@@ -92,12 +92,12 @@ def read(path: Path) -> list[Document]:
     try:
         nodes = [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
         for node in nodes:
-            _refuse_twice(path, node)
+            _refuse_malformed(path, node)
         documents = [_document(path, node) for node in nodes]
     except yaml.MarkedYAMLError as error:
         line, what = _not_yaml(error, text)
         raise ConfigError(f"{path}:{line}: not YAML: {what}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     if not documents:
         raise ConfigError(f"{path}: empty; `dg scaffold defs` writes a commented example")
@@ -109,7 +109,7 @@ def _not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     mark, context, problem = error.problem_mark or error.context_mark, error.context or "", error.problem or str(error)
     line = mark.line + 1 if mark is not None else 1
     begun = error.context_mark.line + 1 if error.context_mark is not None else line
-    written = _line(text, line)
+    written = "".join(text.splitlines()[line - 1 : line])
     if "\t" in written:
         return line, "a tab; YAML is indented with spaces"
     if "unknown escape" in problem:
@@ -153,23 +153,27 @@ def of_json(path: Path, text: str, value: Any) -> Document:
     return Document(path=path, type="", attributes=value, node=node, line=0)
 
 
-def _line(text: str, number: int) -> str:
-    lines = text.splitlines()
-    return lines[number - 1] if number <= len(lines) else ""
-
-
-def _refuse_twice(path: Path, node: yaml.Node) -> None:
+def _refuse_malformed(path: Path, node: yaml.Node) -> None:
+    line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                character = "{" if isinstance(key, yaml.MappingNode) else "["
+                raise ConfigError(f"{path}:{line}: a value that begins with `{character}`: put it in quotes")
             line = key.start_mark.line + 1
             if key.value in seen:
                 raise ConfigError(f"{path}:{line}: `{key.value}` is given twice, first in line {seen[key.value]}")
-            seen[str(key.value)] = line
-            _refuse_twice(path, value)
+            seen[key.value] = line
+            _refuse_malformed(path, value)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            _refuse_twice(path, value)
+            _refuse_malformed(path, value)
+    else:
+        try:
+            _value(node)
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise ConfigError(f"{path}:{line}: no date or number, but written as one: put it in quotes") from error
 
 
 def _near(name: str, keys: Iterable[str]) -> str:
@@ -200,11 +204,7 @@ def _document(path: Path, node: yaml.Node) -> Document:
 
 
 def _value(node: yaml.Node) -> Any:
-    loader = yaml.SafeLoader("")
-    try:
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
+    return yaml.SafeLoader("").construct_document(node)
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:

@@ -207,7 +207,12 @@ def _seconds(reading: Reading | None, machine: Machine, rates: Rates) -> float |
 def _published(found: Iterable[Stale], store: ArtifactStore) -> Iterable[Published]:
     for one in found:
         spec = one.spec
-        if spec is not None and spec.published_to is not None and spec.kept and one.kind not in (CHECK_FAILED, UNREADABLE):
+        if (
+            spec is not None
+            and spec.published_to is not None
+            and spec.kept
+            and one.kind not in (CHECK_FAILED, UNREADABLE)
+        ):
             receipt = _receipt(store, spec, one.partition)
             if receipt is not None:
                 yield Published(artifact=one.name, place=spec.published_to(receipt))
