@@ -120,7 +120,9 @@ def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> So
 def _local_place(path: str, follow_links: bool) -> SourcePlace:
     if Path(path).is_dir():
         return SourcePlace(LocalTree(Path(path), follow_links))
-    folder, pattern, single = _cut_path(path)
+    # a file or folder that is there means itself, whatever its name: `[` may be in that of a home
+    there = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
+    folder, pattern, single = _cut_path(path, len(next(there, "")))
     return SourcePlace(LocalTree(Path(folder or "/"), follow_links), pattern, single, _named_format(path))
 
 
@@ -130,9 +132,10 @@ def _named_format(path: str) -> str | None:
     return found[0].lower() if found is not None and found[1].lower() in INPUTS else None
 
 
-def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:
-    """`(folder, pattern below it, single file in it)` of a path that may hold wildcards or name a file."""
-    if wild := _WILDCARD.search(path):
+def _cut_path(path: str, literal: int = 0) -> tuple[str, re.Pattern[str] | None, str | None]:
+    """`(folder, pattern below it, single file in it)` of a path that may name a file, or hold wildcards after its
+    first `literal` characters."""
+    if wild := _WILDCARD.search(path, literal):
         folder = path[: path.rfind("/", 0, wild.start()) + 1]
         return folder.rstrip("/"), glob_pattern(path[len(folder) :]), None
     if _DATA.search(path) or _named_format(path):

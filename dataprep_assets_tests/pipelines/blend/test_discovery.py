@@ -116,6 +116,19 @@ def test_globs_and_single_files(tree: Path) -> None:
     assert _names(_found(f"{tree}/test/c.json", split="train")) == ["c.json"]
 
 
+def test_what_is_there_means_itself_though_its_name_is_a_pattern(tmp_path: Path) -> None:
+    folder = tmp_path / "[work]" / "d?"
+    for name in ("a[1].jsonl", "a1.jsonl", "b.jsonl"):
+        write_rows(folder / name, texts(name, 3))
+    write_rows(tmp_path / "w" / "d1" / "a1.jsonl", texts("another", 3))
+    assert _names(_found(folder / "a[1].jsonl")) == ["a[1].jsonl"]
+    assert _names(_found(folder / "a*.jsonl")) == ["a1.jsonl", "a[1].jsonl"]
+    assert _names(_found(folder)) == ["a1.jsonl", "a[1].jsonl", "b.jsonl"]
+    assert _names(_found(tmp_path / "[v-x]" / "d?" / "a1.jsonl")) == ["w/d1/a1.jsonl"]
+    with pytest.raises(SourceError, match="No such file"):
+        _found(folder / "c.jsonl")
+
+
 def test_texts_and_tables_are_data_where_the_path_names_them(tmp_path: Path) -> None:
     for name in ("README.txt", "a.csv.gz", "b.csv.gz", "c.parquet", "more/d.csv.gz", "e.arrow"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
