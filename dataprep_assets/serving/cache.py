@@ -27,7 +27,7 @@ from dataprep_assets.errors import (
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.serving.keep import Keep, fits, victims
-from dataprep_assets.serving.kept_manifest import keep_manifest
+from dataprep_assets.serving.kept_manifest import keep_manifest, refuse_published
 from dataprep_assets.serving.readers import Shard, open_pair
 from dataprep_assets.serving.release import Place, Release, ReleaseFile, ReleaseShard
 from dataprep_assets.serving.shared_state import POLL_SECONDS, SharedState, file_mode, make_folder
@@ -69,6 +69,7 @@ class Cache:
 
         Raises ConfigError when the folder holds another release.
         """
+        refuse_published(self.directory, self._release)
         self._state.make_folders()
         keep_manifest(self.directory, self._release)
         self._state.attach()

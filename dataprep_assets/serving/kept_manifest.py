@@ -2,13 +2,13 @@
 
 A folder holds shards of one release only, and a restart without a network reads the manifest from here.
 
-Entry points: `read_or_kept`, `keep_manifest`.
+Entry points: `read_or_kept`, `refuse_published`, `keep_manifest`.
 """
 
 import logging
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, FormatError, MissingArtifactError, SourceError
+from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.serving.release import MANIFEST, Place, Release, read_release
 from dataprep_assets.serving.shared_state import FOLDER, file_mode, locked_file, replace_file
 
@@ -24,13 +24,21 @@ def read_or_kept(place: Place, directory: Path) -> Release:
     kept = directory / FOLDER / MANIFEST
     try:
         return read_release(place)
-    except MissingArtifactError:
-        raise
     except SourceError as error:
         if not kept.is_file():
             raise
         logger.warning("%s/%s cannot be read (%s); the copy kept in the cache is used", place, MANIFEST, error)
         return Release.from_bytes(kept.read_bytes(), str(kept))
+
+
+def refuse_published(directory: Path, release: Release) -> None:
+    """Raise ConfigError if another release is published in a cache folder: its shards would be replaced."""
+    path = directory / MANIFEST
+    if path.exists() and (there := Release.from_bytes(path.read_bytes(), str(path))).digest != release.digest:
+        raise ConfigError(
+            f"{directory}: another release is published there ({there.dataset}, {there.digest[:12]}; this one is "
+            f"{release.dataset}, {release.digest[:12]}). Use another cache folder"
+        )
 
 
 def keep_manifest(directory: Path, release: Release) -> None:

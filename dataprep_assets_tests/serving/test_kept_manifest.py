@@ -21,6 +21,15 @@ def test_a_cache_of_another_release_is_refused(tmp_path: Path) -> None:
         ShardWindow(published(tmp_path / "b", (8, 4)), tmp_path / "cache", 1)
 
 
+def test_a_folder_in_which_another_release_is_published_is_refused_and_left_alone(tmp_path: Path) -> None:
+    published(tmp_path / "a")
+    there = tmp_path / "a" / "store"
+    before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="another release is published there"):
+        ShardWindow(published(tmp_path / "b", (8, 4)), there, 1, keep=2)
+    assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
+
+
 def test_a_restart_without_network_uses_what_is_there(tmp_path: Path) -> None:
     place, _ = watched(tmp_path)
     with ShardWindow(place, tmp_path / "cache", 1) as window:
