@@ -92,7 +92,7 @@ def revised(
         packs: Gives the packs of a shard, where samples are whole documents.
         from_step: The first step that it decides, which is the first that was not trained on, or that is trained on
             again.
-        trained: How many steps were trained on; None: `from_step`, or those that earlier revisions tell of.
+        trained: How many steps were trained on; None: `from_step`, or those before the last revision.
 
     Raises ConfigError, saying what to do, for sources that cannot be read together, for a step that the schedule does
     not reach, for a change that would repeat or lose samples, and where nothing has changed.
@@ -106,7 +106,8 @@ def revised(
         end = Sampler(before, packs).end
         if not 0 <= from_step <= end:
             raise ConfigError(f"{wanted.name}: --from-step {from_step}: the schedule has steps 0 to {end - 1}")
-    known = max(from_step, *(max(one.first_step, one.trained) for one in revisions)) if revisions else 0
+    # what was trained on beyond the last revision's first step was taken back by it
+    known = max(from_step, revisions[-1].first_step) if revisions else 0
     if trained is not None and trained < from_step:
         raise ConfigError(f"{wanted.name}: --trained {trained}: fewer steps than --from-step {from_step} goes on from")
     parts = shares([source.weight for source in sources]) if sources else []

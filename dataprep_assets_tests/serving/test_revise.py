@@ -57,6 +57,14 @@ def test_going_back_takes_the_steps_after_it_back() -> None:
     assert [(r.revision, r.first, r.stop) for r in back.taken_back] == [(0, 20, 50), (1, 50, 60)]
 
 
+def test_steps_that_were_taken_back_once_are_not_taken_back_again() -> None:
+    back = revise(FIRST, replace(WANTED, batch=3), BOOKS, from_step=30, trained=60)
+    again = revise(back, replace(WANTED, batch=2), BOOKS, from_step=35)
+    assert again.revisions[-1].trained == 35
+    assert [(r.revision, r.first, r.stop) for r in again.taken_back] == [(0, 30, 60)]
+    assert revise(back, replace(WANTED, batch=2), BOOKS, from_step=20).revisions[-1].trained == 30
+
+
 @pytest.mark.parametrize(
     ("wanted", "sources", "more", "said"),
     [
