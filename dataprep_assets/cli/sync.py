@@ -67,10 +67,16 @@ def _is_closed(place: "Place") -> bool:
 
 
 def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], say: _Said, *, dry_run: bool) -> None:
+    from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.sync import MANIFEST, Item, Sync
     from dataprep_assets.serving.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
+    if there().head(f"{prefix}{NAME}") is not None:
+        raise ConfigError(
+            f"{there.url}: is one artifact, and a copy has a manifest beside what it copies. Copy the folder above it, "
+            "with --select 'NAME/**'"
+        )
     identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
     work = project.work_folder() / "sync" / identity
     if not select and there().head(f"{prefix}{RELEASE}") is not None:

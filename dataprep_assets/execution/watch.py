@@ -152,6 +152,9 @@ def over(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None
         code, why = _until_it_ends(pid, board, bounds, blocked)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if why is None:
+            if code == -signal.SIGKILL:
+                complain("killed, as the kernel does when memory runs out. What was finished is kept")
+                return 128 + signal.SIGKILL
             if code < 0:  # end as it ended
                 signal.signal(-code, signal.SIG_DFL)
                 os.kill(parent, -code)

@@ -127,14 +127,22 @@ def publish_directory(staged: Path, final: Path) -> None:
         os.rename(staged, final)
     elif _exchange(staged, final):
         fsync_directory(final.parent)
-        shutil.rmtree(staged)
+        _discard(staged)
     else:
         aside = final.with_name(f"{_ASIDE}{final.name}")
         os.rename(final, aside)
         os.rename(staged, final)
         fsync_directory(final.parent)
-        shutil.rmtree(aside)
+        _discard(aside)
     fsync_directory(final.parent)
+
+
+def _discard(directory: Path) -> None:
+    """Remove what stood where an artifact is; of a link that somebody made there the link alone."""
+    if directory.is_symlink():
+        directory.unlink()
+    else:
+        shutil.rmtree(directory)
 
 
 def recover_aside(final: Path) -> None:
@@ -143,7 +151,7 @@ def recover_aside(final: Path) -> None:
     if not aside.exists():
         return
     if final.exists():
-        shutil.rmtree(aside)
+        _discard(aside)
     else:
         os.rename(aside, final)
 
@@ -191,7 +199,9 @@ def remove_directory(final: Path, first: str) -> None:
     The file `first` is removed before all others, durably: what a kill leaves cannot be taken for a complete artifact.
     """
     recover_aside(final)
-    if final.is_dir():
+    if final.is_symlink():
+        final.unlink()
+    elif final.is_dir():
         (final / first).unlink(missing_ok=True)
         fsync_directory(final)
         shutil.rmtree(final)

@@ -191,16 +191,24 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
             found.append(f"{record.path}: {why}")
         elif status.st_size != record.bytes:
             found.append(f"{record.path}: {status.st_size} bytes, the receipt says {record.bytes}")
-        elif (
-            verification == "full" and (actual := sha256_file(directory / record.path, opener=regular)) != record.sha256
-        ):
-            found.append(f"{record.path}: sha256 {actual}, the receipt says {record.sha256}")
+        elif verification == "full" and (actual := _sha256(directory / record.path)) != f"sha256 {record.sha256}":
+            found.append(f"{record.path}: {actual}, the receipt says {record.sha256}")
     for name, status in sorted(there.items()):
         is_folder = stat.S_ISDIR(status.st_mode)
         why = _strange(status, owners, is_folder=is_folder and name != NAME)
         if why or (name != NAME and not (is_folder and name in folders)):
             found.append(f"{name}: {why or ('a folder that is ' if is_folder else '') + 'not in the receipt'}")
     return found
+
+
+def _sha256(path: Path) -> str:
+    """The digest of a file, `sha256` before it; of one on a bad part of the disk, that it cannot be read."""
+    try:
+        return f"sha256 {sha256_file(path, opener=regular)}"
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return f"cannot be read ({error.strerror})"
 
 
 _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}

@@ -360,8 +360,8 @@ def _receipts_above(key: str) -> set[str]:
 
 def _receipts_last(key: str) -> tuple[str, str]:
     """Sort key: folder by folder, with the objects below an artifact before its receipt."""
-    folder, _, name = key.rpartition("/")
-    return (f"{folder}/\U0010ffff" if name == NAME else f"{folder}/", name)
+    folder, slash, name = key.rpartition("/")
+    return (f"{folder}{slash}\U0010ffff" if name == NAME else f"{folder}{slash}", name)
 
 
 def _digest(store: Store, info: ObjectInfo) -> str:

@@ -152,18 +152,22 @@ class _Tree(ABC):
         """Whether there is anything below this path."""
 
 
+def _defects(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: Verification) -> Iterator[str]:
+    yield from tree.damage(path, receipt, verification)
+    yield from _contradictions(receipt)
+    yield from _inputs_beside(tree, path, receipt)
+    if receipt.ledger is not None:
+        receipt.ledger.balance(tree.location(path))
+
+
 def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[Verified]:
     for path in tree.artifacts():
         try:
-            receipt = tree.receipt(path)
-            assert receipt is not None
-            defects = [
-                *tree.damage(path, receipt, verification),
-                *_contradictions(receipt),
-                *_inputs_beside(tree, path, receipt),
-            ]
-            if receipt.ledger is not None:
-                receipt.ledger.balance(tree.location(path))
+            if (receipt := tree.receipt(path)) is None:  # removed meanwhile
+                continue
+            defects = list(_defects(tree, path, receipt, verification))
+            if defects and (now := tree.receipt(path)) not in (None, receipt):  # replaced meanwhile
+                receipt, defects = now, list(_defects(tree, path, now, verification))
         except IntegrityError as error:
             folder = tree.folder(path)
             yield Verified(location=tree.location(path), name=path.name, folder=folder, defects=(str(error),))

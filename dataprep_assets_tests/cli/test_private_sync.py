@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.cli.sync import command
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.private import open_to_others
 
 
@@ -40,3 +41,11 @@ def test_copies_are_closed_as_their_source_is(
     assert (here / "notes" / "rows" / "a.bin").read_bytes() == b"1234"
     found = [path for path, _ in open_to_others(here)] + [path for path, _ in open_to_others(tmp_path / "cache")]
     assert (found == []) is closed, found
+
+
+def test_one_artifact_is_chosen_of_its_dataset_and_is_no_source_by_itself(tmp_path: Path) -> None:
+    there = source(tmp_path)
+    (there / "notes" / "rows" / "receipt.json").write_bytes(b"{}")
+    with pytest.raises(ConfigError, match="is one artifact, and a copy has a manifest beside what it copies"):
+        command(str(there / "notes" / "rows"), str(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()

@@ -152,6 +152,13 @@ def test_a_signal_for_a_command_reaches_its_work(number: signal.Signals) -> None
     assert process.wait(20) == -number
 
 
+def test_work_that_the_kernel_kills_is_told_in_a_sentence() -> None:
+    process = command("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    said = process.communicate()[0].splitlines()[-1]
+    assert said == "said: killed, as the kernel does when memory runs out. What was finished is kept"
+    assert process.returncode == 128 + signal.SIGKILL
+
+
 def test_the_work_ends_with_its_watcher() -> None:
     process = command("import os; print(os.getpid(), flush=True); time.sleep(60)")
     assert process.stdout is not None

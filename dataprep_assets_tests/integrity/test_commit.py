@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.integrity import commit
-from dataprep_assets.integrity.commit import STAGING, publish_directory, recover_aside, staging, sweep, write_atomically
+from dataprep_assets.integrity.commit import (
+    STAGING,
+    publish_directory,
+    recover_aside,
+    remove_directory,
+    staging,
+    sweep,
+    write_atomically,
+)
 from dataprep_assets_tests.opened import counted
 
 KEY, OTHER = "a" * 64, "b" * 64
@@ -46,6 +55,21 @@ def test_a_new_artifact_replaces_the_old_and_leaves_nothing(tmp_path: Path, way:
             publish_directory(fill(staged, content), final)
         assert held(final) == content
         assert left(tmp_path) == ["x/final/data"]
+
+
+@pytest.mark.usefixtures("way")
+def test_of_a_link_to_another_disk_the_link_is_replaced_or_removed_and_what_it_names_stays(tmp_path: Path) -> None:
+    final, elsewhere = tmp_path / "data" / "final", fill(tmp_path / "disk" / "moved", "old")
+    final.parent.mkdir()
+    final.symlink_to(elsewhere)
+    with staging(final, KEY) as staged:
+        publish_directory(fill(staged, "new"), final)
+    assert (held(final), final.is_symlink(), held(elsewhere)) == ("new", False, "old")
+    assert left(final.parent) == ["final/data"]
+    shutil.rmtree(final)
+    final.symlink_to(elsewhere)
+    remove_directory(final, "data")
+    assert (os.path.lexists(final), held(elsewhere)) == (False, "old")
 
 
 def test_a_reader_sees_the_old_or_the_new_and_never_nothing(tmp_path: Path) -> None:

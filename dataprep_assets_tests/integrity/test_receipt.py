@@ -1,5 +1,6 @@
 """A receipt tells every change of its artifact and of itself; a ledger that does not balance is refused."""
 
+import errno
 import json
 import os
 import re
@@ -185,6 +186,19 @@ def test_damage_names_the_file_and_the_artifact_is_not_current(
     assert all(re.fullmatch(f"{message}.*", defect) for defect in found)
     assert current(artifact, KEY) is None
     assert (damage(artifact, receipt, "size") == []) is ("sha256" in message)
+
+
+def test_a_file_on_a_bad_part_of_the_disk_is_damage(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(path: Path, **options: Any) -> str:
+        raise OSError(number, os.strerror(number), str(path))
+
+    receipt = require_receipt(artifact)
+    monkeypatch.setattr("dataprep_assets.integrity.receipt.sha256_file", failing)
+    number = errno.EIO
+    assert damage(artifact, receipt)[0].startswith("a.bin: cannot be read (Input/output error), the receipt says ")
+    number = errno.EACCES
+    with pytest.raises(PermissionError):
+        damage(artifact, receipt)
 
 
 def test_another_key_is_not_current(artifact: Path) -> None:

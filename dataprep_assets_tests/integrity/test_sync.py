@@ -12,7 +12,7 @@ import pytest
 
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.integrity.sync import MANIFEST, Item, Sync, inventory
+from dataprep_assets.integrity.sync import MANIFEST, Item, Sync, _receipts_last, inventory
 from dataprep_assets.integrity.verify import verify_store
 from dataprep_assets.stores.connect import LocalPlace, Place, server_between
 from dataprep_assets.stores.store import ObjectInfo, Store
@@ -118,6 +118,7 @@ def test_receipts_are_last_and_an_outdated_one_is_taken_away_first(corpus: Place
                 for other in order
                 if other.startswith(f"{folder}/") and other != key
             )
+    assert sorted(["b.bin", NAME, "sub/c.bin", f"sub/{NAME}"], key=_receipts_last)[-1] == NAME
     one.run(one.plan())
     changed = "sample_corpus/nanogpt_bins"
     destination().put(f"{changed}/{NAME}", b"{}")
