@@ -117,14 +117,16 @@ def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list
         kept = [
             b
             for b in before.values()
-            if b.dataset.unattributed == unit.dataset.unattributed and (b.name == unit.name or by_rl_split)
+            if b.dataset.unattributed == unit.dataset.unattributed
+            and (b.split in RL_SPLITS if by_rl_split else b.name == unit.name)
         ]
         if kept and open_place(unit.dataset, blend.sources).access.mirrored:
             found += [refound(b) for b in kept]
         elif by_rl_split and unit.dataset.split is None:
             found += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
-            split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), unit.dataset.split)
+            # any other `split` only chooses files, as Skywork's `math`
+            split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
             found.append(discover(of_split, blend.sources, digests))
         else:

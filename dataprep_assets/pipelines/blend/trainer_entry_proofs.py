@@ -91,13 +91,15 @@ def _split_folder_defects(blend: BlendDeclaration, directory: Path, facts: RunFa
 
 
 def _rl_manifest_defects(blend: BlendDeclaration, directory: Path, facts: RunFacts) -> Iterator[str]:
+    used, known = {manifest_key(split) for split in facts.used}, ("train", "val", "test")
+    for key in sorted(used - {*known}):
+        yield f"{MANIFEST}: {key} is none of the splits that a trainer reads, {', '.join(known)}"
     yield from _rl_list_defects(blend, directory, facts)
     value, listed = json_object(directory / MANIFEST), json_object(directory / SHARDS)
     (suffix,) = suffixes(blend)
     if value.get("run_hash") != facts.run_hash:
         yield f"{MANIFEST}: run hash {value.get('run_hash')}, the receipt says {facts.run_hash}"
-    used = {manifest_key(split) for split in facts.used}
-    for key in ("train", "val", "test"):
+    for key in known:
         wanted = f"{facts.root}/{split_file(key, suffix)}" if key in used else ""
         if value.get(key) != wanted:
             yield f"{MANIFEST}: {key} is {value.get(key)!r}, not {wanted!r}"

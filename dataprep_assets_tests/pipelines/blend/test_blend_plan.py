@@ -195,6 +195,19 @@ def test_nothing_is_held_out_of_files_that_name_their_split(tmp_path: Path) -> N
     assert [unit.home for unit in plan.units] == ["train"]
 
 
+@pytest.mark.parametrize(("split", "home"), [("math", "train"), ("dev", "val"), ("test", "test")])
+def test_a_split_of_rl_that_is_none_chooses_files_to_train_on(tmp_path: Path, split: str, home: str) -> None:
+    for name in (split, "code"):
+        write_rows(tmp_path / "s" / name / "a.jsonl", rl_rows(8))
+    sky = {"datasets": [{"name": "sky", "path": str(tmp_path / "s"), "split": split}]}
+    (unit,) = plan_blend(rl_blend(tmp_path, blend=sky)).units
+    assert (unit.name, unit.home, [entry.relpath for entry in unit.entries]) == (
+        f"sky__{home}",
+        home,
+        [f"{split}/a.jsonl"],
+    )
+
+
 def test_a_plan_is_frozen_and_read_back(sources: Path, tmp_path: Path) -> None:
     blend, store = pretraining(sources), LocalArtifacts(tmp_path / "out")
     receipt, reused = build_blend_plan(blend, store)

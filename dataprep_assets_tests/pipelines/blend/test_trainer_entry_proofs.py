@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,3 +77,9 @@ def test_the_files_of_an_rl_run_are_its_shards(
         path.write_bytes(whole)
     assert finding.passed == (not complaint)
     assert complaint in finding.summary
+
+
+def test_a_split_that_no_trainer_reads_fails(tasks: FinishedBlend) -> None:
+    facts = json.loads(json.dumps(tasks.receipt.facts).replace('"test"', '"math"'))
+    finding = entry_lists_every_shard(tasks.blend, tasks.directory, replace(tasks.receipt, facts=facts))
+    assert "math is none of the splits that a trainer reads, train, val, test" in finding.summary
