@@ -34,7 +34,7 @@ from dataprep_assets.sources.row_files import (
     wanted_lines,
     whole_lines,
 )
-from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.sources.rows import own_values, read_rows
 
 __all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
@@ -281,19 +281,20 @@ class ParquetReader(ParquetBlocks[Block]):
         return columns
 
     def _block(self, batch: Any, row: int) -> Block:
+        import pyarrow.compute as pc
+
         column = batch.column(self._fields.text)
         ids = None if self._fields.id is None else batch.column(self._fields.id)
-        limit = self._fields.max_record_bytes
-        fits = column.nbytes <= limit  # then each of its values does; else each is checked alone
+        lengths, limit = pc.binary_length(own_values(column)), self._fields.max_record_bytes
+        fits = (pc.max(lengths).as_py() or 0) <= limit
         if fits and not column.null_count and (ids is None or not ids.null_count):
             return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
         block = self._fields.block(row)
         for offset in range(batch.num_rows):
-            one = batch.slice(offset, 1)
-            if not fits and (one.column(self._fields.text).nbytes > limit):
+            if not fits and (lengths[offset].as_py() or 0) > limit:
                 block.bad.append(BadRecord(row + offset, -1, TOO_LARGE))
             else:
-                self._fields.add(block, one.to_pylist()[0], row + offset, -1)
+                self._fields.add(block, batch.slice(offset, 1).to_pylist()[0], row + offset, -1)
         return block
 
 
