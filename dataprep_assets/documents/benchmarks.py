@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.duplicates.words import UNICODE, ShingleHashes, words_of
 from dataprep_assets.documents.table import Columns, DocumentBatch
-from dataprep_assets.documents.tagging import BatchTagger
+from dataprep_assets.documents.tagging import VersionedTagger
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 
@@ -221,7 +221,7 @@ def _item(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchmarkTagger(BatchTagger):
+class BenchmarkTagger(VersionedTagger):
     """Tells of each document which item of a benchmark it contains most of.
 
     Attributes:

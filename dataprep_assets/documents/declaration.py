@@ -365,8 +365,9 @@ def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
                 raise ConfigError(f"tag: {tagger.name!r} is given twice; leave one out, or give it another `name`")
             if both := sorted(other.columns.keys() & tagger.columns.keys()):
                 raise ConfigError(f"tag: {other.name} and {tagger.name} both have a column {both[0]!r}; rename one")
-        if tagger.name in TAGGERS and not isinstance(one, str):
-            raise ConfigError(f"tag: {tagger.name!r} is the name of a tagger that is built in; give it another `name`")
+        if (tagger.name in TAGGERS and not isinstance(one, str)) or tagger.name == "rows":
+            taken = "the file of the carried fields" if tagger.name == "rows" else "a tagger that is built in"
+            raise ConfigError(f"tag: {tagger.name!r} is the name of {taken}; give it another `name`")
         found.append(tagger)
     return found
 

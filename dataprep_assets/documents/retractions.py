@@ -14,6 +14,7 @@ A shard's key contains only the entries that apply to it: new entries rebuild on
 
 import codecs
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from dataprep_assets.documents.documents import NONE_RETRACTED
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
+
+_HASH = re.compile("[0-9A-Fa-f]{16}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,8 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
             continue
         try:
             value = json_of(line)
-            int(value["hash"], 16)
+            if not _HASH.fullmatch(value["hash"]):
+                raise ValueError("no hash")
             made_of = {name: value[name] for name in ("of", "key") if name in value}
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
@@ -72,7 +76,8 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
                 f"{path}: line {number}: its hash is of {_shown(made_of)}, the dataset's index is of {_shown(wanted)}. "
                 "Retract these documents again by ids of today, and remove the line"
             )
-        found[value["hash"]] = Retraction(hash=value["hash"], given=value.get("id"))
+        hashed = value["hash"].lower()
+        found[hashed] = Retraction(hash=hashed, given=value.get("id"))
     return found
 
 

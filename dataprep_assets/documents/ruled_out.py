@@ -88,14 +88,7 @@ def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
         table: Any = pq.ParquetFile(directory / DROPPED, page_checksum_verification=True).read(list(COLUMNS))
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{directory / DROPPED}: cannot be read as Parquet: {error}") from error
-    files = np.array(table["file"].to_pylist(), object)
-    rows, rules = table["row"].to_numpy().astype(np.uint64), table["reason"].to_pylist()
-    found, start = {}, 0
-    while start < len(files):
-        stop = start + int(np.argmax(np.append(files[start:] != files[start], True)))
-        found[str(files[start])] = RuledOutRows(rows[start:stop], rules[start:stop])
-        start = stop
-    return found
+    return by_file([table.to_pydict()])
 
 
 def by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:

@@ -167,7 +167,7 @@ class _Parser:
         left, right = self._number(node.left, depth), self._number(node.right, depth)
         name = _ARITHMETIC[type(node.op)]
         # in floating point, where a division by 0 is infinite or no number, and nothing overflows
-        return _Part("number", lambda: _call(name, *(part.build().cast("double") for part in (left, right))))
+        return _Part("number", lambda: _call(name, *(_floating(part) for part in (left, right))))
 
     def _comparison(self, node: ast.Compare, depth: int) -> _Part:
         sides, found = [node.left, *node.comparators], []
@@ -194,24 +194,22 @@ class _Parser:
         compared = _COMPARED[type(operator)]
         if one.type == "boolean" and compared not in ("equal", "not_equal"):
             raise self._refused(node, "true and false have no order")
-        return lambda: _call(compared, one.build(), other.build())
+        return lambda: _call(compared, *_alike(one, other))
 
     def _in(self, one: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
             raise self._refused(right, "`in` is followed by a list with values, as in `language in ['en', 'de']`")
         parts = [self._part(value, 0) for value in right.elts]
-        values = []
         for value, part in zip(right.elts, parts, strict=True):
             if not isinstance(value, ast.Constant) or part.type == "null":
                 raise self._refused(value, "a list holds numbers or texts alone")
             if part.type != one.type and not {part.type, one.type} <= set(NUMBERS):
                 raise self._refused(value, f"{_a(part.type)} in the list of {_a(one.type)}")
-            values.append(value.value)
         negated = isinstance(operator, ast.NotIn)
 
         def build() -> Any:
             # not `is_in`, for which null is a value like any other
-            found = _folded("or_kleene", [_call("equal", one.build(), _scalar(value)) for value in values])
+            found = _folded("or_kleene", [_call("equal", *_alike(one, part)) for part in parts])
             return _call("invert", found) if negated else found
 
         return build
@@ -257,6 +255,18 @@ def _scalar(value: Any) -> Any:
     import pyarrow.compute as pc
 
     return pc.scalar(value)
+
+
+def _alike(one: _Part, other: _Part) -> tuple[Any, Any]:
+    """The expressions of two parts of one type, or of numbers."""
+    if one.type == other.type:
+        return one.build(), other.build()
+    return _floating(one), _floating(other)
+
+
+def _floating(part: _Part) -> Any:
+    """A number as the nearest float of 64 bits: by itself Arrow takes the shortest literal's, and raises beyond it."""
+    return part.build().cast("double", safe=False)
 
 
 def _folded(name: str, parts: list[Any]) -> Any:

@@ -8,8 +8,9 @@ Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -45,6 +46,10 @@ _PYTHON: Mapping[ColumnType, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
+_LIMITS: Mapping[ColumnType, tuple[float, float]] = {
+    "integer": (-(1 << 63), (1 << 63) - 1),
+    "number": (-sys.float_info.max, sys.float_info.max),
+}
 
 
 def schema_of(columns: Columns) -> "pa.Schema":
@@ -55,8 +60,12 @@ def schema_of(columns: Columns) -> "pa.Schema":
 
 
 def is_of(value: Any, kind: ColumnType) -> bool:
-    """Whether a JSON value is of a column's type."""
-    return isinstance(value, _PYTHON[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    """Whether a JSON value is of a column's type; a whole number that the column cannot hold is not."""
+    if not isinstance(value, _PYTHON[kind]) or (isinstance(value, bool) and kind != "boolean"):
+        return False
+    # Python compares whole numbers with floats exactly
+    least, most = _LIMITS.get(kind, (0, 0))
+    return type(value) is not int or least <= value <= most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,12 +144,14 @@ class DocumentBatch:
         good: The positions, among these rows, of those that hold a text.
         texts: Their texts.
         label: The file.
+        types: Column → type of the carried fields.
     """
 
     rows: Mapping[str, list[Any]]
     good: list[int]
     texts: list[str] = field(repr=False)
     label: str
+    types: Columns = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows["row"])
@@ -149,7 +160,7 @@ class DocumentBatch:
         """The good rows in a slice of them."""
         good = self.good[wanted]
         rows = {name: [values[at] for at in good] for name, values in self.rows.items()}
-        return type(self)(rows, list(range(len(good))), self.texts[wanted], self.label)
+        return replace(self, rows=rows, good=list(range(len(good))), texts=self.texts[wanted])
 
     def row(self, text: int) -> int:
         """The row of the source file, from 1, that holds one of the texts."""
@@ -219,7 +230,7 @@ def _batch(
     if not refused:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
         rows = {name: always[name] if name in always else filled[name] for name in fields.columns}
-        return DocumentBatch(rows, list(range(len(numbers))), texts, label)
+        return DocumentBatch(rows, list(range(len(numbers))), texts, label, fields.columns)
     order = sorted({*numbers, *refused})
     place = {number: at for at, number in enumerate(order)}
     good = [place[number] for number in numbers]
@@ -229,7 +240,7 @@ def _batch(
         column = columns[name]
         for at, value in zip(good, found, strict=True):
             column[at] = value
-    return DocumentBatch(columns, good, texts, label)
+    return DocumentBatch(columns, good, texts, label, fields.columns)
 
 
 def _sources(
@@ -253,7 +264,7 @@ def value_at(value: Any, path: str) -> Any:
 
 def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: CarriedFields) -> Any:
     if value is None or is_of(value, kind):
-        return value if not isinstance(value, int) or isinstance(value, bool) or abs(value) < 1 << 63 else None
+        return float(value) if kind == "number" and value is not None else value
     shown = "a value" if fields.sensitive else repr(value)[:40]
     raise SourceError(
         f"{where}: {path} is {shown}, and `document.keep_fields` says {kind}. Declare another type, or leave it out"

@@ -23,7 +23,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.documents.table import Columns, ColumnType, DocumentBatch, ParquetRows, is_of, side_by_side
+from dataprep_assets.documents.table import (
+    Columns,
+    ColumnType,
+    DocumentBatch,
+    ParquetRows,
+    is_of,
+    schema_of,
+    side_by_side,
+)
 from dataprep_assets.documents.taggers import TAGGERS
 from dataprep_assets.documents.text_tagger import TextTagger
 from dataprep_assets.errors import ConfigError, DataprepError
@@ -60,8 +68,8 @@ class Tagger(ABC):
 
     @property
     def key_parts(self) -> list[Any]:
-        """What enters the key of its output."""
-        return [self.name, dict(self.columns), self.version]
+        """What enters the key of its output: columns in their order, which is that of its file."""
+        return [self.name, [list(one) for one in self.columns.items()], self.version]
 
 
 class BatchTagger(Tagger):
@@ -72,7 +80,15 @@ class BatchTagger(Tagger):
         """Column → a value for each text of the batch."""
 
 
-class BuiltInTagger(BatchTagger):
+class VersionedTagger(BatchTagger):
+    """A tagger whose columns, and their order, are decided by its version."""
+
+    @property
+    def key_parts(self) -> list[Any]:
+        return [self.name, dict(self.columns), self.version]
+
+
+class BuiltInTagger(VersionedTagger):
     """A tagger of this package or another, by its name."""
 
     @property
@@ -150,8 +166,12 @@ class FunctionTagger(BatchTagger):
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         import pyarrow as pa
 
-        rows = {name: values for name, values in batch.good_rows.items() if name != "bad"}
-        found: Mapping[str, Sequence[Any]] = self._called(pa.table({"text": batch.texts, **rows}))
+        # a field that no row of a batch has is of its type, too
+        schema = schema_of({"text": "string", **{name: kind for name, kind in batch.types.items() if name != "bad"}})
+        rows = {"text": batch.texts, **batch.good_rows}
+        found: Mapping[str, Sequence[Any]] = self._called(
+            pa.table({name: rows[name] for name in schema.names}, schema=schema)
+        )
         return found
 
     def _refused(self, why: str) -> ConfigError:
@@ -262,7 +282,7 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
     Raises TaggingError, naming the row, if it raises or gives something else than its columns.
     """
     try:
-        found = tagger.look(batch)
+        found = _listed(tagger, batch)
     except DataprepError:
         raise
     except Exception as error:  # whatever a function of the user's raises
@@ -281,19 +301,26 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
     return {name: _values(tagger, name, found[name], batch, sensitive=sensitive) for name in tagger.columns}
 
 
+def _listed(tagger: BatchTagger, batch: DocumentBatch) -> Any:
+    """What a tagger gives, with its columns as lists; where it gives no columns, as it is."""
+    found = tagger.look(batch)
+    if not isinstance(found, Mapping):
+        return found
+    plain = {name: getattr(one, "to_pylist", None) or getattr(one, "tolist", None) for name, one in found.items()}
+    return {name: list(plain[name]() if plain[name] is not None else one) for name, one in found.items()}
+
+
 def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
     """The first text that a tagger cannot look at alone; None if it can look at each."""
     for at in range(len(batch.texts)):
         try:
-            tagger.look(batch.only(slice(at, at + 1)))
+            _listed(tagger, batch.only(slice(at, at + 1)))
         except Exception:
             return at
     return None
 
 
-def _values(tagger: Tagger, name: str, given: Any, batch: DocumentBatch, *, sensitive: bool) -> list[Any]:
-    plain = getattr(given, "to_pylist", None) or getattr(given, "tolist", None)
-    values = list(plain() if plain is not None else given)
+def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, *, sensitive: bool) -> list[Any]:
     if len(values) != len(batch.texts):
         raise TaggingError(
             f"{batch.label}: rows {batch.row(0)} and after: tagger {tagger.name!r} gave {len(values)} values of {name} "
@@ -311,13 +338,16 @@ _PLAIN: Mapping[ColumnType, set[type]] = {"string": {str}, "integer": {int}, "nu
 
 def first_wrong(values: Sequence[Any], kind: ColumnType) -> tuple[int, str] | None:
     """The first value that is not of a column's type, and why; null is of every type."""
-    if set(map(type, values)) <= _PLAIN[kind] and (kind != "number" or all(map(math.isfinite, values))):
-        return None
+    # most columns are of one type, and these are judged without a Python step for each value
+    if set(map(type, values)) <= _PLAIN[kind]:
+        ends = (min(values), max(values)) if values and kind == "integer" else ()
+        if all(is_of(one, kind) for one in ends) and (kind != "number" or all(map(math.isfinite, values))):
+            return None
     for at, value in enumerate(values):
         if value is None:
             continue
         if not is_of(value, kind):
-            return at, f"no {kind}"
+            return at, f"no {kind}" + (" of 64 bits" if type(value) is int and kind == "integer" else "")
         if isinstance(value, float) and not math.isfinite(value):
             return at, "no finite number; null stands for one that is not known"
     return None

@@ -15,8 +15,12 @@ from dataprep_assets.stream.token_stream import SourcePart
 
 def carried(path: Path, kind: ColumnType, values: list[str], column: str = "it") -> list[Any]:
     path.write_text("text,it\n" + "".join(f"a text,{value}\n" for value in values))
-    digest = sha256(path.read_bytes()).hexdigest()
-    part = SourcePart(label=path.name, path=path, format="csv", compression=None, sha256=digest, ordinal=0)
+    return carried_of(path, kind, column)
+
+
+def carried_of(path: Path, kind: ColumnType, column: str = "it") -> list[Any]:
+    digest, format = sha256(path.read_bytes()).hexdigest(), path.suffix[1:]
+    part = SourcePart(label=path.name, path=path, format=format, compression=None, sha256=digest, ordinal=0)
     fields = CarriedFields(text="text", ids=None, source="it", keep=(("it", kind),))
     return [value for batch in batches_of(part, fields) for value in batch.rows[column]]
 
@@ -43,6 +47,13 @@ def test_values_of_csv_are_read_as_their_type(
 def test_what_is_none_of_the_type_is_named_with_its_row(tmp_path: Path, kind: ColumnType, value: str) -> None:
     with pytest.raises(SourceError, match=rf"a\.csv: row 2: it is '{value}', and `document.keep_fields` says {kind}"):
         carried(tmp_path / "a.csv", kind, ["", value])
+
+
+def test_a_whole_number_that_no_column_holds_is_named_and_not_left_out(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=rf"row 2: it is {2**63}, and `document.keep_fields` says integer"):
+        carried(tmp_path / "a.csv", "integer", ["1", f"{2**63}"])
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "it": 18446744073709551615}\n')
+    assert carried_of(tmp_path / "a.jsonl", "number") == [float(2**64)]
 
 
 def test_a_source_that_is_carried_as_a_number_is_named_as_it_is_written(tmp_path: Path) -> None:

@@ -49,6 +49,18 @@ def test_a_rule_matches_the_rows_of_which_it_is_true_and_null_is_neither(text: s
     assert found.nonzero()[0].tolist() == rows
 
 
+def test_whole_numbers_beyond_a_float_are_compared_with_any_number() -> None:
+    table = pa.table({"words": pa.array([1_700_000_001, 2**62 + 1, -(2**63), None]), "score": [1.7e9, 2.0, None, 0.5]})
+    for text, rows in (
+        ("words > 1.6e9", [0, 1]),
+        ("words >= 0.5 and words / 1 > 1600000000", [0, 1]),
+        ("words in [1700000001.0, 3]", [0]),
+        ("score not in [2]", [0, 3]),
+        ("words > score", [0, 1]),
+    ):
+        assert matching(table, {"r": parse(text, COLUMNS, "drop.r")})["r"].nonzero()[0].tolist() == rows, text
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dataprep_assets.documents.duplicates.words import UNICODE
 from dataprep_assets.documents.text_tagger import TextTagger
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
@@ -63,5 +64,5 @@ TAGGER = TextTagger(
         "stop_words": "integer",
     },
     tag=_tag,
-    version=lambda: "1",
+    version=lambda: f"1, Unicode {UNICODE}",
 )

@@ -6,7 +6,7 @@ classes of characters with a bound, and the rest is arithmetic: the time is prop
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 from dataprep_assets.documents.planted.personal import cases
@@ -50,6 +50,18 @@ _CARD = re.compile(
 )
 _V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
+
+# Python's own `is_global` changes with its patch versions, and what is counted may not
+_SPECIAL = """
+    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.168.0.0/16
+    198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
+    ::/128 ::1/128 ::ffff:0:0/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 fc00::/7 fe80::/10
+"""
+"""Networks that are not reachable for everybody, in IANA's special-purpose registries."""
+_GLOBAL_IN_THEM = """
+    192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:3::/32 2001:4:112::/48 2001:20::/28 2001:30::/28
+"""
+_NOBODYS, _EVERYBODYS = ([ip_network(one) for one in some.split()] for some in (_SPECIAL, _GLOBAL_IN_THEM))
 
 _ABROAD = re.compile(r"(?<![\w+])\+[1-9][\d ()./-]{6,24}")
 _TRUNK = re.compile(r"(?<![\w.,/+:-])(?<!\d )\(?0[1-9][\d ()./-]{6,20}")
@@ -122,10 +134,15 @@ def addresses(text: str) -> Iterator[str]:
     for pattern in (_V4, _V6):
         for match in pattern.finditer(text):
             try:
-                if ip_address(match[0]).is_global:
-                    yield match[0]
+                address = ip_address(match[0])
             except ValueError:
                 continue
+            if _is_global(address):
+                yield match[0]
+
+
+def _is_global(address: IPv4Address | IPv6Address) -> bool:
+    return not any(address in one for one in _NOBODYS) or any(address in one for one in _EVERYBODYS)
 
 
 def phones(text: str) -> Iterator[str]:
@@ -163,4 +180,4 @@ def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
     return {name: [sum(1 for _ in find(text)) for text in texts] for name, find in _KINDS.items()}
 
 
-TAGGER = TextTagger(columns=dict.fromkeys(_KINDS, "integer"), tag=_tag, version=lambda: "2", planted=cases)
+TAGGER = TextTagger(columns=dict.fromkeys(_KINDS, "integer"), tag=_tag, version=lambda: "3", planted=cases)

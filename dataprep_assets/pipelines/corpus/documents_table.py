@@ -114,10 +114,14 @@ def documents_spec(
 def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
     names = [TAGS, *([SELECTION] if corpus.selects else []), TOKEN_BINS]
     upstream = {f"{name}/{partition}": store.require(corpus.artifact(name, partition)).content for name in names}
+    # the order of their columns; of one tagger, or of two in this order, it is the only one
+    names = [one.name for one in corpus.taggers]
+    order = [] if names == sorted(names) else [names]
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
-        key=digest_value([DOCUMENTS, VERSION, upstream]),
+        key=digest_value([DOCUMENTS, VERSION, upstream, *order]),
         version=VERSION,
+        settings={"taggers": names},
         upstream=upstream,
     )
 

@@ -24,7 +24,6 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.planning import shard_plan
-from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
@@ -35,6 +34,7 @@ from dataprep_assets.planning.manifest import (
     write_manifest,
     written_otherwise,
 )
+from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
@@ -133,7 +133,9 @@ def _kept_shards(
     made, declared = ShardSizing(**before.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
     # a manifest is not made again for sizes that cut its files alike: then the earlier ones stand in its receipt
     cut, now = (shard_plan.plan_shards(before.entries, sizing)[1] for sizing in (made, declared))
-    return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if made == declared or cut == now else None
+    return (
+        {key: [e.relpath for e in before.shard(key)] for key in before.plan} if made == declared or cut == now else None
+    )
 
 
 def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:

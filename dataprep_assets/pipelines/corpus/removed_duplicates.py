@@ -90,10 +90,15 @@ def stood_for(corpus: CorpusDeclaration, store: ArtifactStore, hashes: Iterable[
     They come back when these are retracted, unless others stand for them. Zero if duplicates were not looked for yet.
     """
     wanted, names = set(hashes), set[str]()
-    if corpus.duplicates is None or not wanted or store.receipt(corpus.artifact(DUPLICATES)) is None:
+    receipt = None if corpus.duplicates is None or not wanted else store.receipt(corpus.artifact(DUPLICATES))
+    if receipt is None:
         return 0
     rows: list[tuple[str, str]] = []
+    # a shard of new files has none before the next run
+    looked_for = {record.path for record in receipt.files}
     for partition in load_manifest(corpus, store).plan:
+        if removed_file(partition) not in looked_for:
+            continue
         removed, start = removed_rows(corpus, store, partition), 0
         directory = store.local(corpus.artifact(TAGS, partition), [ROWS])
         for piece in side_by_side([directory / ROWS], ["file", "row", "id"]):

@@ -53,7 +53,7 @@ def _rules_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Itera
     for rule, most in budget.per_rule.items():
         for noun, at in (("documents", 0), ("bytes", 1)):
             part, whole = pair(by_rule.get(rule, NOTHING), every, at)
-            if part > most * whole:
+            if whole and part / whole > most:
                 yield f"the rule {rule} drops {part:,} of {whole:,} {noun} ({part / whole:.2%}), more than {most:.2%}"
                 break
 

@@ -48,7 +48,9 @@ class SourceRows:
             row: The row, from 1.
             hashed: The hash of the document made from it; None if the shard has no hashes: then it is not compared.
         """
-        entry = self._files.entries[file]
+        entry = self._files.entries.get(file)
+        if entry is None:
+            return _CHANGED
         if entry.format != "jsonl":
             return SourceBytes(absent=f"no byte range: the source file is of format {entry.format}")
         if entry.compression is not None:

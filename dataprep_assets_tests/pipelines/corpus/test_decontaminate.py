@@ -176,8 +176,8 @@ def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is
     [
         "下列关于长江流域水资源开发利用的说法中正确的是哪一项请根据材料选择最合适的答案",
         "ข้อใดต่อไปนี้เป็นผลลัพธ์ของการเปลี่ยนแปลงสภาพภูมิอากาศที่มีต่อระบบนิเวศทางทะเลในประเทศไทย",
-        "Aşağıdakilerden hangisi Osmanlı Beyliği'nin kuruluş döneminde Anadolu'da yaşanan gelişmelerin sonuçlarından biri "
-        "olarak kabul edilmez ve neden böyle olduğu açıklanmalıdır?",
+        "Aşağıdakilerden hangisi Osmanlı Beyliği'nin kuruluş döneminde Anadolu'da yaşanan gelişmelerin sonuçlarından "
+        "biri olarak kabul edilmez ve neden böyle olduğu açıklanmalıdır?",
     ],
     ids=["Chinese", "Thai", "Turkish"],
 )

@@ -187,6 +187,11 @@ def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path
             "    return {'quality': [1.0] * documents.num_rows}\n",
             "train/a.jsonl: row 3: tagger 'quality' raised KeyError: 'x'",
         ),
+        (
+            "def quality(documents):\n    return {'quality': (1 / 0 for _ in range(documents.num_rows))}\n",
+            "train/a.jsonl: row 1: tagger 'quality' raised ZeroDivisionError",
+        ),
+        ("def quality(documents):\n    return {'quality': None}\n", "train/a.jsonl: row 1: tagger 'quality' raised"),
         ("import nothing_like_this\n", "cannot be imported: ModuleNotFoundError"),
     ],
 )
@@ -216,6 +221,10 @@ def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path) 
         ({"drop": {"ours": "words < 3"}}, "there is a rule of this name in `keep`"),
         ({"tag": ["gophr"]}, "there is no tagger 'gophr'"),
         ({"tag": ["gopher", "gopher"]}, "'gopher' is given twice"),
+        (
+            {"tag": [{"function": "coast.taggers:rows", "columns": {"n": "integer"}}]},
+            "'rows' is the name of the file of the carried fields; give it another `name`",
+        ),
         ({"tag": ["coast.taggers:quality"]}, "says which columns it gives"),
         ({"budget": {"per_rule": {"shrt": 0.1}}}, "there is no rule 'shrt'"),
         ({"tag": ["gophr"]}, "defs.yaml:24: tag: there is no tagger 'gophr'"),

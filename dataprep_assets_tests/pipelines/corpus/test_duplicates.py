@@ -23,6 +23,8 @@ from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.card import card_sections
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.excerpts import Excerpts
+from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
+from dataprep_assets.pipelines.corpus.removed_duplicates import stood_for
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.documents.signed import one_other, page
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
@@ -214,6 +216,17 @@ def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> Non
     assert pages.warnings == ["pages/duplicates: 1 document comes back, because the representative is gone"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
     assert pages.build() == []
+
+
+def test_what_stands_for_others_is_told_while_new_files_wait_to_be_looked_at(pages: Pages) -> None:
+    one = next(one for one in pages.dropped() if one["similarity"] < 1)
+    file, _, row = one["representative"].rpartition(":")
+    digest = f"{hash_id(pages.files[file][int(row) - 1]):016x}"
+    before = stood_for(pages.corpus, pages.store, [digest])
+    assert before >= 1
+    pages.write({"train/new.jsonl": ["a page of its own, which nobody has looked at"]})
+    build_manifest_artifact(pages.corpus, pages.store)
+    assert stood_for(pages.corpus, pages.store, [digest]) == before
 
 
 def test_documents_of_the_validation_split_block_or_leave_train(tmp_path: Path) -> None:
