@@ -126,8 +126,8 @@ def revised(
     )
     if before is not None:
         _require_whole_documents(before, made, from_step)
-        last = revisions[before.reign(from_step).revision]
-        if reads(last) == reads(made):
+        last = revisions[-1]
+        if last.first_step <= from_step and reads(last) == reads(made):
             raise ConfigError(
                 f"{wanted.name}: nothing has changed: step {from_step} is already decided by the revision from step "
                 f"{last.first_step}, which reads the same. A run that is resumed needs no revision"

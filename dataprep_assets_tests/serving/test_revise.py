@@ -57,6 +57,14 @@ def test_going_back_takes_the_steps_after_it_back() -> None:
     assert [(r.revision, r.first, r.stop) for r in back.taken_back] == [(0, 20, 50), (1, 50, 60)]
 
 
+def test_a_later_revision_is_undone_by_one_that_reads_what_was_read_before_it() -> None:
+    later = revise(FIRST, replace(WANTED, batch=2), BOOKS, from_step=30)
+    undone = revise(later, WANTED, BOOKS, from_step=25)
+    assert [(r.revision, r.first, r.stop) for r in undone.reigns] == [(0, 0, 25), (2, 25, None)]
+    with pytest.raises(ConfigError, match="nothing has changed: step 40 is already decided"):
+        revise(undone, WANTED, BOOKS, from_step=40)
+
+
 def test_steps_that_were_taken_back_once_are_not_taken_back_again() -> None:
     back = revise(FIRST, replace(WANTED, batch=3), BOOKS, from_step=30, trained=60)
     again = revise(back, replace(WANTED, batch=2), BOOKS, from_step=35)
