@@ -8,6 +8,7 @@ import pytest
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
@@ -88,3 +89,16 @@ def test_a_patient_who_trains_in_one_source_and_validates_in_another_is_told(tmp
     found = proven(prove_combined(replay, LocalArtifacts(tmp_path)))
     assert failed(found) == {"splits_disjoint"}
     assert "1 patients are in several of the splits train, val" in found["splits_disjoint"].summary
+
+
+@pytest.mark.parametrize("splits", [["train", "val"], ["train"]])
+def test_patients_under_different_keys_cannot_be_compared_between_splits(splits: list[str], tmp_path: Path) -> None:
+    other = OTHER.model_copy(update={"patient_key": PatientKey(public="another key for fictional data alone")})
+    for notes in (NOTES, other):
+        assert not run_notes(notes, tmp_path).failed
+    sources = [{"dataset": notes.dataset} for notes in (NOTES, other)]
+    replay = ReplayDeclaration.model_validate({"dataset": "mix", "sources": sources, "splits": splits})
+    build_replay(replay, LocalArtifacts(tmp_path))
+    finding = proven(prove_combined(replay, LocalArtifacts(tmp_path)))["splits_disjoint"]
+    assert (finding.passed, finding.warning) == ((True, False) if len(splits) == 1 else (False, True))
+    assert ("its sources have different patient keys" in finding.summary) == finding.warning
