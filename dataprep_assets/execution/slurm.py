@@ -68,13 +68,17 @@ class SlurmSettings:
             environment: Environment variables of the run.
             declared: The keys of `slurm:` that are set.
 
-        Raises ConfigError for an invalid number.
+        Raises ConfigError for an invalid number, and for options with a quote that is not closed.
         """
         said = {name: environment.get(f"DATAPREP_SLURM_{name.upper()}", "") for name in cls.__dataclass_fields__}
         said = {name: value for name, value in said.items() if value} | {k: str(v) for k, v in (declared or {}).items()}
         for name in ("width", "orphan_seconds"):
             if name in said and not (said[name].isascii() and said[name].isdigit() and int(said[name]) > 0):
                 raise ConfigError(f"DATAPREP_SLURM_{name.upper()}: {said[name]!r} is not a whole number from 1")
+        try:
+            shlex.split(said.get("options", ""))
+        except ValueError as error:
+            raise ConfigError(f"DATAPREP_SLURM_OPTIONS: {said['options']!r}: {str(error).lower()}") from error
         texts = {k: v for k, v in said.items() if k not in ("width", "orphan_seconds", "folder")}
         return cls(
             **texts,

@@ -89,6 +89,8 @@ def _recipe(card: Card) -> Recipe:
     }
     if card.sensitive:
         settings["small_cell"] = card.cells.below
+    if card.cells.rounded:
+        settings["rounded"] = True
     sources = {
         "counts": digest_value([[asdict(split) for split in card.splits], *_totals(card).values()]),
         "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),

@@ -49,8 +49,11 @@ _THINGS = (
     "month|cohort|shard|file|folder|check|partition|worker|processe|split|artifact|dataset|core|CPU|column|setting|"
     "format|character|digit|byte|second|minute|hour|day|retry|retrie|process|director(?:y|ie)"
 )
+_JOINED = "and|at|by|for|from|in|of|on|or|per|to|with|without"
+"""Words behind which another thing begins: 4 in shards are no shards."""
 _IS_OF_THINGS = re.compile(
-    rf"\s(?:of [\d,]+ )?(?:(?!(?:{_PEOPLE})s?\b)[\w-]+ )?(?:(?:{_THINGS})s?|[kMGT]i?B|B|ms|s|min|h|GHz)\b(?!-)"
+    rf"\s(?:of [\d,]+ )?(?:(?!(?:{_PEOPLE}|{_JOINED})s?\b)[\w-]+ )?"
+    rf"(?:(?:{_THINGS})s?|[kMGT]i?B|B|ms|s|min|h|GHz)\b(?!-)"
 )
 _QUOTED = re.compile(r"(`[^`\n]*`)")
 _ANY_NUMBER = re.compile(r"(?<!< )(?<![\w/#\-.,:])([1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)(?![\w/%\-]|[.,:]\d| %)")

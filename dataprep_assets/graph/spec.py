@@ -7,7 +7,7 @@ spec is written beside the build function that it names. Nothing here imports Da
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -244,14 +244,13 @@ class ArtifactSpec:
 
     def _with_closed_files(self) -> Proofs:
         """Its proofs, and the proof that only the owner can read its files on this machine."""
-        others = self.proofs.proofs if self.proofs is not None else ()
-        if any(proof.name == CLOSED_TO_OTHERS for proof in others):
-            assert self.proofs is not None
+        closed = Proof(CLOSED_TO_OTHERS, CLOSED_DESCRIPTION)
+        if self.proofs is None:
+            return Proofs(proofs=(closed,), examine=partial(self._examine, None))
+        if any(proof.name == CLOSED_TO_OTHERS for proof in self.proofs.proofs):
             return self.proofs
-        return Proofs(
-            proofs=(*others, Proof(CLOSED_TO_OTHERS, CLOSED_DESCRIPTION)),
-            examine=partial(self._examine, self.proofs.examine if self.proofs is not None else None),
-        )
+        examine = partial(self._examine, self.proofs.examine)
+        return replace(self.proofs, proofs=(*self.proofs.proofs, closed), examine=examine)
 
     def _examine(
         self, others: Examine | None, store: ArtifactStore, partitions: Sequence[str]

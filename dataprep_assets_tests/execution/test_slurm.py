@@ -111,6 +111,8 @@ def test_the_settings_are_the_datasets_then_the_environments() -> None:
     assert found.width == 4
     with pytest.raises(ConfigError, match=r"DATAPREP_SLURM_WIDTH: 'many' is not a whole number from 1"):
         SlurmSettings.of({"DATAPREP_SLURM_WIDTH": "many"})
+    with pytest.raises(ConfigError, match=r"DATAPREP_SLURM_OPTIONS: \"--comment='x\": no closing quotation"):
+        SlurmSettings.of({}, {"options": "--comment='x"})
 
 
 def test_a_machine_without_slurm_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_others, places_of
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.stores.private import are_private, open_to_others, private_files
 
@@ -95,6 +96,11 @@ def test_every_artifact_of_a_sensitive_dataset_has_the_check(tmp_path: Path) -> 
     proofs = spec(sensitive=True).proofs
     assert proofs is not None
     assert [(proof.name, proof.blocking) for proof in proofs.proofs] == [(CLOSED_TO_OTHERS, True)]
+    level = Proofs(proofs=(Proof("whole", "It is whole."),), examine=lambda *_: iter(()), documents=lambda _: 7)
+    proofs = replace(spec(sensitive=True), proofs=level).proofs
+    assert proofs is not None
+    assert [proof.name for proof in proofs.proofs] == ["whole", CLOSED_TO_OTHERS]
+    assert proofs.documents is level.documents, "the level of proof is told of sensitive datasets, too"
     (tmp_path / "d" / "letters").mkdir(parents=True)
     ((name, finding),) = proofs.examine(LocalArtifacts(tmp_path), [])
     assert (name, finding.passed) == (CLOSED_TO_OTHERS, False)

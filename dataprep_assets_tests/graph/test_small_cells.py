@@ -30,6 +30,7 @@ CELLS = SmallCells(11)
         ("by `a`: 3 of 30 (10.0 %)\n12 of 30 (40 %)", "by `a`: < 11 of 30 (… %)\n12 of 30 (40 %)"),
         ("< 11 patients, 7.27 % of 0.5", "< 11 patients, … % of …"),
         ("the command ended with exit code 3", "the command ended with exit code 3"),
+        ("5 rows, 4 in shards; 3 in month 2020-01", "< 11 rows, < 11 in shards; < 11 in month 2020-01"),
     ],
 )  # fmt: skip
 def test_sentences_hide_counts_of_people_and_keep_the_rest(sentence: str, shown: str) -> None:

@@ -253,8 +253,8 @@ def test_a_retraction_list_of_other_ids_is_refused(corpus: Retracting) -> None:
     corpus.list.write_text('{"hash": "00000000000000aa", "of": "text"}\n')
     with pytest.raises(ConfigError, match=r"line 1: its hash is of text, the dataset's index is of field url"):
         corpus.run()
-    short, long = ('{"hash": "%s", "of": "field url"}' % one for one in ("-5", "9e3779b97f4a7c15a"))
-    for bad in ("nonsense", "[" * 100_000, short, long):
+    other = [f'{{"hash": "{one}", "of": "field url"}}' for one in ("-5", "9e3779b97f4a7c15a")]
+    for bad in ("nonsense", "[" * 100_000, *other):
         corpus.list.write_text(f'{{"hash": "00000000000000aa", "of": "field url"}}\n{bad}\n')
         with pytest.raises(ConfigError, match="line 2: not a retraction"):
             corpus.run()
