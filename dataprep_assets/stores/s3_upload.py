@@ -193,10 +193,14 @@ class Upload:
     workers: int
 
     def run(self, *, resume: bool) -> ObjectInfo:
-        """Send, complete, verify. Raises SpoiltError, after aborting this upload, if a new one may succeed."""
+        """Send, complete, verify. Raises SpoiltError, after aborting this upload, if a new one may succeed.
+
+        With `resume`, the parts of an unfinished upload are used. Without it, none is looked at: two machines that send
+        the same file would abort each other's.
+        """
         bucket, name = self.bucket, self.bucket.key_of(self.key)
         parts = plan_parts(self.size, part_bytes=self.part_bytes)
-        upload, there = self._left_over(name, parts, keep=resume)
+        upload, there = self._left_over(name, parts) if resume else (None, {})
         if upload is None:
             upload = bucket.create_upload(self.key, {DIGEST: self.sha256})
         lanes, stop = Lanes(self.workers), threading.Event()
@@ -223,17 +227,20 @@ class Upload:
             bucket.abort_quietly(name, upload)
             raise
 
-    def _left_over(
-        self, name: str, parts: Sequence[Part], *, keep: bool
-    ) -> tuple[str | None, dict[int, tuple[int, str]]]:
-        """The latest unfinished upload of this key whose parts fit, with them; all others are aborted."""
+    def _left_over(self, name: str, parts: Sequence[Part]) -> tuple[str | None, dict[int, tuple[int, str]]]:
+        """The latest unfinished upload of this key whose parts fit, with them; all others that have parts are aborted.
+
+        One without parts is left to a sweep: another machine may just have begun it.
+        """
         chosen: str | None = None
         there: dict[int, tuple[int, str]] = {}
         lengths = {part.number: part.bytes for part in parts}
         uploads = [upload for upload in self.bucket.unfinished(name) if upload["Key"] == name]
         for upload in sorted(uploads, key=lambda upload: (upload["Initiated"], upload["UploadId"]), reverse=True):
-            found = self.bucket.parts_of(name, upload["UploadId"]) if keep and chosen is None else {}
-            if found and all(lengths.get(number) == size for number, (size, _) in found.items()):
+            found = self.bucket.parts_of(name, upload["UploadId"])
+            if not found:
+                continue
+            if chosen is None and all(lengths.get(number) == size for number, (size, _) in found.items()):
                 chosen, there = upload["UploadId"], found
             else:
                 self.bucket.abort_quietly(name, upload["UploadId"])
