@@ -19,21 +19,6 @@ from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 
 FILTERED = ("not_used_in",)
 """Reasons that are a declared choice, not a defect of the row: no policy fails on them."""
-REASONS = (
-    "no_messages",
-    "message_not_an_object",
-    "unknown_role",
-    "not_text",
-    "content_not_a_string",
-    "reasoning_not_a_string",
-    "empty_assistant",
-    "unclear_weight",
-    "bad_tools",
-    "bad_tool_call",
-    "tool_calls_without_tools",
-    "tool_call_text_without_tools",
-)
-"""Why a row is not a conversation, as counted in the ledger."""
 ADVICE = {
     "no_messages": "the field must hold a list of messages; one that is JSON text has to be parsed before",
     "unknown_role": "each message needs a `role` that is taken, and its text as `content`; rename `from` and `value`, "
@@ -43,7 +28,7 @@ ADVICE = {
     "`weight: 1` or `train: true`; nothing else can be trained, and no other weight or name for it is known",
     "tool_calls_without_tools": "it calls tools that the row does not declare in its tools field",
 }
-"""What to know about some of these reasons."""
+"""What to know about some of the reasons for which a row is no conversation."""
 _TOOLS_HEADING, _CALL = "# Tools", "<tool_call>"
 _OTHER_MARKS = frozenset({"training", "trainable", "train_detail", "loss", "loss_weight", "loss_mask", "masked"})
 """How else tools let a message say that it is trained, or not: taken for nothing, such a mark would be lost."""
@@ -204,7 +189,8 @@ def _says_nothing(message: Mapping[str, Any]) -> bool:
 
 def _holds_media(content: Any) -> bool:
     parts = content if isinstance(content, list) else [content]
-    return any(isinstance(part, dict) and part.get("type") in _NOT_TEXT for part in parts)
+    kinds = [part.get("type") for part in parts if isinstance(part, dict)]
+    return any(isinstance(kind, str) and kind in _NOT_TEXT for kind in kinds)
 
 
 def _tool_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None:

@@ -26,9 +26,6 @@ from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, is_trained, reasons
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
-REASONS = ("template_refused", "template_mismatch", "no_stop_token", "too_many_messages")
-"""Why a conversation cannot be rendered: the template raised; the rendering of the first messages is not a prefix of
-the whole; an answer does not end with the stop token; finding the answers would take too long."""
 _MOST_RENDERED = 2 << 30
 """Most characters rendered for one conversation: all before each answer is, twice. A thousand answers of 1 KB are half
 of that, as are 4,000 of some words."""
@@ -43,7 +40,7 @@ _COMPARED = 40
 _SYSTEM, _QUESTION, _TURN_END = "<|im_start|>system", "<|im_start|>user", "<|im_end|>\n"
 """What Nemotron looks for in the text of a first question."""
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
-"""Noncharacters: code points that Unicode reserves for internal use such as this."""
+"""Noncharacters: code points that Unicode reserves for internal use such as this. A conversation with all is refused."""
 
 
 class Chunk(NamedTuple):
@@ -96,9 +93,9 @@ class ConversationRenderer:
         A turn without an answer gives no sequence, unless it is kept.
         """
         mark, self._rendered = None, 0
-        if any(map(self._as_text.found_in, _strings([conversation.messages, conversation.tools]))):
-            mark, conversation = self._protected(conversation)
         try:
+            if any(map(self._as_text.found_in, _strings([conversation.messages, conversation.tools]))):
+                mark, conversation = self._protected(conversation)
             return Rendered(tuple(self._sequences(conversation, mark)), mark)
         except _RefusedError as error:
             return error.refusal
@@ -252,7 +249,7 @@ class ConversationRenderer:
         used = "".join(_strings([conversation.messages, conversation.tools]))
         mark = next((m for m in _MARKS if m not in used), None)
         if mark is None:
-            raise ConfigError("a conversation uses all 32 noncharacters U+FDD0 to U+FDEF: no text does. Drop the row")
+            raise _RefusedError("all_noncharacters", None)
 
         def placeholder(match: re.Match[str]) -> str:
             return f"{mark}{self._indexes[match[0]]}{mark}"

@@ -185,6 +185,9 @@ def test_a_literal_special_token_in_a_conversation_is_replaced_wherever_it_stand
 def test_a_noncharacter_that_is_used_is_not_the_mark() -> None:
     rendered = render([{"role": "user", "content": f"\ufdd0{END}\ufdd1"}, answer("A")])
     assert rendered.mark == "\ufdd2"
+    every = "".join(map(chr, range(0xFDD0, 0xFDF0)))
+    assert refusal([{"role": "user", "content": every + END}, answer("A")], CHATML) == Refusal("all_noncharacters")
+    assert render([{"role": "user", "content": every}, answer("A")]).mark is None
 
 
 @pytest.mark.parametrize("filter", ["m.content | tojson(ensure_ascii=true)", "m.content[:2]"])
