@@ -1,11 +1,13 @@
 """Arrow IPC: the stream format, which folders of `datasets` have (`save_to_disk`), and the file format (Feather).
 
-Both are read as a stream, from the beginning to the end: so a file may be compressed as a whole, is digested while it
+A stream is read from the beginning to the end, and so is a file that is compressed as a whole: it is digested while it
 is read, and memory is that of its largest batch. A stream has to end with its end-of-stream marker, and a file with its
-magic: pyarrow takes a stream that was cut between two batches for a shorter one.
+magic: pyarrow takes a stream that was cut between two batches for a shorter one. Other files are read by their footer,
+and digested apart: polars puts something of its own before the stream in a file.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from dataprep_assets.bounds import at
@@ -17,6 +19,7 @@ from dataprep_assets.sources.rows import rows_of_batch, small_parts
 
 _MAGIC = b"ARROW1"
 _END = b"\xff\xff\xff\xff\0\0\0\0"
+_OF_POLARS = "If polars wrote it, leave out the .zst or .gz around it, or write a stream (`write_ipc_stream`). Else: "
 _BLOCK_BYTES = 16 << 20
 """About as many bytes of a batch become rows at once."""
 
@@ -93,28 +96,45 @@ class ArrowRows(ReadThrough[BlockReader]):
 
         stream, row = _Stream(iter(self._under)), 1
         of_file = stream.peek(len(_MAGIC)) == _MAGIC
-        if of_file:
-            stream.read(8)  # the magic and its padding; what follows is a stream, then the footer
+        by_footer = of_file and self._file.compression is None
         try:
-            with pa.ipc.open_stream(
-                pa.PythonFile(stream, mode="r"), options=pa.ipc.IpcReadOptions(use_threads=False)
-            ) as batches:
-                for batch in batches:
-                    yield batch, row
-                    row += batch.num_rows
+            for batch in _by_footer(self._file.path) if by_footer else _one_by_one(stream, 8 if of_file else 0):
+                yield batch, row
+                row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
             raise out_of_memory(f"{self._file.label}, near row {row}") from None
         except (pa.ArrowException, OSError, EOFError) as error:
-            raise self._unreadable(row, str(error)) from error
+            is_of_polars = of_file and not by_footer and row == 1  # or it is damaged
+            raise self._unreadable(row, str(error), _OF_POLARS if is_of_polars else "") from error
         whole = stream.last == _END
         last = stream.drain()
-        if not whole or (of_file and not last.endswith(_MAGIC)):
+        if not by_footer and (not whole or (of_file and not last.endswith(_MAGIC))):
             raise self._unreadable(row, "it ends before its end mark")
 
-    def _unreadable(self, row: int, why: str) -> CorruptSourceError:
+    def _unreadable(self, row: int, why: str, unless: str = "") -> CorruptSourceError:
         return CorruptSourceError(
-            f"{self._file.label}: Arrow cannot be read near row {row}: {why}. Fetch the file again"
+            f"{self._file.label}: Arrow cannot be read near row {row}: {why}. {unless}Fetch the file again"
         )
+
+
+def _by_footer(path: Path) -> Iterator[Any]:
+    """The batches of a file."""
+    import pyarrow as pa
+
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source, options=options) as file:
+        for number in range(file.num_record_batches):
+            yield file.get_batch(number)
+
+
+def _one_by_one(stream: _Stream, before: int) -> Iterator[Any]:
+    """The batches of a stream behind so many bytes: the magic of a file and its padding, whose footer follows."""
+    import pyarrow as pa
+
+    stream.read(before)
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    with pa.ipc.open_stream(pa.PythonFile(stream, mode="r"), options=options) as batches:
+        yield from batches
 
 
 FORMAT = InputFormat(rows=ArrowRows, starts_threads=True)

@@ -5,8 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import zstandard
 
 from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.sources.rows import count_rows, read_rows
@@ -51,6 +53,20 @@ def test_a_stream_that_ends_between_two_batches_is_refused(tmp_path: Path) -> No
     path.write_bytes(b"no Arrow at all, but as long as a header of it")
     with pytest.raises(CorruptSourceError, match="Arrow cannot be read near row 1"):
         count_rows(path, format="arrow", compression=None, label="x.arrow")
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "zstd"])
+def test_a_file_of_polars_is_read(tmp_path: Path, compression: str) -> None:
+    """It has a block of its own between the magic and the schema."""
+    polars, path = pytest.importorskip("polars"), tmp_path / "x.arrow"
+    polars.DataFrame(ROWS).write_ipc(path, compression=compression)
+    assert _texts(path) == [row["text"] for row in ROWS]
+    reader = read_rows(path, format="arrow", compression=None, label="x")
+    assert [row for block in reader for row in block.rows] == ROWS
+    assert (reader.sha256, reader.bytes_read) == (sha256_file(path), path.stat().st_size)
+    path.write_bytes(zstandard.compress(path.read_bytes()))
+    with pytest.raises(CorruptSourceError, match=r"If polars wrote it, leave out the \.zst or .*write_ipc_stream"):
+        count_rows(path, format="arrow", compression="zstd", label="x.arrow.zst")
 
 
 def test_texts_that_are_none_are_bad_rows_and_large_batches_become_small_blocks(tmp_path: Path) -> None:
