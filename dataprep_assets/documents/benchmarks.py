@@ -145,7 +145,7 @@ class Benchmarks:
                     "so nothing would be found. Lower `min_words`, and `ngram` with it"
                 )
         items = np.array([_item(name) for name in self.names], object)
-        first = _first_with(words, items)
+        first = _first_with(words, items.tolist())
         self._ngrams = ShingleHashes(ngram)
         hashes, ends = self._ngrams.of([one if first[at] == at else [] for at, one in enumerate(words)])
         owners = np.repeat(np.arange(len(words)), np.diff(ends, prepend=0))

@@ -304,10 +304,12 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
 def _listed(tagger: BatchTagger, batch: DocumentBatch) -> Any:
     """What a tagger gives, with its columns as lists; where it gives no columns, as it is."""
     found = tagger.look(batch)
-    if not isinstance(found, Mapping):
-        return found
-    plain = {name: getattr(one, "to_pylist", None) or getattr(one, "tolist", None) for name, one in found.items()}
-    return {name: list(plain[name]() if plain[name] is not None else one) for name, one in found.items()}
+    return {name: _list(one) for name, one in found.items()} if isinstance(found, Mapping) else found
+
+
+def _list(values: Any) -> list[Any]:
+    plain = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
+    return list(values if plain is None else plain())
 
 
 def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
