@@ -81,6 +81,7 @@ def revised(
     packs: Packs,
     from_step: int = 0,
     trained: int | None = None,
+    unmade: Sequence[Revision] = (),
 ) -> TrainingSchedule:
     """The schedule with one more revision.
 
@@ -93,6 +94,7 @@ def revised(
         from_step: The first step that it decides, which is the first that was not trained on, or that is trained on
             again.
         trained: How many steps were trained on; None: `from_step`, or those before the last revision.
+        unmade: Revisions after those of `before` that the new one replaces, because nothing was trained under them.
 
     Raises ConfigError, saying what to do, for sources that cannot be read together, for a step that the schedule does
     not reach, for a change that would repeat or lose samples, and where nothing has changed.
@@ -107,7 +109,7 @@ def revised(
         if not 0 <= from_step <= end:
             raise ConfigError(f"{wanted.name}: --from-step {from_step}: the schedule has steps 0 to {end - 1}")
     # what was trained on beyond the last revision's first step was taken back by it
-    known = max(from_step, revisions[-1].first_step) if revisions else 0
+    known = max(from_step, revisions[-1].first_step, *(one.trained for one in unmade)) if revisions else 0
     if trained is not None and trained < from_step:
         raise ConfigError(f"{wanted.name}: --trained {trained}: fewer steps than --from-step {from_step} goes on from")
     parts = shares([source.weight for source in sources]) if sources else []
@@ -126,7 +128,7 @@ def revised(
     )
     if before is not None:
         _require_whole_documents(before, made, from_step)
-        last = revisions[-1]
+        last = (*revisions, *unmade)[-1]
         if last.first_step <= from_step and reads(last) == reads(made):
             raise ConfigError(
                 f"{wanted.name}: nothing has changed: step {from_step} is already decided by the revision from step "

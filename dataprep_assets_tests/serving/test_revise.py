@@ -65,6 +65,17 @@ def test_a_later_revision_is_undone_by_one_that_reads_what_was_read_before_it() 
         revise(undone, WANTED, BOOKS, from_step=40)
 
 
+def test_a_revision_replaces_those_under_which_nothing_was_trained() -> None:
+    unmade = revise(FIRST, WANTED, with_shard("without 2", 20), from_step=30, trained=60).revisions[1:]
+    replaced = revise(FIRST, replace(WANTED, batch=2), BOOKS, from_step=30, unmade=unmade)
+    assert [(r.revision, r.first, r.stop) for r in replaced.taken_back] == [(0, 30, 60)]
+    assert [(r.revision, r.first, r.stop) for r in replaced.reigns] == [(0, 0, 30), (1, 30, None)]
+    undone = revise(FIRST, WANTED, BOOKS, from_step=30, unmade=unmade)
+    assert len(undone.revisions) == 2
+    with pytest.raises(ConfigError, match="nothing has changed"):
+        revise(FIRST, WANTED, with_shard("without 2", 20), from_step=30, unmade=unmade)
+
+
 def test_steps_that_were_taken_back_once_are_not_taken_back_again() -> None:
     back = revise(FIRST, replace(WANTED, batch=3), BOOKS, from_step=30, trained=60)
     again = revise(back, replace(WANTED, batch=2), BOOKS, from_step=35)

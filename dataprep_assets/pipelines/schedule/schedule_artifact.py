@@ -97,7 +97,11 @@ def revise_schedule(
     from_step: int = 0,
     trained: int | None = None,
 ) -> TrainingSchedule:
-    """The schedule with a revision of what is declared now; see `revised`."""
+    """The schedule with a revision of what is declared now, which replaces those that were never made from its step on.
+
+    See `revised`.
+    """
+    kept = before and _made(declaration, store, before, from_step)
     sources, documents = found_sources(declaration, store)
     wanted = Wanted(
         name=declaration.dataset,
@@ -105,11 +109,37 @@ def revise_schedule(
         sequence_length=declaration.sequence_length,
         seed=declaration.seed,
         samples=declaration.samples,
-        steps=_steps(declaration, before, documents, from_step),
+        steps=_steps(declaration, kept, documents, from_step),
     )
     return revised(
-        before, wanted, sources, documents=documents, packs=documents.packs, from_step=from_step, trained=trained
+        kept,
+        wanted,
+        sources,
+        documents=documents,
+        packs=documents.packs,
+        from_step=from_step,
+        trained=trained,
+        unmade=before.revisions[len(kept.revisions) :] if before and kept else (),
     )
+
+
+def _made(
+    declaration: ScheduleDeclaration, store: ArtifactStore, schedule: TrainingSchedule, from_step: int
+) -> TrainingSchedule:
+    """The schedule without the last revisions that begin at a step or after it and that its artifact does not have.
+
+    No run can have read them, and documents that they alone name may be kept nowhere.
+    """
+    if store.receipt(declaration.artifact(SCHEDULE_ARTIFACT)) is None:
+        return schedule
+    stored = TrainingData(store, declaration.dataset).schedule
+    made = kept = len(stored.revisions)
+    if schedule.upto(made).digest != stored.digest:
+        return schedule
+    for number, revision in enumerate(schedule.revisions[made:], made + 1):
+        if revision.first_step < from_step:
+            kept = number
+    return schedule.upto(kept)
 
 
 def _steps(

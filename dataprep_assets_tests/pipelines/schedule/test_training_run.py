@@ -135,6 +135,21 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     assert "taken back: steps 80 to 99 of revision 2" in project("schedule", RUN).stdout
 
 
+def test_a_revision_that_was_never_made_is_replaced_when_its_shards_are_gone(
+    made: TrainingProject, tmp_path: Path
+) -> None:
+    project = copy(made, tmp_path / "replaced")
+    for row in (3, 4):  # the shard of the first revision is gone when the second one is made
+        (project.folder / "ids").write_text(f"train_0.jsonl:{row}\n")
+        project("retract", CORPUS, "--ids", str(project.folder / "ids"))
+        project("run", CORPUS)
+        assert "revision 1 from step 40" in project("schedule", RUN, "--from-step", "40").stdout
+    project("run", RUN)
+    assert [one.first_step for one in project.data().schedule.revisions] == [0, 40]
+    project.declare(batch=9)
+    assert "revision 2 from step 40" in project("schedule", RUN, "--from-step", "40").stdout
+
+
 def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp_path: Path) -> None:
     ledger = Ledger(made.data())
     by_host, steps = Counter[str](), set[int]()
