@@ -91,6 +91,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     dropped = set(retractions_on(listing, key))
     kinds = [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(one) > DIGEST_BYTES for one in wanted) else [DIGEST_BYTES]
     held: set[bytes] = set()
+    emptied: set[bytes] = set()
     months, files = [], set()
     expected = notes.months.expected
     left = [month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected]
@@ -100,6 +101,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
             continue
         of_month = cohort_patients(store, artifact, receipt)
         dropped |= of_month.left_out | of_month.notes
+        emptied |= of_month.emptied
         if here := set(filter(of_month.holds, wanted)):
             held |= here
             files.add(receipt.inputs["cohort"])
@@ -108,7 +110,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
             months.append(Held(partition=month, counts=counts, planned=month in expected))
 
     def is_known(digest: bytes | None) -> bool:
-        return digest is not None and (digest in dropped or digest[:DIGEST_BYTES] in dropped)
+        return digest is not None and (digest in dropped | emptied or digest[:DIGEST_BYTES] in dropped)
 
     not_found = tuple(NotFound(line=n) for n, digest in given if digest not in held and not is_known(digest))
     source = open_source(notes.source)

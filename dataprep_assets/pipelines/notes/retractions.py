@@ -104,6 +104,11 @@ class CohortPatients:
         """Whether an entry of the list is still to be left out: its patient is here, and the note was not left out."""
         return entry[:DIGEST_BYTES] in self.held and entry not in self.notes
 
+    @property
+    def emptied(self) -> frozenset[bytes]:
+        """The patients whose notes were all retracted by themselves."""
+        return frozenset(note[:DIGEST_BYTES] for note in self.notes) - self.held
+
     def __repr__(self) -> str:
         return f"CohortPatients({len(self.held)}, {len(self.left_out)})"
 
@@ -136,7 +141,8 @@ def applying(listed: Set[bytes], found: CohortPatients) -> tuple[str, ...]:
     Those of notes apply where their patient is: before the cohort is packed nothing else says where they are.
     """
     here = found.held | found.left_out
-    return tuple(sorted(one.hex() for one in listed if one[:DIGEST_BYTES] in here or one in found.notes))
+    alone = found.notes | found.emptied
+    return tuple(sorted(one.hex() for one in listed if one[:DIGEST_BYTES] in here or one in alone))
 
 
 def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -> tuple[str, ...]:

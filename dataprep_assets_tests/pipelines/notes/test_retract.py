@@ -559,6 +559,18 @@ def test_a_patient_whose_only_notes_are_retracted_leaves_an_artifact_that_is_cur
     ward.equals_a_build_from_scratch()
 
 
+def test_a_patient_who_is_retracted_after_all_their_notes_were_is_as_one_retracted_at_once(ward: Ward) -> None:
+    month = MONTHS[2]
+    ward.retract(f"{month}:5:1", f"{month}:5:2")
+    ward.run()
+    found = ward.retract(f"P-{month}-4")
+    assert (found.found, found.already, found.added, found.not_found) == (0, 1, 1, ())
+    assert set(ward.reasons()) >= {f"packed_cohorts/{month}"}
+    ward.run()
+    assert ward.failed(month) == {}
+    ward.equals_a_build_from_scratch()
+
+
 def test_a_place_in_a_source_that_changed_since_is_refused(ward: Ward) -> None:
     month = MONTHS[0]
     ward.people[month].insert(0, patient("P-new", note(text(9999))))
