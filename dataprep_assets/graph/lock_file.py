@@ -109,7 +109,7 @@ def parse_lock(data: bytes, where: str) -> Lock:
     try:
         value = json_of(data)
         schema = value["dataprep_lock"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
             f"{where}: not a lock of a dataset ({type(error).__name__}: {str(error)[:80]}). `dataprep lock` writes one"
         ) from None

@@ -29,7 +29,7 @@ class ObjectDigests:
             value = json_of(path.read_bytes())
             if value["key"] == info.key and value["version"] == info.version:
                 return replace(info, sha256=value["sha256"])
-        except (OSError, ValueError, KeyError, RecursionError):
+        except (OSError, ValueError, KeyError):
             pass
         digest = hashlib.sha256()
         for block in store.read(info.key, version=info.version):

@@ -266,7 +266,7 @@ class Sync:
             if self.destination.head(MANIFEST) is None:
                 return {}
             objects = json_of(b"".join(self.destination.read(MANIFEST)))["objects"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             return {}
         return objects if isinstance(objects, dict) else {}
 
@@ -299,7 +299,7 @@ class Sync:
         for line in lines:
             try:
                 key, version, sha256 = json_of(line)
-            except (ValueError, RecursionError):
+            except ValueError:
                 continue  # a line truncated by a kill
             yield (key, version), sha256
 
