@@ -21,6 +21,10 @@ from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 
 
+_PLACES = frozenset({"path", "split", "subset", "commit", "etag"})
+_MAKING = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunLayout:
     """A blend run under construction in the staging directory `target`; `root` is where its trainer will find it."""
@@ -74,6 +78,25 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
         if shard.rows:
             for suffix in suffixes(run.blend):
                 run.link(shard, suffix, f"{shard.stem}{suffix}")
+
+
+def says_the_same(wanted: Path, kept: Path) -> bool:
+    """Whether a `kept` file of a run says what is `wanted`, but for what the key of the run does not hold.
+
+    That is, in `datasets/`, where the sources were when the run was laid out, and how the same shards were made of
+    them. Raises FormatError for a file there that has no JSON object.
+    """
+    if wanted.read_bytes() == kept.read_bytes():
+        return True
+    if not any(wanted.match(f"datasets/*/*/{name}") for name in ("plan.json", "receipts/*.json")):
+        return False
+    return bool(_of_content(json_object(wanted)) == _of_content(json_object(kept)))
+
+
+def _of_content(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _of_content(inner) for key, inner in value.items() if key not in _PLACES | _MAKING}
+    return [_of_content(inner) for inner in value] if isinstance(value, list) else value
 
 
 def json_object(path: Path) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_eve
 from dataprep_assets_tests.drill.box import edit_receipt, reseal, write
 from dataprep_assets_tests.drill.judge import failed_proofs
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.samples import SAMPLE
 
 
 def test_a_good_run_passes_every_proof(good: FinishedBlend) -> None:
@@ -87,6 +88,29 @@ def test_files_of_a_run_are_its_shards_own_also_where_its_receipt_agrees_with_th
     files = tuple(replace(f, sha256="0" * 64) if f.path == name else f for f in good.receipt.files)
     (defect,) = said(replace(good.receipt, files=files))
     assert f"{name}: is not the tokens.bin of its shard web-0000" in defect
+
+
+def test_a_run_stays_true_where_its_sources_move_or_its_shards_are_made_again(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    finish(pretraining(small_sources(tmp_path / "s")), root)
+    (tmp_path / "s").rename(tmp_path / "moved")
+    careful = {
+        "path": SAMPLE / "tokenizer",
+        "name": "sample-bpe-4096",
+        "engine": "tokenizers",
+        "refuse": ["east_asian"],
+    }
+    moved = finish(pretraining(tmp_path / "moved", tokenizer=careful), root)
+    place = next(moved.directory.glob("datasets/web/*/plan.json"))
+    assert str(tmp_path / "s") in place.read_text()
+
+    def said() -> list[str]:
+        return list(other_claims(moved.blend, moved.store, moved.plan, moved.shards, moved.directory, moved.receipt))
+
+    assert said() == []
+    place.chmod(0o644)
+    place.write_text(place.read_text().replace('"chosen": [\n  0', '"chosen": [\n  1'))
+    assert said() == [f"{place}: is not what plan and shards say"]
 
 
 @pytest.mark.parametrize("lie", ["a file twice", "a count", "another plan", "no size", "no etag", "a key twice"])
