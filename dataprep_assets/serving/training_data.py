@@ -32,7 +32,7 @@ from dataprep_assets.serving.packs import open_packs
 from dataprep_assets.serving.sampler import Sampler, Spans
 from dataprep_assets.serving.source_order import PackTable
 from dataprep_assets.serving.training_schedule import SCHEDULE, Source, SourceShard, TrainingSchedule
-from dataprep_assets.stores.connect import place_of
+from dataprep_assets.stores.connect import LocalPlace, place_of
 
 SCHEDULE_ARTIFACT = "schedule"
 IGNORED = -100
@@ -98,12 +98,13 @@ class TrainingData:
         self._opened = (root, name, cache_dir, boundaries)
         if isinstance(root, ArtifactStore):
             store = root
-        elif cache_dir is None and "://" in str(root):
-            raise ConfigError(
-                f"{root}: `cache_dir` is needed to read from a bucket: a folder for copies of small files"
-            )
         else:
-            store = artifacts_at(place_of(str(root), os.environ), Path(cache_dir or "."), None, private=False)
+            place = place_of(str(root), os.environ, reads=True)
+            if cache_dir is None and not isinstance(place, LocalPlace):
+                raise ConfigError(
+                    f"{root}: `cache_dir` is needed to read from a bucket: a folder for copies of small files"
+                )
+            store = artifacts_at(place, Path(cache_dir or "."), None, private=False)
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         where = f"{self._handle.location}/{SCHEDULE}"

@@ -17,6 +17,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.serving.seen import Ledger, documents_of_step, find_documents, steps_of_document
 from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
+from dataprep_assets.stores.connect import AWS_PAIR, READ_PAIR, WRITE_PAIR
 from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
@@ -330,6 +331,20 @@ def test_a_bucket_is_read_by_ranges_retried_and_a_failure_names_the_step(
             data.batch(5)
         proxy.faults.clear()
         assert np.array_equal(data.batch(5).tokens, here.batch(5).tokens)
+
+
+def test_the_url_of_a_folder_is_a_folder_and_a_bucket_is_asked_for_with_keys_to_read(
+    made: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert TrainingData(made.artifacts.resolve().as_uri(), RUN).steps == 400
+    with pytest.raises(ConfigError, match="`cache_dir` is needed to read from a bucket"):
+        TrainingData("s3://bucket/artifacts", RUN)
+    for name in (*AWS_PAIR, *READ_PAIR, *WRITE_PAIR):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("R2_DATASET_ACCOUNT_ID", "a" * 32)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(ConfigError, match=READ_PAIR[0]):
+        TrainingData("s3://bucket/artifacts", RUN, cache_dir=tmp_path / "cache")
 
 
 def test_a_shard_that_is_gone_is_named_with_what_to_do(made: TrainingProject, tmp_path: Path) -> None:
