@@ -91,13 +91,12 @@ def closed_folder(folder: Path) -> None:
 def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
     """Paths at or below `root` that anybody but the owner can read, write or enter, with their permissions.
 
-    Links are not followed. Files that disappear meanwhile are left out.
+    Links are not followed, but `root` may be one. Files that disappear meanwhile are left out.
     """
+    root = root.resolve()
     try:
         kind = root.lstat()
     except FileNotFoundError:
-        return
-    if stat.S_ISLNK(kind.st_mode):
         return
     if kind.st_mode & OTHERS:
         yield root, stat.S_IMODE(kind.st_mode)
@@ -113,5 +112,6 @@ def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def within_closed_folder(path: Path) -> bool:
-    """Whether others cannot reach `path`, because it or a folder above it is restricted to its owner."""
-    return any(not folder.stat().st_mode & OTHERS for folder in (path, *path.absolute().parents) if folder.is_dir())
+    """Whether others cannot reach what `path` leads to, because it or a folder above it is restricted to its owner."""
+    path = path.resolve()
+    return any(not folder.stat().st_mode & OTHERS for folder in (path, *path.parents) if folder.is_dir())

@@ -81,6 +81,19 @@ def test_an_open_folder_of_dagsters_runs_fails_it_and_one_of_settings_does_not()
         assert closed_to_others([], str(home)).passed, "settings alone"
 
 
+def test_a_link_hides_nothing_from_the_check(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "notes").mkdir(parents=True)
+    (tmp_path / "d").symlink_to(tmp_path / "disk" / "notes")
+    assert f"chmod -R go-rwx {tmp_path / 'd'}" in closed_to_others(places_of(LocalArtifacts(tmp_path), "d")).summary
+    (tmp_path / "closed").mkdir(mode=0o700)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "storage").mkdir()
+        Path(folder).chmod(0o755)
+        home = tmp_path / "closed" / "home"
+        home.symlink_to(folder)
+        assert not closed_to_others([], str(home)).passed, "the closed folder is above the link alone"
+
+
 def test_every_artifact_of_a_sensitive_dataset_has_the_check(tmp_path: Path) -> None:
     def spec(*, sensitive: bool) -> ArtifactSpec:
         return ArtifactSpec(
