@@ -75,10 +75,25 @@ def command(
         return _run_part(datasets[0], part)
     # all are loaded first: a mistake in the last of them is not found after hours of the others
     sound = [(dataset, lock_of(dataset.name, lock) if locks else None) for dataset in _sound(datasets)]
-    codes = [_run(*one) for one in sound]
-    if 0 in codes:
+    codes: dict[str, int] = {}
+    for dataset, lock_ in sound:
+        failed = [of for of in _made_of(dataset) if codes.get(of)]
+        if failed:
+            print(
+                f"{dataset.name}: not made, because it is made of {' and '.join(failed)}, which was not", file=sys.stderr
+            )
+        codes[dataset.name] = codes[failed[0]] if failed else _run(dataset, lock_)
+    if 0 in codes.values():
         print(project.in_the_browser())
-    return max(codes)
+    return max(codes.values())
+
+
+def _made_of(dataset: "OpenDataset") -> list[str]:
+    """The other datasets that a dataset is made of."""
+    from dataprep_assets.graph.spec import OtherDataset
+
+    inputs = (source for spec in dataset.specs for source in spec.inputs)
+    return list(dict.fromkeys(source.dataset for source in inputs if isinstance(source, OtherDataset)))
 
 
 def _sound(names: Sequence[str]) -> list["OpenDataset"]:

@@ -6,7 +6,8 @@ fails without a retry: "re-execute from failure" then makes exactly those.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import dagster as dg
 
@@ -18,7 +19,10 @@ from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.graph.standing import failures
+from dataprep_assets.graph.verdicts import WHOLE, failed_in, folder_of, read_record
+from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.anew import built
 from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
@@ -57,7 +61,8 @@ class Making:
     ) -> Iterator[dg.AssetMaterialization]:
         """Make these partitions (one None if it has none), or reuse what is current; yields the report of each.
 
-        Raises dg.Failure at the end if a partition failed; the error itself of an artifact without partitions.
+        Raises dg.Failure if a blocking check of an input failed, and at the end if a partition did; the error itself of
+        an artifact without partitions.
 
         Args:
             slots: The partitions.
@@ -65,6 +70,7 @@ class Making:
             told: Those of them that were reported as they are, which are not reported again if they are reused.
         """
         spec, context = self._spec, self._context
+        _refuse_failed_inputs(spec, self._store, slots)
         tags, failed, reused = version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
         partitions = [slot for slot in slots if slot is not None]
         workers, cells = worker_count(spec.declaration.workers), cells_of(spec.declaration)
@@ -158,6 +164,49 @@ def refuse_failed(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
             metadata={FAILED_CHECKS: len(failed)},
             allow_retries=False,
         )
+
+
+def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> None:
+    """Raise dg.Failure if a blocking check of what these slots are made of failed as it is now.
+
+    The job of a dataset comes here only after the checks of its own inputs; a person may launch one artifact alone.
+    """
+    for source in spec.inputs:
+        failed = set[str]()
+        if isinstance(source, ArtifactSpec):
+            with suppress(DataprepError):  # not planned yet, as building says
+                alike = source.partitions is not None and source.partitions is spec.partitions
+                found = failures(source, store, slots if alike else source.slots(store))
+                failed = {check for one in found.values() for check in one.checks}
+        elif isinstance(source, OtherDataset):
+            failed = _failed_of_another(source, store)
+        if failed:
+            names, dataset = ", ".join(sorted(failed)), source.path[0]
+            raise dg.Failure(
+                f"nothing is made of {'/'.join(source.path)}: its blocking {'check' if len(failed) == 1 else 'checks'} "
+                f"{names} failed. `dataprep status {dataset}` says what was found; `dataprep run {dataset}` makes and "
+                "checks it again",
+                allow_retries=False,
+            )
+
+
+def _failed_of_another(source: OtherDataset, store: ArtifactStore) -> set[str]:
+    """The blocking checks that an artifact of another dataset failed as it is now, by its kept verdicts: its spec is
+    not known here."""
+    kept = {path.stem: path for path in sorted(folder_of(source.dataset, source.name, store).glob("*.json"))}
+    split, failed = source.split, set[str]()
+
+    def version(*stems: str) -> list[str | None]:
+        located = partial(Artifact, dataset=source.dataset, name=source.name)
+        return store.receipt_versions([located(partition=stem.removeprefix(WHOLE) or None) for stem in stems])
+
+    parts = [stem for stem in kept if not stem.startswith(WHOLE) and (split is None or stem.startswith(f"{split}-"))]
+    for stem in (*parts, f"{WHOLE}{split or ''}"):
+        if stem in kept and (record := read_record(kept[stem])) is not None and (bad := failed_in(record["findings"])):
+            one = version(stem)
+            present = [digest_value(one), digest_value(version(*parts))] if stem.startswith(WHOLE) else one
+            failed.update(bad if record["version"] in present else ())
+    return failed
 
 
 @contextmanager

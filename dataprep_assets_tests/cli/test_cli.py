@@ -3,11 +3,13 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from dataprep_assets.cli import main
+from dataprep_assets.cli import main, run
 from dataprep_assets.execution.pool import ENGINES
+from dataprep_assets.graph.spec import OtherDataset
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -179,6 +181,26 @@ def test_plan_refuses_what_has_no_plan_of_shards(
 def test_an_unknown_dataset_is_told_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "nonesuch"]) == 2
     assert "sample_corpus" in capsys.readouterr().err
+
+
+def test_what_is_made_of_a_dataset_that_failed_is_left_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made_of: dict[str, list[str]] = {"notes": [], "mixed": ["notes"], "run": ["mixed"], "other": []}
+    datasets = [
+        SimpleNamespace(
+            name=name,
+            specs=[SimpleNamespace(inputs=[OtherDataset(dataset=of, name="table") for of in others])],
+        )
+        for name, others in made_of.items()
+    ]
+    monkeypatch.setattr(run, "_sound", lambda _: datasets)
+    monkeypatch.setattr(run, "_run", lambda dataset, _: {"notes": 1, "other": 0}[dataset.name])
+    assert main(["run", *made_of]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "mixed: not made, because it is made of notes, which was not",
+        "run: not made, because it is made of mixed, which was not",
+    ]
 
 
 def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.orchestration.build import job_of
+from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
 from dataprep_assets.orchestration.recorded import Recorded, unevaluated, unrecorded
 from dataprep_assets.resources import resources_of
@@ -80,6 +83,36 @@ def test_a_failure_is_told_in_the_words_of_what_failed_and_the_next_launch_repai
     assert [name for name, _ in made(result)] == ["notices"] * 3, "nothing is made of it"
     board.say("n-1", "mended")
     assert build(board).success
+
+
+def test_nothing_is_made_of_what_failed_by_hand_or_in_another_dataset_until_it_passes(board: NoticeBoard) -> None:
+    def of_it(request: BuildRequest) -> list[Outcome]:
+        return [Outcome(partition="", content="made of the notices")]
+
+    whole = next(spec for spec in board.specs if spec.name == "board")
+    others = tuple(OtherDataset(dataset="notices", name=name) for name in ("notices", "board"))
+    declared = DatasetDeclaration(dataset="readers")
+    reader = replace(whole, declaration=declared, kept=False, inputs=others, build=of_it)
+    mine = dg.Definitions.merge(definitions_of([reader]), dg.Definitions(resources=resources_of(board.storage)))
+    job = mine.resolve_job_def(job_name("readers"))
+
+    def told() -> list[str]:
+        by_hand = board.run(whole)
+        other = job.execute_in_process(instance=board.instance, raise_on_error=False, run_config=QUIET)
+        assert by_hand.success == other.success
+        return [failure_of(one) for one in (by_hand, other) if not one.success]
+
+    assert build(board).success
+    assert told() == []
+    board.say("n-1", "")
+    assert not build(board).success
+    first, second = told()
+    for said in (first, second):
+        assert "nothing is made of notices/notices: its blocking check has_words failed" in said
+        assert "`dataprep run notices` makes and checks it again" in said
+    board.say("n-1", "mended")
+    assert board.run(board.specs[0], partitions=["n-1"]).success
+    assert told() == [], "the verdict was about what is there no more"
 
 
 def test_a_partition_that_fails_leaves_the_others_made_and_recorded(board: NoticeBoard) -> None:
