@@ -122,11 +122,12 @@ def _deliver(
             return
         try:
             channels[channel](failure_of(instance, run, declaration))
-        except (ConfigError, TransferError) as error:
+        except Exception as error:  # a tick that raises keeps no cursor: it would tell the same again, and nothing else
+            why = str(error) if isinstance(error, (ConfigError, TransferError)) else type(error).__name__
             if time.time() - since < GIVE_UP_SECONDS:
-                yield f"run {run_id[:8]}: {error}; it will be reported again"
+                yield f"run {run_id[:8]}: {why}; it will be reported again"
                 continue
-            yield f"run {run_id[:8]}: {error}; given up after an hour"
+            yield f"run {run_id[:8]}: {why}; given up after an hour"
         else:
             yield f"run {run_id[:8]}: reported by {channel}"
         del cursor.waiting[waiting]

@@ -3,6 +3,7 @@
 No message of this module holds the address of a webhook, a user or a password: they may be secrets.
 """
 
+import json
 import smtplib
 import ssl
 from collections.abc import Mapping
@@ -26,7 +27,11 @@ def post(webhook: str | EnvironmentVariable, message: Mapping[str, Any]) -> None
     url = webhook if isinstance(webhook, str) else webhook.read("automation.on_failure.webhook")
     named = f"the webhook of {webhook.env}" if isinstance(webhook, EnvironmentVariable) else f"{urlsplit(url).hostname}"
     try:
-        answer = within(LONGEST_TRY_SECONDS, lambda: httpx.post(url, json=message, timeout=_PACKET_SECONDS))
+        # in ASCII: a file name in it may be no Unicode
+        body, kind = json.dumps(message), {"Content-Type": "application/json"}
+        answer = within(
+            LONGEST_TRY_SECONDS, lambda: httpx.post(url, content=body, headers=kind, timeout=_PACKET_SECONDS)
+        )
     except (TimeoutError, httpx.TimeoutException):
         raise TransferError(f"{named} did not answer within {LONGEST_TRY_SECONDS:.0f} s") from None
     except httpx.ConnectError:
@@ -41,7 +46,7 @@ def mail(email: Email, subject: str, text: str) -> None:
     """Send a mail; raises TransferError if the server did not accept it, ConfigError if a variable is not set."""
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = email.sender, ", ".join(email.to), subject
-    message.set_content(text)
+    message.set_content(text.encode(errors="backslashreplace").decode())
     login = None
     if email.user is not None and email.password is not None:
         setting = "automation.on_failure.email"
@@ -55,7 +60,11 @@ def mail(email: Email, subject: str, text: str) -> None:
         raise TransferError(f"{named} refused the user and password ({error.smtp_code})") from None
     except smtplib.SMTPResponseException as error:
         raise TransferError(f"{named} answered {error.smtp_code}") from None
-    except (smtplib.SMTPException, ssl.SSLError) as error:
+    except UnicodeError:
+        raise TransferError(
+            f"{named}: its name, the user or the password has a character that SMTP cannot send"
+        ) from None
+    except (smtplib.SMTPException, ssl.SSLError, ValueError) as error:
         raise TransferError(f"{named} did not take the mail: {type(error).__name__}; check `tls` and `port`") from None
     except OSError as error:
         raise TransferError(f"{named} cannot be reached: {error.strerror or type(error).__name__}") from None

@@ -199,6 +199,43 @@ def test_a_mail_is_sent(tmp_path: Path, post_office: MailServer) -> None:
         assert "did not take the mail: SMTPRecipientsRefused" in refused
 
 
+def test_an_error_that_nobody_foresaw_is_told_by_its_class_and_repeats_no_other_report(
+    tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTICES_USER", "ada")
+    monkeypatch.setenv("NOTICES_PASSWORD", "Müller-1!")
+    email = {"host": "127.0.0.1", "from": "data@example.org", "to": ["a@example.org"]}
+    login = {"user": {"env": "NOTICES_USER"}, "password": {"env": "NOTICES_PASSWORD"}}
+
+    def send(*_: object) -> None:
+        "Müller-1!".encode("ascii")  # as smtplib's login does
+
+    monkeypatch.setattr("dataprep_assets.orchestration.telling._send", send)
+    with board_of(tmp_path, {"webhook": hook.url, "email": {**email, **login}}) as board:
+        cursor = from_now_on(board)
+        run = build_run(board)
+        refused = board.tick(SENSOR, cursor)
+        assert "SMTP cannot send; it will be reported again" in refused.skip_message
+        monkeypatch.setattr("dataprep_assets.orchestration.failure_sensor.mail", lambda *_: {}["the password"])
+        second = board.tick(SENSOR, refused.cursor)
+        assert second.skip_message == f"run {run.run_id[:8]}: KeyError; it will be reported again"
+        assert len(hook.got) == 1
+
+
+def test_a_name_that_is_no_unicode_is_told(tmp_path: Path, hook: Webhook, post_office: MailServer) -> None:
+    post_office.refuse = ""
+    email = {"host": "127.0.0.1", "port": post_office.port, "tls": "none", "from": "a@example.org", "to": ["b@c.org"]}
+    with board_of(tmp_path, {"webhook": hook.url, "email": email}) as board:
+        cursor = from_now_on(board)
+        job = board.definitions.get_repository_def().get_job("build_notices")
+        run = board.instance.create_run_for_job(job, tags={DATASET: "notices"})
+        board.instance.report_run_failed(run, "caf\udce9.txt cannot be read")
+        said = board.tick(SENSOR, cursor).skip_message
+        assert (said.count("reported by webhook"), said.count("reported by mail")) == (1, 1)
+        assert "caf\udce9.txt" in hook.got[0]["error"]
+        assert "caf\\udce9.txt" in post_office.mails[-1].replace("=\n", "")
+
+
 def test_a_secret_address_comes_from_the_environment_and_is_never_said(
     tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
