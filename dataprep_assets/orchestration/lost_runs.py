@@ -47,16 +47,17 @@ def _lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def at_work(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
-    """Hold the lock of a run, from before it is recorded until it has ended."""
+    """Hold the lock of a run, from before it is recorded until it has ended.
+
+    After an exception the file stays: if the end could not be recorded, the next process that looks ends the run.
+    """
     with ExitStack() as held:
         # if no file can be written or locked, lost runs cannot be told from working ones
         with suppress(OSError):
             held.enter_context(_lock(instance, run_id))
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                (_folder(instance) / run_id).unlink(missing_ok=True)
+        yield
+        with suppress(OSError):
+            (_folder(instance) / run_id).unlink(missing_ok=True)
 
 
 def stay_at_work(context: Context) -> None:

@@ -193,6 +193,32 @@ def test_a_run_of_the_command_names_the_code_location_of_its_project_which_exist
     assert (origin.location_name, origin.job_name) == ("night_shift", "build_sample_corpus")
 
 
+def test_a_run_whose_end_cannot_be_recorded_is_ended_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with notice_board(tmp_path, home=tmp_path / "home") as board:
+        store, stored = board.instance.event_log_storage, list[object]()
+        before = store.store_event
+
+        def full(event: dg.EventLogEntry) -> None:
+            stored.append(event)
+            if len(stored) > 6:
+                raise OSError("database or disk is full")
+            before(event)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "store_event", full)
+            with pytest.raises(OSError, match="disk is full"):
+                board.executed()
+        (lost,) = board.instance.get_runs()
+        assert lost.status == dg.DagsterRunStatus.STARTED
+        assert board.materialize()
+        ended = board.instance.get_run_by_id(lost.run_id)
+        assert ended is not None
+        assert ended.status == dg.DagsterRunStatus.FAILURE
+        assert list((tmp_path / "home").rglob("dataprep_runs/*")) == []
+
+
 def test_a_run_of_assets_says_of_which_dataset_it_is(board: NoticeBoard) -> None:
     assert board.run(board.specs[0], partitions=["n-1"]).success
     (run,) = board.instance.get_runs()
