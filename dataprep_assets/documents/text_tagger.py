@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from dataprep_assets.documents.planted import Case
 from dataprep_assets.documents.table import Columns
@@ -24,3 +24,13 @@ class TextTagger:
     tag: Callable[[Sequence[str]], Mapping[str, Sequence[Any]]]
     version: Callable[[], str]
     planted: Callable[[], Iterable[Case]] | None = None
+
+    @classmethod
+    def of_each(cls, columns: Columns, measured: Callable[[str], Sequence[Any]], **more: Any) -> Self:
+        """One that asks `measured` for the values of a text, in the order of the columns."""
+
+        def tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+            values = zip(*map(measured, texts), strict=True) if texts else [()] * len(columns)
+            return dict(zip(columns, map(list, values), strict=True))
+
+        return cls(columns=columns, tag=tag, **more)

@@ -6,8 +6,6 @@ with `.`, `!` or `?` (or those of other scripts), with what closes behind it, be
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dataprep_assets.documents.text_tagger import TextTagger
 
@@ -50,18 +48,13 @@ def measured(text: str) -> tuple[int, int, bool, bool]:
     return kept, counted, lorem, curly
 
 
-def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-    columns = zip(*map(measured, texts), strict=True) if texts else [()] * len(TAGGER.columns)
-    return dict(zip(TAGGER.columns, map(list, columns), strict=True))
-
-
-TAGGER = TextTagger(
+TAGGER = TextTagger.of_each(
     columns={
         "c4_lines": "integer",
         "c4_sentences": "integer",
         "lorem_ipsum": "boolean",
         "curly_bracket": "boolean",
     },
-    tag=_tag,
+    measured=measured,
     version=lambda: "1",
 )

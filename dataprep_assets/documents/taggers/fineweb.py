@@ -3,9 +3,6 @@
 Lines without anything but white space do not count. A text without a line has no shares: null.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from dataprep_assets.documents.taggers.repetition import repeated
 from dataprep_assets.documents.text_tagger import TextTagger
 
@@ -42,18 +39,13 @@ def measured(text: str) -> tuple[float | None, float | None, float | None, float
     )
 
 
-def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-    columns = zip(*map(measured, texts), strict=True) if texts else [()] * len(TAGGER.columns)
-    return dict(zip(TAGGER.columns, map(list, columns), strict=True))
-
-
-TAGGER = TextTagger(
+TAGGER = TextTagger.of_each(
     columns={
         "punctuated_lines": "number",
         "short_lines": "number",
         "duplicate_line_characters": "number",
         "newlines_per_word": "number",
     },
-    tag=_tag,
+    measured=measured,
     version=lambda: "2",
 )

@@ -5,8 +5,6 @@ a ratio, but neither as a word of the document nor in the mean length. A text wi
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dataprep_assets.documents.duplicates.words import UNICODE
 from dataprep_assets.documents.text_tagger import TextTagger
@@ -47,12 +45,7 @@ def measured(
     )
 
 
-def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-    columns = zip(*map(measured, texts), strict=True) if texts else [()] * len(TAGGER.columns)
-    return dict(zip(TAGGER.columns, map(list, columns), strict=True))
-
-
-TAGGER = TextTagger(
+TAGGER = TextTagger.of_each(
     columns={
         "words": "integer",
         "mean_word_length": "number",
@@ -63,6 +56,6 @@ TAGGER = TextTagger(
         "alphabetic_words": "number",
         "stop_words": "integer",
     },
-    tag=_tag,
+    measured=measured,
     version=lambda: f"1, Unicode {UNICODE}",
 )

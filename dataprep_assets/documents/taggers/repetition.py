@@ -7,8 +7,7 @@ read from its beginning without overlap. A text without characters has no shares
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,12 +90,7 @@ def _repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
     return characters
 
 
-def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-    columns = zip(*map(measured, texts), strict=True) if texts else [()] * len(TAGGER.columns)
-    return dict(zip(TAGGER.columns, map(list, columns), strict=True))
-
-
-TAGGER = TextTagger(
+TAGGER = TextTagger.of_each(
     columns={
         "repeated_lines": "number",
         "repeated_line_characters": "number",
@@ -105,7 +99,7 @@ TAGGER = TextTagger(
         **{f"top_{n}gram": "number" for n in TOP},
         **{f"repeated_{n}grams": "number" for n in REPEATED},
     },
-    tag=_tag,
+    measured=measured,
     version=lambda: "1",
     planted=cases,
 )

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.graph.finding import Finding, judged, verdict
 
-_BLOCK = 4 << 20
 _REBUILD = "Materialize `combined_bins` of this split again"
 
 
