@@ -23,6 +23,7 @@ from dataprep_assets.stream.token_shard import encode_into
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, products, run_pipeline, sample_declaration
+from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 TRAIN = ["train-00000", "train-00001", "train-00002"]
 VIEWS = ["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"]
@@ -150,6 +151,21 @@ def test_replan_and_another_size_of_shards_cut_anew(corpus: ChangedCorpus) -> No
     assert "train-00003" not in shards(corpus)
     build_manifest_artifact(corpus.declared(shards={"count": 2}), corpus.store)
     assert [key for key in shards(corpus) if key in TRAIN] == TRAIN[:2]
+
+
+def test_a_size_that_cuts_the_files_alike_is_no_other_size(tmp_path: Path) -> None:
+    pages = Selected(tmp_path, shards={}, duplicates=None)
+    pages.write({f"train/m{n}.jsonl": ["x" * 1000] for n in range(4)})
+    build_manifest_artifact(pages.corpus, pages.store)
+    declared = Selected(tmp_path, shards={"target_bytes": 5000}, duplicates=None)
+    assert build_manifest_artifact(declared.corpus, declared.store)[1], "nothing is made of another size"
+    declared.write({f"train/a{n}.jsonl": ["y" * 1000] for n in range(4)})
+    build_manifest_artifact(declared.corpus, declared.store)
+    manifest = load_manifest(declared.corpus, declared.store)
+    assert {key: [entry.relpath[6] for entry in manifest.shard(key)] for key in manifest.plan} == {
+        "train-00000": ["m"] * 4,
+        "train-00001": ["a"] * 4,
+    }
 
 
 @pytest.mark.parametrize("file", ["manifest.jsonl", "shard_plan.json", "receipt.json"])
