@@ -266,8 +266,9 @@ class ParquetReader(ParquetBlocks[Block]):
         def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
             column = schema.field(name) if name in schema.names else None
             if column is None or not any(allows(column.type) for allows in allowed):
-                held = {f.name: str(f.type) for f in schema}
-                raise SourceError(f"{self._label}: no {kind} column {name!r}; columns are {held}. Set `{setting}`")
+                its = "it has none of that name" if column is None else "that one is of another type"
+                # the names of other columns can be of sensitive data; `dataprep check` gives them where it may
+                raise SourceError(f"{self._label}: no {kind} column {name!r}: {its}. Set `{setting}`")
             return name
 
         def is_text(kind: Any) -> bool:
