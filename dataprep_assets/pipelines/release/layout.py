@@ -4,10 +4,10 @@ Shard `i` of a split is tokens `[i * tokens_per_shard, (i + 1) * tokens_per_shar
 across samples and shards. The rest after the last whole sequence is dropped or padded, as declared, and counted in the
 last cut: `stream_tokens = Σ tokens - padding + dropped` for each split.
 
-Entry points: `release_layout`, `cut_stream`.
+Entry points: `release_layout`, `split_layout`, `cut_stream`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -104,29 +104,35 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
 
     Raises IntegrityError if the token bins do not agree on the separator.
     """
-    options, splits, manifest = release.release, {}, load_manifest(release, store)
+    splits, manifest = dict[str, SplitLayout](), load_manifest(release, store)
     separators = set()
     for name in release.splits:
         shards = []
         for artifact, receipt in shard_receipts(release, store, manifest, name):
             separators.add(required_separator(receipt, TokenBinsFacts.of(receipt)))
             shards.append(SourceShard.of(artifact, receipt))
-        order = StreamOrder.of(shards, seed=options.shuffle_seed, mix=options.mix)
-        cuts = cut_stream(
-            order.tokens,
-            sequence_length=options.sequence_length,
-            tokens_per_shard=options.tokens_per_shard,
-            tail=options.tail,
-        )
-        if not cuts:
+        splits[name] = split_layout(release, name, shards)
+        if not splits[name].cuts:
             raise ConfigError(
-                f"{release.dataset}: split {name!r} has {order.tokens} tokens, not one sequence of "
-                f"{options.sequence_length}. Use `tail: pad`, a shorter sequence, or leave the split out"
+                f"{release.dataset}: split {name!r} has {splits[name].order.tokens} tokens, not one sequence of "
+                f"{release.release.sequence_length}. Use `tail: pad`, a shorter sequence, or leave the split out"
             )
-        splits[name] = SplitLayout(split=name, order=order, cuts=cuts)
     if len(separators) != 1:
         raise IntegrityError(f"{release.dataset}: separators {sorted(separators)} in one release. Rebuild token_bins")
     return ReleaseLayout(splits=splits, separator_id=separators.pop(), meta=meta_of(release))
+
+
+def split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[SourceShard]) -> SplitLayout:
+    """How the shards of token bins of a split, in manifest order, are ordered and cut, as `release` says."""
+    options = release.release
+    order = StreamOrder.of(shards, seed=options.shuffle_seed, mix=options.mix)
+    cuts = cut_stream(
+        order.tokens,
+        sequence_length=options.sequence_length,
+        tokens_per_shard=options.tokens_per_shard,
+        tail=options.tail,
+    )
+    return SplitLayout(split=split, order=order, cuts=cuts)
 
 
 def _shown(names: list[str]) -> str:

@@ -15,15 +15,23 @@ from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.source_rows import SourceRows, corpus_splits
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import ShardCut, cut_stream, partition_key
-from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_artifact
-from dataprep_assets.pipelines.release.order import Documents, SourceShard, StreamOrder, shuffled
+from dataprep_assets.pipelines.release.layout import (
+    ReleaseLayout,
+    ShardCut,
+    SplitLayout,
+    partition_key,
+    split_layout,
+)
+from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_artifact, shard_recipe
+from dataprep_assets.pipelines.release.order import Documents, SourceShard, shuffled
 from dataprep_assets.planning.shard_plan import split_of
 from dataprep_assets.stream.stream_index import IndexedShard, Numbers
 from dataprep_assets.stream.stream_tracer import Found, StreamTracer
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 from dataprep_assets.stream.tokenizer import load_bundle
 
+_META = {"tokenizer", "vocab_size", "eos_token_id", "eos_token", "dtype", "tokenizer_sha256"}
+"""The facts of an npy shard that describe its tokenizer."""
 _GROUPS = 8
 """Number of groups whose order is cached: 20 bytes per document."""
 
@@ -34,22 +42,14 @@ class NpyStreams:
     def __init__(self, release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> None:
         """Order the shards of token bins, given by partition in manifest order, as the release does."""
         self._release, self._store, self._shards = release, store, shards
-        options = release.release
-        self._orders: dict[str, StreamOrder] = {}
-        self._cuts: dict[str, tuple[ShardCut, ...]] = {}
+        self._splits: dict[str, SplitLayout] = {}
         for split in release.splits:
             sources = [
                 SourceShard.of(release.artifact(TOKEN_BINS, key), receipt)
                 for key, receipt in shards.items()
                 if split_of(key) == split
             ]
-            self._orders[split] = StreamOrder.of(sources, seed=options.shuffle_seed, mix=options.mix)
-            self._cuts[split] = cut_stream(
-                self._orders[split].tokens,
-                sequence_length=options.sequence_length,
-                tokens_per_shard=options.tokens_per_shard,
-                tail=options.tail,
-            )
+            self._splits[split] = split_layout(release, split, sources)
         self._handles: dict[str, ArtifactHandle] = {}
         self._ids: dict[str, Numbers] = {}
         self._ordered: dict[tuple[SourceShard, ...], Documents] = {}
@@ -59,7 +59,7 @@ class NpyStreams:
         length, size = self._release.release.sequence_length, self._release.release.tokens_per_shard
         start = self._position(span)
         stop = start + span.tokens
-        cuts = self._cuts[span.split]
+        cuts = self._splits[span.split].cuts
         for cut in cuts[start // size : (stop - 1) // size + 1]:
             first, last = max(start, cut.start) - cut.start, min(stop, cut.stop) - cut.start
             if first >= last:
@@ -81,11 +81,12 @@ class NpyStreams:
         Raises NotFoundError for a shard or a sample that the release does not have.
         """
         split, _, number = partition.rpartition("_")
-        cuts = self._cuts.get(split, ())
+        cuts = self._splits[split].cuts if split in self._splits else ()
         if not number.isdecimal() or int(number) >= len(cuts):
+            made = {partition_key(name, 0): len(layout.cuts) for name, layout in self._splits.items() if layout.cuts}
             raise NotFoundError(
                 f"trace: no npy shard {partition!r}; there are "
-                + ", ".join(f"{partition_key(name, 0)} and {len(c) - 1} more" for name, c in self._cuts.items() if c)
+                + ", ".join(f"{first} and {count - 1} more" for first, count in made.items())
             )
         cut, length = cuts[int(number)], self._release.release.sequence_length
         if not 0 <= sample < cut.tokens // length:
@@ -94,7 +95,7 @@ class NpyStreams:
             )
         self._handle(split, cut)
         begin = cut.start + sample * length
-        for group, low, high in self._orders[split].stretch(begin, min(begin + length, cut.stop)):
+        for group, low, high in self._splits[split].order.stretch(begin, min(begin + length, cut.stop)):
             yield from self._stretches(group, low, high)
 
     def _stretches(self, group: Sequence[SourceShard], low: int, high: int) -> Iterator[tuple[str, int, int]]:
@@ -111,7 +112,7 @@ class NpyStreams:
     def _position(self, span: Span) -> int:
         """The first token of a document in the ordered stream of its split."""
         before = 0
-        for group in self._orders[span.split].groups:
+        for group in self._splits[span.split].order.groups:
             names = [shard.partition for shard in group]
             if span.shard in names:
                 break
@@ -151,15 +152,11 @@ class NpyStreams:
         partition = partition_key(split, cut.index)
         if partition not in self._handles:
             handle = ArtifactHandle.of(self._store, shard_artifact(self._release, partition))
-            facts, options = NpyShardFacts.of(handle.receipt), self._release.release
-            sources = {
-                shard.partition: shard.content
-                for group, _, _ in self._orders[split].stretch(cut.start, cut.stop)
-                for shard in group
-            }
-            made = (facts.stream_start, facts.stream_stop, facts.sequence_length, facts.shuffle_seed, facts.mix)
-            wanted = (cut.start, cut.stop, options.sequence_length, options.shuffle_seed, options.mix)
-            if dict(handle.receipt.inputs) != sources or made != wanted:
+            facts = NpyShardFacts.of(handle.receipt)
+            # what it says of the tokenizer holds: it is that of the token bins, which the key contains
+            meta = facts.model_dump(include=_META)
+            layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
+            if handle.receipt.key != shard_recipe(self._release, layout, partition).key:
                 raise IntegrityError(
                     f"trace: {handle.artifact} was cut from other token bins, or otherwise, than is declared now. Run "
                     "the dataset first"

@@ -109,3 +109,11 @@ def test_shards_that_were_cut_otherwise_are_said_and_not_traced(bins: Bins, tmp_
     (found,) = trace(tracer, document=0, split="val")
     assert npy(found) == []
     assert [note for note in tracer.notes if "was cut from other token bins, or otherwise" in note]
+
+
+def test_shards_that_another_mix_leaves_as_they_are_are_traced(bins: Bins, tmp_path: Path) -> None:
+    mine = bins.copied(tmp_path)
+    build(mine, mine.declare(mix=8))
+    declared = mine.declare(mix=16)
+    assert build_npy_shard(declared, mine.store, mine.layout(declared), "val_000000")[1]
+    assert trace(tracer_of(mine, declared), npy_shard="val_000000", sample=0)
