@@ -34,7 +34,7 @@ class IndexCheck:
             first: Number, in the stream, of the first of them.
             label: The file's name in messages.
         """
-        count = min(len(documents.texts), self.rows.documents - first)
+        count = max(0, min(len(documents.texts), self.rows.documents - first))
         expected = documents.rows[:count]
         if len(wrong := np.flatnonzero(self.rows.rows(file, first, first + count) != expected)):
             yield f"{label}: row {expected[wrong[0]]}: {ROWS} has another row for document {first + int(wrong[0])}"

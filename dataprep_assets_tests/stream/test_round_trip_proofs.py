@@ -89,6 +89,15 @@ def test_a_source_that_changed_or_vanished_is_named(special: Special, sample: Sa
     assert "not among those given" in round_trip(shard.directory, shard.receipt, {}, sample.bundle).summary
 
 
+def test_a_source_that_grew_by_several_blocks_is_named(special: Special, sample: Sample) -> None:
+    shard = special(["one", "two"])
+    [part] = shard.sources.values()
+    lines = [b"one", b"two", *[b"more " * 200_000] * 7, *[b"more " * 200] * 6_000]
+    part.path.write_bytes(zstandard.compress(b"".join(b'{"text": "%s"}\n' % line for line in lines)))
+    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
+    assert "holds 6009 documents now, the receipt says 2" in str(found.table[0]["defect"])
+
+
 def test_a_sample_is_spread_over_the_shard_and_its_files_are_read(shard: Shard, sample: Sample) -> None:
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle, samples=1)
     assert len(shard.receipt.sources) > 2
