@@ -33,6 +33,7 @@ from dataprep_assets.serving.sampler import Sampler, Spans
 from dataprep_assets.serving.source_order import PackTable
 from dataprep_assets.serving.training_schedule import SCHEDULE, Source, SourceShard, TrainingSchedule
 from dataprep_assets.stores.connect import LocalPlace, place_of
+from dataprep_assets.stores.private import closed_folder
 
 SCHEDULE_ARTIFACT = "schedule"
 IGNORED = -100
@@ -83,7 +84,7 @@ class TrainingData:
         root: Where the artifacts of the project are: a folder, `s3://bucket/prefix`, `gs://bucket/prefix`, or
             an opened store.
         name: Name of the schedule.
-        cache_dir: The folder of copies of a bucket's small files; needed for a bucket.
+        cache_dir: The folder of copies of a bucket's small files, which only their owner can read; needed for a bucket.
         boundaries: Whether batches have `position_ids` and `document_ids`, and documents end with an ignored label.
     """
 
@@ -105,6 +106,8 @@ class TrainingData:
                     f"{root}: `cache_dir` is needed to read from a bucket: a folder for copies of small files"
                 )
             store = artifacts_at(place, Path(cache_dir or "."), None, private=False)
+            if not isinstance(place, LocalPlace):
+                closed_folder(store.root)  # the data may be sensitive, and the process's umask is not ours to change
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         where = f"{self._handle.location}/{SCHEDULE}"

@@ -15,6 +15,7 @@ import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
+from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.serving.seen import Ledger, documents_of_step, find_documents, steps_of_document
 from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
 from dataprep_assets.stores.connect import AWS_PAIR, READ_PAIR, WRITE_PAIR
@@ -323,6 +324,9 @@ def test_a_bucket_is_read_by_ranges_retried_and_a_failure_names_the_step(
         worker.join(60)
         worker.kill()
         assert worker.exitcode == 0
+        Ledger(data).ids(next(iter(Ledger(data).shards)))
+        assert list((tmp_path / "cache").rglob(IDS))
+        assert {folder.stat().st_mode & 0o077 for folder in (tmp_path / "cache").iterdir()} == {0}
         proxy.faults.append(Fault("503", "get", times=2))
         assert np.array_equal(data.batch(4).tokens, here.batch(4).tokens)
         assert not proxy.faults or not proxy.faults[0].times
