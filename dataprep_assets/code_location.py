@@ -142,12 +142,18 @@ def _right(declarations: Declarations, folder: Path, wrong: Mapping[Path, str]) 
     if folder / "defs.yaml" in wrong:
         return
     for inner in sorted(folder.iterdir()):
-        if inner.is_dir() and inner.name != "__pycache__":
-            yield from _right(declarations, inner, wrong)
+        if inner.is_dir():
+            if not inner.name.startswith(".") and _defines(inner):
+                yield from _right(declarations, inner, wrong)
         elif inner.suffix == ".py" and inner.name != "__init__.py":
             module = importlib.import_module(f"{declarations.module_of(folder)}.{inner.stem}")
             whole = [found for found in vars(module).values() if isinstance(found, dg.Definitions)]
             yield from whole or [dg.load_definitions_from_module(module)]  # as Dagster's own tree does
+
+
+def _defines(folder: Path) -> bool:
+    """Whether anything is defined below a folder: one of data may have a name that no module has."""
+    return any(path.name == "defs.yaml" or path.suffix == ".py" for path in folder.rglob("*"))
 
 
 def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
@@ -173,7 +179,7 @@ def _groups(declarations: Declarations, wrong: Sequence[Path]) -> dict[Path, str
     for path, name in zip(wrong, names, strict=True):
         if name in right or names.count(name) > 1:
             name = path.parent.relative_to(declarations.folder).as_posix()
-        group = re.sub(r"\W", "_", name)
+        group = re.sub(r"[^A-Za-z0-9_]", "_", name)
         while group in right or group in found.values():
             group += "_"
         found[path] = group

@@ -56,6 +56,12 @@ class Declarations:
                         f"{path}:{second.line}: a second document: a dataset has a defs.yaml of its own. Move what is "
                         "below the `---` into the defs.yaml of another folder"
                     )
+                dotted = [part for part in path.parent.relative_to(self.folder).parts if "." in part]
+                if dotted:
+                    raise ConfigError(
+                        f"{path}: the folder {dotted[0]} has a '.' in its name, which is no name of a Python module: "
+                        "rename the folder"
+                    )
                 declaration = validated(found.model, document)
                 self._refuse_second(declaration.dataset, document)
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, get_scaffolder
 
 from dataprep_assets.code_location import bound, merged
 from dataprep_assets.declarations import Declarations, declarations_of
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import DatasetComponent
+from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.project import at
 from dataprep_assets_tests.samples import SAMPLE, SMALL
@@ -185,6 +187,36 @@ def test_a_broken_file_leaves_the_other_datasets_in_the_code_location(project: D
     (broken,) = (spec for key, spec in specs.items() if key.startswith("mine/"))
     assert (broken.key.path[-1], broken.group_name) == ("cannot_be_loaded", "mine")
     assert f"{project.folder / 'mine' / 'defs.yaml'}:" in (broken.description or "")
+
+
+def test_a_broken_file_in_a_folder_of_any_name_leaves_the_others_in_the_code_location(project: Declarations) -> None:
+    (folder := project.folder / "Müller corpus").mkdir()
+    (folder / "defs.yaml").write_text("type: [")
+    specs = located(project)
+    assert {"mine/manifest", "other/manifest", "M_ller_corpus/cannot_be_loaded"} <= set(specs)
+    request = ScaffoldRequest(
+        type_name="", target_path=folder, scaffold_format="yaml", project_root=folder, params=None
+    )
+    scaffolder = get_scaffolder(TokenizedCorpus)
+    assert isinstance(scaffolder, Scaffolder)
+    scaffolder.scaffold(request)
+    assert "dataset: M_ller_corpus\n" in (folder / "defs.yaml").read_text()
+
+
+def test_a_folder_of_no_dataset_is_passed_over_and_one_with_a_dot_is_to_be_renamed(project: Declarations) -> None:
+    for path in (".ipynb_checkpoints/defs-checkpoint.yaml", ".hidden/left.py", "texts.v1/train.jsonl", "not.es/a.md"):
+        (project.folder / path).parent.mkdir()
+        (project.folder / path).touch()
+    (dotted := project.folder / "corpus.v2").mkdir()
+    (dotted / "defs.yaml").write_text(GOOD.replace("mine", "second"))
+    wanted = (
+        "defs.yaml: the folder corpus.v2 has a '.' in its name, which is no name of a Python module: rename the folder"
+    )
+    with pytest.raises(ConfigError, match=wanted):
+        project.load(dotted / "defs.yaml")
+    specs = located(project)
+    assert {"mine/manifest", "other/manifest"} <= set(specs)
+    assert wanted in (specs["second/cannot_be_loaded"].description or "")
 
 
 def test_datasets_that_are_made_of_each_other_leave_the_others_in_the_code_location(project: Declarations) -> None:

@@ -3,6 +3,7 @@
 Each wing keeps its text beside its component, in `<component>.scaffold.yaml`, with `__name__` for the dataset.
 """
 
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ class DeclarationScaffolder(dg.Scaffolder[Any]):
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         target = Path(request.target_path)
         target.mkdir(parents=True, exist_ok=True)
-        name = "".join(c if c.isalnum() else "_" for c in target.name)
+        name = re.sub(r"[^A-Za-z0-9_]", "_", target.name)
         text = self.template.read_text(encoding="utf-8").replace("__name__", name)
         (target / "defs.yaml").write_text(text, encoding="utf-8")
 
