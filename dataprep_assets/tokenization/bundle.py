@@ -62,6 +62,8 @@ class TokenizerBundle:
             config = json_of(config_path.read_bytes()) if config_path.is_file() else {}
         except ValueError as error:
             raise TokenizerError(f"{config_path}: not JSON: {error}") from error
+        if not isinstance(config, dict):
+            raise TokenizerError(f"{config_path}: not a JSON object: not a {_FILES[1]}")
         return cls(directory=directory, name=name or directory.name, revision=revision, _config=config)
 
     @cached_property
@@ -143,7 +145,8 @@ class TokenizerBundle:
     def configured(self, name: str) -> str | None:
         """The content of `pad_token`, `unk_token` or another such token of tokenizer_config.json; None without one."""
         value = self._config.get(name)
-        return value.get("content") if isinstance(value, dict) else value
+        content = value.get("content") if isinstance(value, dict) else value
+        return content if isinstance(content, str) else None
 
     def separator(self, declared: str, *, key: str = "document.separator") -> SpecialToken:
         """The token appended to every document: the declared one, or for `auto` the tokenizer's end-of-document token.

@@ -82,6 +82,17 @@ def _merges(bundle: TokenizerBundle) -> list[Any]:
     return merges
 
 
+def test_a_configuration_that_is_none_is_refused_and_a_token_in_it_that_is_none_is_left_out(tmp_path: Path) -> None:
+    folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
+    config = folder / "tokenizer_config.json"
+    config.write_text("[]")
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json: not a JSON object"):
+        TokenizerBundle.load(folder)
+    config.write_text('{"eos_token": ["x"], "pad_token": {"content": 5}, "unk_token": {"content": "u"}}')
+    bundle = TokenizerBundle.load(folder)
+    assert [bundle.configured(f"{name}_token") for name in ("eos", "pad", "unk", "bos")] == [None, None, "u", None]
+
+
 def test_merges_are_given_to_engines_as_texts_and_make_the_same_tokenizer(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=270)
     definition = json.loads((folder / "tokenizer.json").read_bytes())

@@ -13,13 +13,14 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.bounds import at_work_on
+from dataprep_assets.bounds import at_work_on, json_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -56,8 +57,8 @@ class ChatTemplate:
     text: str
 
     @classmethod
-    def load(cls, declared: str, folder: Path | None = None) -> "ChatTemplate":
-        """A shipped template by name, Jinja text, or a file by its path (relative to `folder`).
+    def load(cls, declared: str) -> "ChatTemplate":
+        """A shipped template by name, Jinja text, or a file by its path.
 
         For a folder, such as a clone of a model's repository, the template of its tokenizer. Names in `PUBLISHED` are
         read from the installed package. Raises ConfigError for anything else: a mistyped path taken for Jinja would
@@ -69,7 +70,7 @@ class ChatTemplate:
             return cls(declared, _published(declared).read_text(encoding="utf-8"))
         if not is_template_path(declared):
             return cls("inline", declared)
-        path = (folder or Path()) / Path(declared).expanduser()
+        path = Path(declared).expanduser()
         if path.is_dir():
             return cls._of_folder(path, str(path))
         try:
@@ -92,7 +93,8 @@ class ChatTemplate:
     def _of_folder(cls, folder: Path, called: str) -> "ChatTemplate":
         beside = folder / "chat_template.jinja"
         if beside.is_file():
-            return cls(beside.name, beside.read_text(encoding="utf-8"))
+            with _reading(beside):
+                return cls(beside.name, beside.read_text(encoding="utf-8"))
         found = _tokenizer_config(folder).get("chat_template")
         if isinstance(found, list):
             named = {given.get("name"): given.get("template") for given in found if isinstance(given, dict)}
@@ -139,10 +141,22 @@ def _published(name: str) -> Path:
     )
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Inside, what is wrong with a file of a tokenizer is a ConfigError that names it."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"chat_template: {path}: cannot be read: {error}") from error
+
+
 def _tokenizer_config(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer_config.json"
-    config: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
-    return config
+    with _reading(path):
+        config = json_of(path.read_bytes()) if path.is_file() else {}
+        if not isinstance(config, dict):
+            raise ValueError("not a JSON object")
+        return config
 
 
 def template_variables(bundle: TokenizerBundle) -> dict[str, str]:

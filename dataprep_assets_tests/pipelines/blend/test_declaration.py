@@ -117,6 +117,11 @@ def _declare(**changes: Any) -> BlendDeclaration:
         ({"sample": {"count": 1, "percent": 1}}, "exactly one of"),
         ({"blend": {"train": [ONE]}, "held_out": {"valid": 1}}, "give one of them"),
         ({"blend": {"datasets": [{**ONE, "weight": float("nan")}]}}, "weight"),
+        (
+            {"blend": {"datasets": [{**ONE, "path": "~no_such_user/a.jsonl"}]}},
+            "no_such_user/a.jsonl': Could not determine",
+        ),
+        ({"blend": {"datasets": [{**ONE, "path": "a\0b.jsonl"}]}}, "no path has a NUL"),
         ({"pretrain": {"dtype": "uint32"}}, "dtype"),
         ({"tolerance": 2}, "tolerance"),
         ({"shards": 3}, "shards"),

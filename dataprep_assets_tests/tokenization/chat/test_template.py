@@ -94,7 +94,6 @@ def test_the_shipped_template_forgets_the_reasoning_of_earlier_turns_and_keeps_t
 def test_a_template_is_a_name_a_path_or_jinja(tmp_path: Path) -> None:
     (tmp_path / "mine.jinja").write_text("{{ messages }}")
     assert ChatTemplate.load("chatml_reasoning").name == "chatml_reasoning"
-    assert ChatTemplate.load("mine.jinja", tmp_path).text == "{{ messages }}"
     assert ChatTemplate.load(str(tmp_path / "mine.jinja")).name == "mine.jinja"
     assert ChatTemplate.load("{{ messages }}") == ChatTemplate("inline", "{{ messages }}")
 
@@ -105,7 +104,7 @@ def test_a_mistyped_name_is_no_template(tmp_path: Path) -> None:
         ConfigError,
         match=r"'nano33' is not `tokenizer`, a name \(chatml_reasoning, nano3, super3, ultra3, lightning35\)",
     ):
-        ChatTemplate.load("nano33", tmp_path)
+        ChatTemplate.load("nano33")
 
 
 def test_the_digest_is_of_the_text_not_of_the_name(tmp_path: Path) -> None:
@@ -190,8 +189,23 @@ def test_the_template_of_a_tokenizer_is_the_file_beside_it_else_that_of_its_conf
         ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "c", None, several)),
     ]
     assert [template.text for template in found] == ["{{ 1 }}", "{{ 2 }}", "{{ 2 }}"]
-    assert found[0] == ChatTemplate.load("a", tmp_path)  # a folder by its path: a clone of a model's repository
+    assert found[0] == ChatTemplate.load(str(tmp_path / "a"))  # a folder by its path: a clone of a model's repository
     assert found[1] == ChatTemplate.load(str(tmp_path / "b"))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("chat_template.jinja", b'{{ "\xe9" }}'),
+        ("tokenizer_config.json", b"{bad"),
+        ("tokenizer_config.json", b"[]"),
+        ("tokenizer_config.json", b"[" * 100_000),
+    ],
+)
+def test_a_file_of_a_tokenizer_that_cannot_be_read_is_named(tmp_path: Path, file: str, content: bytes) -> None:
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{file}: cannot be read: "):
+        ChatTemplate.load(str(tmp_path))
 
 
 @pytest.mark.parametrize("configured", [None, [{"name": "rag", "template": "{{ 3 }}"}]])

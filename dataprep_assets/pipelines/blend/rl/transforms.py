@@ -111,7 +111,7 @@ class DeclaredTransform:
 
 
 def parse(declared: Declared) -> list[DeclaredTransform]:
-    """The declared steps; raises ConfigError for an unknown name or an entry of more than one key."""
+    """The declared steps; raises ConfigError for an unknown name, an entry of more than one key, or other options."""
     steps = []
     for entry in declared:
         if isinstance(entry, dict) and len(entry) != 1:
@@ -121,6 +121,8 @@ def parse(declared: Declared) -> list[DeclaredTransform]:
             raise ConfigError(
                 f"transforms: {name!r} is none of {[*_FACTORIES, RESOLVE]}; a function of your own is `module:function`"
             )
+        if ":" in name and not isinstance(options, Mapping | None):
+            raise ConfigError(f"transforms: {name}: its options are no names with values, but {options!r}")
         steps.append(DeclaredTransform(name, options))
     return steps
 
@@ -190,7 +192,7 @@ def _step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rule
     if not step.is_own:
         return Step(name=step.name, transform=_built(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ()))
     function = _imported(step.name)
-    options = dict(step.options or {})
+    options = {str(key): value for key, value in (step.options or {}).items()}
     return Step(name=step.name, transform=lambda record: function(record, **options))
 
 
@@ -262,6 +264,8 @@ def _imported(name: str) -> Callable[..., Record | None]:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"transforms: {name}: cannot be imported: {error}. Is its folder on PYTHONPATH?") from error
+    except Exception as error:  # the user's module: whatever it raises, the transform must be named
+        raise ConfigError(f"transforms: {name}: importing it raised {type(error).__name__}. Correct its file") from None
     if not callable(found):
         raise ConfigError(f"transforms: {name}: not a function")
     return found

@@ -65,6 +65,7 @@ def test_transforms_follow_each_other() -> None:
         ("json:no_such_function", "cannot be imported"),
         ("math:pi", "not a function"),
         ("resolve_hf_placeholders", "needs `sources`"),
+        ({"json:dumps": ["a"]}, r"json:dumps: its options are no names with values, but \['a'\]"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_data_is_read(declared: Any, complaint: str) -> None:
@@ -79,6 +80,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "my_rl_functions", raising=False)
     return path
+
+
+@pytest.mark.parametrize(("text", "raised"), [("def f(:\n", "SyntaxError"), ("raise KeyError('x')\n", "KeyError")])
+def test_a_module_that_cannot_be_imported_is_named(own: Path, text: str, raised: str) -> None:
+    own.write_text(text)
+    with pytest.raises(ConfigError, match=f"my_rl_functions:shout: importing it raised {raised}. Correct its file"):
+        fingerprint(["my_rl_functions:shout"], NOWHERE)
 
 
 def test_any_function_is_a_transform(own: Path) -> None:
