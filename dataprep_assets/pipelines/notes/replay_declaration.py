@@ -51,6 +51,11 @@ class ReplayDeclaration(DatasetDeclaration):
         weighted = [source.weight is not None for source in self.sources]
         if any(weighted) and (self.mode not in ("weighted", "virtual") or not all(weighted)):
             raise ValueError("weights: all sources have one, in mode `weighted` or `virtual`; or none has")
+        if any(weighted) and self.mode == "virtual" and self.format == "tfrecord":
+            raise ValueError(
+                "weights: tfds.builder_from_directories knows none. Declare `format: array_record`, whose loader does, "
+                "or mode `weighted`"
+            )
         if self.mode == "weighted" and not all(weighted):
             raise ValueError("mode `weighted` needs the weight of every source")
         return self

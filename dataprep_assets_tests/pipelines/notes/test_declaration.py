@@ -110,6 +110,7 @@ def test_formats_and_jinja_render_the_same_and_the_sandbox_holds() -> None:
         ({"sources": [{"dataset": "a", "weight": 1}]}, "weights"),
         ({"mode": "weighted", "sources": [{"dataset": "a", "weight": 1}, {"dataset": "b"}]}, "weights"),
         ({"mode": "weighted", "sources": [{"dataset": "a"}]}, "needs the weight"),
+        ({"mode": "virtual", "sources": [{"dataset": "a", "weight": 1}]}, "`format: array_record`, whose loader does"),
     ],
 )
 def test_a_combination_that_cannot_work_is_refused(changes: dict[str, Any], why: str) -> None:
