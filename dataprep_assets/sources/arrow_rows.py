@@ -15,7 +15,7 @@ from dataprep_assets.errors import CorruptSourceError, out_of_memory
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.input_format import MOST_ROWS, InputFile, InputFormat, RowBlock
 from dataprep_assets.sources.row_files import ReadThrough
-from dataprep_assets.sources.rows import rows_of_batch, small_parts
+from dataprep_assets.sources.rows import check_names, rows_of_batch, small_parts
 
 _MAGIC = b"ARROW1"
 _END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -75,6 +75,7 @@ class ArrowRows(ReadThrough[BlockReader]):
     def __iter__(self) -> Iterator[RowBlock]:
         file = self._file
         for batch, first in self._batches():
+            check_names(batch.schema.names, file.columns, file.label)
             chosen = file.rows.within(first, batch.num_rows)
             if file.columns is not None:
                 batch = batch.select([name for name in file.columns if name in batch.schema.names])
@@ -83,11 +84,7 @@ class ArrowRows(ReadThrough[BlockReader]):
                 row = first + start
                 for some in small_parts(batch.slice(start, min(step, chosen.stop - start))):
                     at(file.label, row)
-                    try:
-                        block = rows_of_batch(some, row, file)
-                    except UnicodeDecodeError:
-                        raise self._unreadable(row, "a text is not UTF-8") from None
-                    yield block
+                    yield rows_of_batch(some, row, file)
                     row += some.num_rows
 
     def _batches(self) -> Iterator[tuple[Any, int]]:

@@ -8,6 +8,7 @@ records.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,7 +35,7 @@ from dataprep_assets.sources.row_files import (
     wanted_lines,
     whole_lines,
 )
-from dataprep_assets.sources.rows import own_values, read_rows
+from dataprep_assets.sources.rows import check_names, own_values, read_rows
 
 __all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
@@ -275,6 +276,8 @@ class ParquetReader(ParquetBlocks[Block]):
             values = kind.value_type if types.is_dictionary(kind) else kind
             return any(is_one(values) for is_one in (types.is_string, types.is_large_string, types.is_string_view))
 
+        wanted = [self._fields.text] if self._fields.id is None else [self._fields.text, self._fields.id]
+        check_names(schema.names, wanted, self._label)
         columns = [require(self._fields.text, "string", "text_field", is_text)]
         if self._fields.id is not None:
             setting = "document.id_field"
@@ -289,13 +292,17 @@ class ParquetReader(ParquetBlocks[Block]):
         lengths, limit = pc.binary_length(own_values(column)), self._fields.max_record_bytes
         fits = (pc.max(lengths).as_py() or 0) <= limit
         if fits and not column.null_count and (ids is None or not ids.null_count):
-            return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
+            with suppress(UnicodeDecodeError):  # of a row that is found below
+                return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
         block = self._fields.block(row)
         for offset in range(batch.num_rows):
             if not fits and (lengths[offset].as_py() or 0) > limit:
                 block.bad.append(BadRecord(row + offset, -1, TOO_LARGE))
-            else:
+                continue
+            try:
                 self._fields.add(block, batch.slice(offset, 1).to_pylist()[0], row + offset, -1)
+            except UnicodeDecodeError:
+                block.bad.append(BadRecord(row + offset, -1, "invalid_utf8"))
         return block
 
 

@@ -9,6 +9,7 @@ Entry points: `read_rows`, `count_rows`, `split_rows`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,7 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
         self._wanted, self._file = file.columns, file
 
     def _columns(self, schema: Any) -> list[str] | None:
+        check_names(schema.names, self._wanted, self._label)
         return None if self._wanted is None else [name for name in self._wanted if name in schema.names]
 
     def _parts(self, batch: Any) -> Iterator[Any]:
@@ -236,6 +238,14 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
 
     def _block(self, batch: Any, row: int) -> RowBlock:
         return rows_of_batch(batch, row, self._file)
+
+
+def check_names(names: Sequence[str], wanted: Collection[str] | None, label: str) -> None:
+    """Raise CorruptSourceError, naming the file `label`, if two columns that are wanted (None: all) have one name."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(names, 1):
+        if (wanted is None or name in wanted) and (first := places.setdefault(name, place)) != place:
+            raise CorruptSourceError(f"{label}: columns {first} and {place} have the same name. Rename one of them")
 
 
 def small_parts(batch: Any) -> Iterator[Any]:
@@ -249,19 +259,31 @@ def small_parts(batch: Any) -> Iterator[Any]:
 
 
 def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
-    """The rows of a `pyarrow.RecordBatch` that begins at a 1-based row of a file; of these those that it wants."""
+    """The rows of a `pyarrow.RecordBatch` that begins at a 1-based row of a file; of these those that it wants.
+
+    Raises CorruptSourceError for a row with a value that Python does not have.
+    """
     numbers = list(range(row, row + batch.num_rows))
     if file.only is not None:
         numbers = [number for number in numbers if number in file.only]
     elif not _may_be_too_large(batch, file):
-        return RowBlock(rows=batch.to_pylist(), numbers=numbers, offsets=[-1] * len(numbers))
+        with suppress(ValueError, OverflowError, LookupError):  # of a row that is found below
+            return RowBlock(rows=batch.to_pylist(), numbers=numbers, offsets=[-1] * len(numbers))
     block = RowBlock()
-    for number in numbers:  # not all are wanted, or some may be too large
+    for number in numbers:  # not all are wanted, or some may be bad
         one = batch.slice(number - row, 1)
         if _may_be_too_large(one, file):
             block.bad.append(BadRecord(number, -1, TOO_LARGE))
-        else:
+            continue
+        try:
             block.add(one.to_pylist()[0], number, -1)
+        except UnicodeDecodeError:
+            block.bad.append(BadRecord(number, -1, "invalid_utf8"))
+        except (ValueError, OverflowError, LookupError) as error:  # whose message can have the value
+            raise CorruptSourceError(
+                f"{file.label}: row {number} has a value that Python has not ({type(error).__name__}): a date beyond "
+                "the year 9999, a time in an unknown zone, or two fields of one name. Correct it, or write it as a text"
+            ) from None
     return block
 
 

@@ -233,6 +233,69 @@ def test_columns_that_a_parquet_file_has_not_are_left_out(tmp_path: Path) -> Non
     assert _numbered(list(reader))[:2] == [(1, {"id": 0}), (2, {"id": 1})]
 
 
+def _written(path: Path, table: pa.Table) -> Path:
+    """A table as a file of the format that the name says."""
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(str(path), table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_a_text_that_is_not_utf_8_is_a_bad_row_of_its_own(tmp_path: Path, format: str) -> None:
+    column = pa.array([b"good"] * 1500 + [b"caf\xe9"] + [b"good"] * 10)
+    texts = pa.Array.from_buffers(pa.string(), len(column), column.buffers())
+    path = _written(tmp_path / f"x.{format}", pa.table({"text": texts, "n": range(len(column))}))
+    how: dict[str, Any] = {"format": format, "compression": None, "label": "x"}
+    for blocks in (
+        list(read_rows(path, **how)),
+        list(read_rows(path, only=range(1495, 1512), **how)),
+        list(read_records(path, text_field="text", **how)),
+        list(read_records(path, text_field="n", id_field="text", **how)) if format == "arrow" else [],
+    ):
+        bad = [(one.row, one.byte, one.reason) for block in blocks for one in block.bad if one.row == 1501]
+        assert bad == [(1501, -1, "invalid_utf8")] * bool(blocks)
+    assert sum(len(block.texts) for block in read_records(path, text_field="text", **how)) == 1510
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (pa.array([0, 10_000_000], pa.date32()), "OverflowError"),
+        (pa.array([0, 2**62], pa.timestamp("us")), "OverflowError"),
+        (pa.array([None, 1], pa.timestamp("us", tz="Mars/Base")), r"\w+"),
+    ],
+    ids=["date", "time", "zone"],
+)
+def test_a_value_that_python_has_not_is_named_by_its_row(
+    tmp_path: Path, format: str, value: pa.Array, error: str
+) -> None:
+    path = _written(tmp_path / f"x.{format}", pa.table({"text": ["a", "b"], "when": value}))
+    with pytest.raises(CorruptSourceError, match=rf"^x: row 2 has a value that Python has not \({error}\): ") as told:
+        list(read_rows(path, format=format, compression=None, label="x"))
+    assert "Mars" not in str(told.value)
+    how: dict[str, Any] = {"format": format, "compression": None, "label": "x"}
+    assert [text for block in read_records(path, text_field="text", **how) for text in block.texts] == ["a", "b"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, format: str) -> None:
+    table = pa.Table.from_arrays([pa.array([name]) for name in "abc"], names=["text", "other", "text"])
+    path = _written(tmp_path / f"x.{format}", table)
+    how: dict[str, Any] = {"format": format, "compression": None, "label": "x"}
+    for reader in (
+        read_records(path, text_field="text", **how),
+        read_rows(path, **how),
+        read_rows(path, columns=["text"], **how),
+    ):
+        with pytest.raises(CorruptSourceError, match="x: columns 1 and 3 have the same name"):
+            list(reader)
+    assert [block.rows for block in read_rows(path, columns=["other"], **how)] == [[{"other": "b"}]]
+
+
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.dictionary(pa.int16(), pa.string()), pa.string_view(), pa.list_(pa.string_view())], ids=str
@@ -243,12 +306,7 @@ def test_a_row_is_as_large_as_its_own_values(tmp_path: Path, format: str, kind: 
     texts[1500] += "x"
     is_list = pa.types.is_list(kind)
     column = pa.array([[text] for text in texts], kind) if is_list else pa.array(texts).cast(kind)
-    table, path = pa.table({"text": column}), tmp_path / f"x.{format}"
-    if format == "parquet":
-        pq.write_table(table, path)
-    else:
-        with pa.ipc.new_stream(str(path), table.schema) as writer:
-            writer.write_table(table)
+    path = _written(tmp_path / f"x.{format}", pa.table({"text": column}))
     how: dict[str, Any] = {"format": format, "compression": None, "label": "x", "max_record_bytes": 25}
     rows = list(read_rows(path, **how))
     assert [(bad.row, bad.reason) for block in rows for bad in block.bad] == [(1501, "too_large")]
