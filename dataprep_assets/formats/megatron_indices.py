@@ -20,6 +20,7 @@ Entry points: `Blend`, `write_array`.
 import hashlib
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,9 +112,10 @@ class Blend:
 
     @property
     def arguments(self) -> str:
-        """The options of Megatron-LM for which it looks for these files."""
-        weighed = zip(self.weights, self.prefixes, strict=True)
-        paths = self.prefixes[0] if self.is_one else " ".join(f"{weight} {prefix}" for weight, prefix in weighed)
+        """The options of Megatron-LM for which it looks for these files, as a shell takes them."""
+        quoted = [shlex.quote(prefix) for prefix in self.prefixes]
+        weighed = zip(self.weights, quoted, strict=True)
+        paths = quoted[0] if self.is_one else " ".join(f"{weight} {prefix}" for weight, prefix in weighed)
         return (
             f"--train-data-path {paths} --train-samples {self.samples} --seq-length {self.sequence_length} "
             f"--seed {self.random_seed}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from shlex import quote
 from typing import ClassVar
 
 from dataprep_assets.graph.dataset import Dataset
@@ -41,7 +42,7 @@ class Schedule(Dataset):
         indices = self.declaration.artifact(MEGATRON_INDICES)
         if self.declaration.megatron is not None and (made := store.receipt(indices)) is not None:
             lines.append(
-                f"for the trainer: cp -r {store.location(indices)}/. CACHE; Megatron-LM: "
+                f"for the trainer: cp -r {quote(store.location(indices))}/. CACHE; Megatron-LM: "
                 f"{MegatronFacts.of(made).arguments} --data-cache-path CACHE"
             )
         return lines
