@@ -1,0 +1,24 @@
+"""The options for which Megatron looks for a schedule's index files."""
+
+import shlex
+
+import pytest
+
+from dataprep_assets.formats.megatron_indices import Blend
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "paths"),
+    [
+        (("/my data/books/train",), ["/my data/books/train"]),
+        (("/my data/books/train", "/web/train"), ["1", "/my data/books/train", "2", "/web/train"]),
+    ],
+)
+def test_a_shell_takes_paths_with_blanks_as_one_word_each(prefixes: tuple[str, ...], paths: list[str]) -> None:
+    weights = (1, 2)[: len(prefixes)]
+    blend = Blend(
+        prefixes=prefixes, weights=weights, samples=10, sequence_length=8, random_seed=1, tokenizer={"class": "tests"}
+    )
+    words = shlex.split(blend.arguments)
+    assert words[1 : words.index("--train-samples")] == paths
+    assert f'"dataset_path": "{prefixes[0]}"' in blend.description(0)
