@@ -17,7 +17,13 @@ from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
-from dataprep_assets.pipelines.notes.maxtext import combined_line, evaluates, evaluation_line, maxtext_line
+from dataprep_assets.pipelines.notes.maxtext import (
+    combined_line,
+    evaluates,
+    evaluation_line,
+    maxtext_line,
+    undeclared_line,
+)
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts_spec
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
@@ -80,6 +86,7 @@ class Notes(Dataset):
             _filled(notes, rows, tokens),
             engine_line(notes, store),
             *dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats),
+            *undeclared_line(notes, store),
             *evaluation_line(tuple(notes.splits)),
         ]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from dataprep_assets.graph.finding import first_of
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.packing.stock_maxtext import Pipeline, StockRule
@@ -117,6 +118,15 @@ def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileForm
     if notes.layout == "prepacked":
         return f"{_LOADER} {options}"
     return f"MaxText: {options}"
+
+
+def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
+    """A warning of months in ``store`` that are declared no more, if the pattern of the options reads them, too."""
+    if notes.layout != "unpacked" or notes.pipeline != "hf":
+        return []
+    left = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected))
+    told = f"hf reads months that are declared no more, too: {first_of(left, 8)}; `dataprep prune {notes.dataset}` first"
+    return [told] if left else []
 
 
 def evaluation_line(splits: Sequence[str]) -> list[str]:

@@ -246,6 +246,25 @@ def test_the_settings_name_the_second_split_for_evaluation(
     assert told[-1].startswith("to evaluate on val, add for example eval_interval=1000 eval_steps=10")
 
 
+@pytest.mark.parametrize("pipeline", ["hf", "grain"])
+def test_months_that_are_declared_no_more_are_told_where_the_trainer_reads_them(pipeline: str, tmp_path: Path) -> None:
+    months = ("2010-01", "2010-02")
+    source = written(tmp_path / "in", {month: [patient(month, note(f"tea {month}"))] for month in months})
+    store = LocalArtifacts(tmp_path / "out")
+
+    def told(*declared: str) -> list[str]:
+        notes = plain(source, declared, layout="unpacked", pipeline=pipeline)
+        assert not run_notes(notes, store.root).failed
+        return [line for line in PackedCohorts(notes).summary(store) if "declared no more" in line]
+
+    assert told(*months) == []
+    assert told(months[0]) == (
+        ["hf reads months that are declared no more, too: 2010-02; `dataprep prune notes` first"]
+        if pipeline == "hf"
+        else []
+    )
+
+
 def array_record_rows(path: Path) -> int:
     return len(list(array_record.records(path)))
 
