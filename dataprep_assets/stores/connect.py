@@ -31,6 +31,7 @@ WRITE_PAIR = ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_
 READ_PAIR = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
 AWS_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _NEEDS_GOOGLE = "GCS stores need Google's client: pip install google-cloud-storage requests, or the extra `gcs`"
+_ADDRESSES = "give s3://bucket/prefix, gs://bucket/prefix, file:///folder or a path"
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(?:/[^\s?#]*)?")
 
 
@@ -215,16 +216,18 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
     """
     if "://" not in url:
         return LocalPlace(root=Path(url).expanduser())
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # not repeated: it may hold a secret
+        raise ConfigError(f"the storage URL cannot be read; {_ADDRESSES}") from None
     if "@" in parts.netloc:
         # Not repeated: what stands before the @ is a secret.
         raise ConfigError("a storage URL holds credentials; leave them out and set them in the environment")
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return LocalPlace(root=Path(unquote(parts.path)))
     if parts.scheme not in ("s3", "gs") or not parts.netloc or parts.query or parts.fragment:
-        raise ConfigError(
-            f"{url!r} is not a storage address: give s3://bucket/prefix, gs://bucket/prefix, file:///folder or a path"
-        )
+        raise ConfigError(f"{url!r} is not a storage address: {_ADDRESSES}")
     prefix, allow_http = parts.path.strip("/"), allows_http(environment)
     if parts.scheme == "gs":
         project = environment.get("GOOGLE_CLOUD_PROJECT") or None

@@ -31,7 +31,13 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
         setting: Where the URL was declared, for the message: a YAML key or a variable.
         allow_http: Whether plain HTTP is allowed beyond this machine. To loopback it always is.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # not repeated: it may hold credentials
+        raise ConfigError(
+            f"{setting}: not http(s)://host[:port]: a bracket is not closed, or the port is none"
+        ) from None
     if "@" in parts.netloc:
         # Not repeated: the part before the @ is a secret.
         raise ConfigError(f"{setting}: it holds credentials; leave only https://host and set them in the environment")

@@ -28,6 +28,10 @@ def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
     for wrong in ("http://bucket/x", "s3://", "file://host/x", "gs://b/p?x=1"):
         with pytest.raises(ConfigError, match="is not a storage address"):
             place_of(wrong, {})
+    for wrong in (f"s3://{KEY_ID}:{SECRET}@[bucket/x", f"s3://{KEY_ID}:{SECRET}@bucket:9O00/x"):
+        with pytest.raises(ConfigError, match="cannot be read; give s3://bucket/prefix") as caught:
+            place_of(wrong, {})
+        assert SECRET not in str(caught.value)
 
 
 def test_places_of_urls() -> None:
@@ -49,6 +53,10 @@ def test_plain_http_beyond_this_machine_has_to_be_allowed() -> None:
             check_endpoint(url, "endpoint", allow_http=False)
     for url in ("ftp://store", "store:9000", "http://", f"http://{KEY_ID}:{SECRET}@localhost"):
         with pytest.raises(ConfigError) as caught:
+            check_endpoint(url, "endpoint", allow_http=True)
+        assert SECRET not in str(caught.value)
+    for url in (f"https://{KEY_ID}:{SECRET}@[store", "https://hub:9O00"):
+        with pytest.raises(ConfigError, match=r"^endpoint: not http\(s\)://host\[:port\]") as caught:
             check_endpoint(url, "endpoint", allow_http=True)
         assert SECRET not in str(caught.value)
 
