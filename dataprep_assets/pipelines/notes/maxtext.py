@@ -125,7 +125,7 @@ def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
     if notes.layout != "unpacked" or notes.pipeline != "hf":
         return []
     left = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected))
-    told = f"hf reads months that are declared no more, too: {first_of(left, 8)}; `dataprep prune {notes.dataset}` first"
+    told = f"hf reads months declared no more, too: {first_of(left, 8)}; `dataprep prune {notes.dataset}` first"
     return [told] if left else []
 
 
