@@ -149,6 +149,13 @@ def test_a_mistake_is_told_in_one_line(project: Declarations, right: str, wrong:
     assert line in said
 
 
+def test_a_number_of_a_schedule_that_is_not_finite_is_a_mistake(project: Declarations) -> None:
+    source = "{dataset: a, weight: 1}, {dataset: b, weight: .inf}"
+    text = f"attributes: {{dataset: mine, sources: [{source}], sequence_length: 8, batch: 1, tokens: .inf}}\n"
+    said = told(project, f"type: dataprep_assets.components.TrainingSchedule\n{text}")
+    assert [line.split(": ")[1] for line in said] == ["sources.1.weight", "tokens"]
+
+
 def test_many_mistakes_are_told_at_once_in_the_order_of_the_file(project: Declarations) -> None:
     text = GOOD.replace("count: 3", "count: x").replace("views:", "veiws:").replace("kind: local", "kind: loc")
     assert [line.split(":")[0] for line in told(project, text)] == ["7", "16", "17"]

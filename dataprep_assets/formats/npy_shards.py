@@ -120,7 +120,8 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
         descr, fortran, shape = said["descr"], said["fortran_order"], said["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: its .npy header cannot be read ({error}). Build the shard again") from error
-    if descr not in _NAMES or fortran is not False or not (isinstance(shape, tuple) and len(shape) == 1):
+    # a structured dtype is a list, which has no hash
+    if descr not in tuple(_NAMES) or fortran is not False or not (isinstance(shape, tuple) and len(shape) == 1):
         raise FormatError(
             f"{where}: an array of {descr!r}, shape {shape}, fortran_order {fortran}; a shard has one dimension of "
             f"{' or '.join(map(repr, _NAMES))} in C order. Build the shard again"

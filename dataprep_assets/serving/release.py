@@ -179,12 +179,12 @@ class Release:
                 for prefix, shards in value["shards"].items()
             }
             release = cls(**value)
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            found = release.digest
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
-        if release.digest != digest:
+        if found != digest:
             raise FormatError(
-                f"{where}: altered or damaged: its digest is {release.digest}, it says {digest}. Publish the release "
-                "again"
+                f"{where}: altered or damaged: its digest is {found}, it says {digest}. Publish the release again"
             )
         return release
 

@@ -51,6 +51,7 @@ def test_a_shard_opens_as_numpy_opens_it(tmp_path: Path) -> None:
         (np.zeros((4, 16), "<u4"), r"shape \(4, 16\)"),
         (np.asfortranarray(np.zeros((4, 16), "<u4")), "fortran_order True"),
         (np.zeros((), "<u4"), r"shape \(\)"),
+        (np.zeros(64, [("ids", "<u4")]), r"\[\('ids', '<u4'\)\]"),
     ],
 )
 def test_other_arrays_are_refused(tmp_path: Path, array: np.ndarray, said: str) -> None:  # type: ignore[type-arg]

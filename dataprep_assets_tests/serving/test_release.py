@@ -39,6 +39,8 @@ def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
         (b"[]", "not a release manifest"),
         (json.dumps({**value, "schema_version": 9}).encode(), "schema 9"),
         (json.dumps({**value, "shards": {"train": [{}]}}).encode(), "not a release manifest"),
+        (json.dumps({**value, "vocab_size": float("nan")}).encode(), "not a release manifest"),
+        (json.dumps({**value, "dataset": "\ud800"}).encode(), "not a release manifest"),
     ):
         with pytest.raises(FormatError, match=said):
             Release.from_bytes(spoilt, "release.json")

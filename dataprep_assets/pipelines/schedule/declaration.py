@@ -27,6 +27,7 @@ class ScheduleSource(Declared):
     weight: float | None = Field(
         None,
         gt=0,
+        allow_inf_nan=False,
         description="Its share of the samples, relative to the others; all sources have one, or none: tokens.",
     )
     epochs: int | None = Field(None, ge=1, description="How often all of it may be read; default: any number of times.")
@@ -57,7 +58,9 @@ class ScheduleDeclaration(DatasetDeclaration):
     sequence_length: int = Field(ge=1, description="Tokens of a sample.")
     batch: int = Field(ge=1, description="Samples of a step, over all ranks.")
     steps: int | None = Field(None, ge=1, description="Steps of the whole run.")
-    tokens: float | None = Field(None, ge=1, description="Tokens of the whole run, instead of `steps`.")
+    tokens: float | None = Field(
+        None, ge=1, allow_inf_nan=False, description="Tokens of the whole run, instead of `steps`."
+    )
     samples: Samples = Field(
         "windows",
         description="`windows`: consecutive tokens, the last of each shard as short as it comes. `documents`: whole "
