@@ -34,7 +34,11 @@ DOCUMENTS_PER_FILE = 100
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePreview:
-    """The estimate of one dataset. All counts are estimates; `samples` are the training samples of its share."""
+    """The estimate of one dataset. All counts are estimates; `samples` are the training samples of its share.
+
+    Of a trial (`sample`, `max_rows`) `rows`, `tokens` and the last two are what it reads; the shares, `epochs` and
+    `samples` are those of the whole dataset, for which the blend is meant.
+    """
 
     split: str
     name: str
@@ -72,7 +76,9 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
         units = [unit for unit in plan.units if unit.home == split]
         looks = _record_prospects(units, amounts) if blend.stage == "rl" else _token_prospects(blend, units, amounts)
         for unit, look in zip(units, looks, strict=True):
-            amount = amounts[unit.name]
+            part = _part(blend, unit, amounts[unit.name])
+            amount = _Amount(rows=part * amounts[unit.name].rows, tokens=part * amounts[unit.name].tokens)
+            chosen = {piece.entry for index in unit.chosen for piece in unit.shards[index].parts}
             access = open_place(unit.dataset, blend.sources).access
             found.append(
                 SourcePreview(
@@ -89,8 +95,9 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
                     realisable=look.realisable,
                     epochs=look.epochs,
                     samples=look.samples,
-                    bytes_to_fetch=access.bytes_to_fetch(unit.entries),
-                    disk_bytes=_disk_bytes(blend, unit, amount) + _split_file_bytes(blend, units, unit, look.epochs),
+                    bytes_to_fetch=access.bytes_to_fetch([entry for entry in unit.entries if entry in chosen]),
+                    disk_bytes=_disk_bytes(blend, part * unit.size_bytes, amount)
+                    + _split_file_bytes(blend, units, part * unit.size_bytes, look.epochs),
                 )
             )
     return found
@@ -154,17 +161,25 @@ def sample_size(blend: BlendDeclaration) -> int:
     return sizes[blend.stage]
 
 
-def _disk_bytes(blend: BlendDeclaration, unit: PlannedUnit, amount: _Amount) -> int:
+def _part(blend: BlendDeclaration, unit: PlannedUnit, whole: _Amount) -> float:
+    """The part of a dataset that its chosen shards read, if each has its first `max_rows` rows."""
+    size = sum(unit.shards[index].total_bytes for index in unit.chosen)
+    part = size / unit.size_bytes if unit.size_bytes else 1.0
+    most = float("inf") if blend.max_rows is None else blend.max_rows * len(unit.chosen)
+    return min(part, most / whole.rows) if whole.rows else part
+
+
+def _disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
     """Bytes of the shards: ids, ends and index; ids and mask, uncompressed; or as many bytes as the source."""
     if blend.stage == "pretrain":
         return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
-    return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else unit.size_bytes
+    return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else round(source_bytes)
 
 
-def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], unit: PlannedUnit, epochs: float) -> int:
+def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float) -> int:
     """For RL: bytes of a dataset in the file of its split; 0 if that is a link to the only shard."""
     is_link = sum(len(other.chosen) for other in units) == 1 and epochs <= 1
-    return 0 if blend.stage != "rl" or is_link else round(unit.size_bytes * epochs)
+    return 0 if blend.stage != "rl" or is_link else round(source_bytes * epochs)
 
 
 def sampled_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,21 @@ def test_small_sources_are_counted_exactly(tmp_path: Path) -> None:
     bins = LocalArtifacts(tmp_path / "out").root / "small_blend" / "indexed_bins"
     on_disk = sum(p.stat().st_size for p in bins.glob("code-*/*") if p.name.startswith(("tokens", "document")))
     assert found["code"].disk_bytes == pytest.approx(on_disk, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "trial", [{"max_rows": 2}, {"sample": {"count": 1}}, {"sample": {"percent": 60}, "max_rows": 9}]
+)
+def test_a_trial_is_estimated_as_what_it_reads(tmp_path: Path, trial: dict[str, Any]) -> None:
+    everything = pretraining(small_sources(tmp_path / "s"))
+    whole = {source.name: source for source in preview_blend(everything, plan_blend(everything))}
+    blend = pretraining(tmp_path / "s", **trial)
+    found = preview_blend(blend, plan_blend(blend))
+    _, receipt, _ = finished(blend, tmp_path / "out")
+    assert receipt.ledger is not None
+    assert sum(source.rows for source in found) == pytest.approx(receipt.ledger.rows_in, rel=0.2)
+    assert sum(source.tokens for source in found) == pytest.approx(receipt.ledger.tokens, rel=0.6)
+    assert {s.name: (s.samples, s.epochs) for s in found} == {n: (s.samples, s.epochs) for n, s in whole.items()}
 
 
 def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
