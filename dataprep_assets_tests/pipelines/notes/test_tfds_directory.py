@@ -259,9 +259,7 @@ def test_months_that_are_declared_no_more_are_told_where_the_trainer_reads_them(
 
     assert told(*months) == []
     assert told(months[0]) == (
-        ["hf reads months declared no more, too: 2010-02; `dataprep prune notes` first"]
-        if pipeline == "hf"
-        else []
+        ["hf reads months declared no more, too: 2010-02; `dataprep prune notes` first"] if pipeline == "hf" else []
     )
 
 
