@@ -58,7 +58,7 @@ class TaskFolder:
     def of(cls, route: TaskRoute, record: MigrationRecord | None, *, sensitive: bool = False) -> "TaskFolder":
         """The folder that a `route` leads to, with the `record` of its migration, if there was one.
 
-        If `sensitive`, messages show no labels.
+        If `sensitive`, messages show no labels, and of keys only those that the contract has.
         """
         return cls(
             folder=route.target,

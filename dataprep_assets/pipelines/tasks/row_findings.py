@@ -86,10 +86,17 @@ def over_kinds(
     """
     return over_rows(
         task,
-        lambda split, rows: (Fault(str(d), taken(split, d)) for d in rows.of_kind(*kinds)),
+        lambda split, rows: (
+            Fault(str(_quiet(d) if task.sensitive else d), taken(split, d)) for d in rows.of_kind(*kinds)
+        ),
         holds,
         todo,
     )
+
+
+def _quiet(defect: Defect) -> Defect:
+    """A defect that names no key of a row, which may be any text."""
+    return replace(defect, detail="gives a key twice") if defect.kind == "duplicate_key" else defect
 
 
 def over_rows(

@@ -20,7 +20,7 @@ def schema(task: TaskFolder) -> Finding:
         lambda split, rows: (
             Fault(f"{_place(row)} {told}", taken)
             for row in rows.rows
-            for told, taken in _misfits(row.value, task.contract, row.value, task.contract.keys)
+            for told, taken in _misfits(task, row.value, row.value, task.contract.keys)
         ),
         "has rows with exactly the contract's keys and types",
         f"The contract's keys are {', '.join(f'{k} ({s.type})' for k, s in task.contract.keys.items())}. {MEND}",
@@ -32,13 +32,14 @@ def _place(row: TaskRow) -> str:
 
 
 def _misfits(
+    task: TaskFolder,
     row: Mapping[str, Any],
-    contract: TaskContract,
     value: Mapping[str, Any],
     keys: Mapping[str, KeySpec],
     above: str = "",
 ) -> Iterator[tuple[str, bool]]:
     """The defects of the keys of `value`, an object in `row`, and whether the trainer reads each as intended."""
+    contract = task.contract
     for name, spec in keys.items():
         path = above + name
         if name not in value:
@@ -47,11 +48,12 @@ def _misfits(
             taken = _as_formatted(value[name], spec, contract, path) and _takes(row, contract, path)
             yield f"{path!r} is {_type_name(value[name])}, not {spec.type}", taken
         elif spec.type == "object":
-            yield from _misfits(row, contract, value[name], spec.keys, f"{path}.")
+            yield from _misfits(task, row, value[name], spec.keys, f"{path}.")
     for name in value:
         if name not in keys and contract.extra_keys != "allowed":
-            told = f"has a key {(above + name)[:40]!r}, which the contract does not have"
-            yield told, contract.extra_keys == "warned"
+            # any text can be a key, a person's name as well
+            extra = "that" if task.sensitive else f"{(above + name)[:40]!r}, which"
+            yield f"has a key {extra} the contract does not have", contract.extra_keys == "warned"
 
 
 def _as_formatted(value: Any, spec: KeySpec, contract: TaskContract, path: str) -> bool:

@@ -28,3 +28,17 @@ def test_without_reference_counts_the_original_counts(folder: Callable[..., Task
     edit(made.folder / file("Copa"), lambda rows: rows[:-2])
     assert "10 rows, the reference has 12" in prove(replace(made))["row_counts"]
     assert "neither the contract nor an original" in prove(replace(made, reference=None))["row_counts"]
+
+
+def test_of_a_sensitive_folder_no_key_is_shown_that_only_its_rows_have(folder: Callable[..., TaskFolder]) -> None:
+    made = folder("Copa")
+    path = made.folder / file("Copa")
+    first, second, *others = path.read_text().splitlines(keepends=True)
+    unknown = first.replace("{", '{"Jane Doe": 1, ', 1)
+    path.write_text("".join([unknown, second.replace("{", '{"Jane Doe": 1, "Jane Doe": 2, ', 1), *others]))
+    found = prove_task_folder(made)
+    assert sum("'Jane Doe'" in finding.summary for finding in found.values()) == 2
+    found = prove_task_folder(replace(made, sensitive=True))
+    assert not any("Jane" in f"{finding.summary} {finding.table}" for finding in found.values())
+    assert "line 1 (byte 0): has a key that the contract does not have" in found["schema"].summary
+    assert [name for name, finding in found.items() if "gives a key twice" in finding.summary]
