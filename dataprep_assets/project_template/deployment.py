@@ -68,7 +68,9 @@ def write_deployment(root: Path, place: Place) -> list[Path]:
     if place == Place.COMPOSE:
         (target / "credentials").mkdir()
         written.append(target / "credentials")
-    (root / "deploy" / ".gitignore").write_text(_IGNORED, encoding="utf-8")
+    ignored = root / "deploy" / ".gitignore"
+    if not ignored.exists():
+        ignored.write_text(_IGNORED, encoding="utf-8")
     return written
 
 
@@ -103,25 +105,28 @@ def _of_our_image() -> str:
 
 
 def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list[Path]:
-    """The Dockerfile and what it copies, unless another place has brought them."""
+    """The Dockerfile and what it copies, each unless it is there: another place has brought it."""
     folder = root / "deploy"
-    if (folder / "Dockerfile").exists():
-        return []
     (folder / "wheels").mkdir(parents=True, exist_ok=True)
     (folder / "wheels" / ".gitkeep").touch()
+    sources = [_TEMPLATE / "Dockerfile", _TEMPLATE / "Dockerfile.dockerignore", _DEPLOY / "compose/dagster-webserver"]
     written = []
-    for name in ("Dockerfile", "Dockerfile.dockerignore"):
-        text = (_TEMPLATE / name).read_text(encoding="utf-8")
-        for word in ("PACKAGE", "IMAGE", "MODULE", "LOCATION"):
-            text = re.sub(rf"\b{word}\b", names[word], text)
-        (folder / name).write_text(text, encoding="utf-8")
-        written.append(folder / name)
-    shutil.copy(_DEPLOY / "compose" / "dagster-webserver", folder)
-    requirements = folder / "requirements.txt"
-    requirements.write_text(_requirements(), encoding="utf-8")
-    if (origin := _installed_from()) is not None and origin.suffix == ".whl" and origin.is_file():
-        written.append(Path(shutil.copy(origin, folder / "wheels")))
-    return [*written, folder / "dagster-webserver", requirements]
+    for source in sources:
+        if not (target := folder / source.name).exists():
+            text = source.read_text(encoding="utf-8")
+            for word in ("PACKAGE", "IMAGE", "MODULE", "LOCATION"):
+                text = re.sub(rf"\b{word}\b", names[word], text)
+            target.write_text(text, encoding="utf-8")
+            shutil.copymode(source, target)
+            written.append(target)
+    if not (requirements := folder / "requirements.txt").exists():
+        requirements.write_text(_requirements(), encoding="utf-8")
+        written.append(requirements)
+    origin = _installed_from()
+    if origin is not None and origin.suffix == ".whl" and origin.is_file():
+        wheel = folder / "wheels" / origin.name
+        written += [] if wheel.exists() else [Path(shutil.copy(origin, wheel))]
+    return written
 
 
 def _installed_from() -> Path | None:

@@ -63,6 +63,19 @@ def test_no_file_names_our_own_project(project: Path) -> None:
     assert {"compose/.env", "compose/proxy/htpasswd"} <= set(ignored)
 
 
+def test_a_second_place_leaves_what_was_written_and_brings_what_is_missing(tmp_path: Path) -> None:
+    write_project(root := tmp_path / "night_corpora")
+    write_deployment(root, Place.KUBERNETES)
+    own = {name: root / "deploy" / name for name in (".gitignore", "requirements.txt", "dagster-webserver")}
+    for path in own.values():
+        path.write_text("mine\n")
+    (root / "deploy" / "Dockerfile").unlink()
+    brought = write_deployment(root, Place.COMPOSE)
+    assert {path.read_text() for path in own.values()} == {"mine\n"}
+    assert root / "deploy" / "Dockerfile" in brought
+    assert not set(own.values()) & set(brought)
+
+
 def test_docker_compose_takes_it_and_mounts_the_declarations_of_the_project(project: Path) -> None:
     program = shutil.which("docker-compose")
     if program is None:
