@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -137,6 +138,12 @@ class Partitions:
         if len(kinds) > 1:
             raise SourceError("source: some partitions are on this machine and others in a bucket")
         self.mirrored = kinds.pop()
+        for key in parts:
+            if (above := self._part(key)[0]) != key:
+                raise SourceError(
+                    f"source: the partition {key} would be in the folder of the partition {above}. Give them keys of "
+                    "which none begins with another and `/`"
+                )
 
     def list(self) -> Listing:
         """All files of all partitions."""
@@ -159,29 +166,31 @@ class Partitions:
 
     def path(self, entry: ManifestEntry | SourceFile) -> Path:
         """The local path of a file."""
-        part, inside = self._part(entry.relpath)
+        name, inside = self._part(entry.relpath)
+        part = self._parts[name]
         inner = entry._replace(relpath=inside)
         return part.path(inner) if isinstance(inner, ManifestEntry) else part.storage / inside
 
     def copies(self, relpath: str) -> Sequence[Path]:
         """The copies that a mirror keeps of a file."""
-        part, inside = self._part(relpath)
-        return part.copies(inside)
+        name, inside = self._part(relpath)
+        return self._parts[name].copies(inside)
 
     @property
     def storage(self) -> Path:
         """A path on the disk that holds the files of the first partition."""
         return next(iter(self._parts.values())).storage
 
-    def _part(self, relpath: str) -> tuple[SourceAccess, str]:
-        name, _, inside = relpath.partition("/")
-        if name not in self._parts:
-            raise SourceError(f"{relpath}: the asset has no partition {name} any more. Materialize `manifest` again")
-        return self._parts[name], inside
+    def _part(self, relpath: str) -> tuple[str, str]:
+        """The partition that has a file, whose key may have slashes, and the file's path in it."""
+        for name in accumulate(relpath.split("/"), "{}/{}".format):
+            if name in self._parts:
+                return name, relpath[len(name) + 1 :]
+        raise SourceError(f"{relpath}: the asset has no such partition any more. Materialize `manifest` again")
 
     def _grouped(self, entries: Sequence[ManifestEntry]) -> Iterator[tuple[SourceAccess, Sequence[ManifestEntry]]]:
-        found: dict[str, tuple[SourceAccess, list[ManifestEntry]]] = {}
+        found: dict[str, list[ManifestEntry]] = {}
         for entry in entries:
-            part, inside = self._part(entry.relpath)
-            found.setdefault(entry.relpath.partition("/")[0], (part, []))[1].append(entry._replace(relpath=inside))
-        return iter(found.values())
+            name, inside = self._part(entry.relpath)
+            found.setdefault(name, []).append(entry._replace(relpath=inside))
+        return ((self._parts[name], its) for name, its in found.items())

@@ -1,4 +1,4 @@
-"""Claims of local sources: their listing has every file, or is an error."""
+"""Claims of sources in folders: their listing has every file, or is an error."""
 
 import os
 from collections.abc import Callable
@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import SourceError
+from dataprep_assets.planning.manifest import build_manifest
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.hub_cache import list_cached_files
+from dataprep_assets.sources.upstream import Partitions
 
 COMMIT = "a" * 40
 
@@ -33,3 +35,21 @@ def test_a_folder_that_cannot_be_read_is_an_error(
     monkeypatch.setattr(os, "scandir", refusing)
     with pytest.raises(SourceError, match="closed: the folder cannot be read: Permission denied"):
         listed(tmp_path)
+
+
+def test_a_partition_may_have_slashes_in_its_key(tmp_path: Path) -> None:
+    for name in ("en", "de"):
+        (tmp_path / name / "sub").mkdir(parents=True)
+        (tmp_path / name / "sub" / "a.jsonl").write_text(name)
+    access = Partitions({"en/wiki": LocalTree(tmp_path / "en"), "de": LocalTree(tmp_path / "de")})
+    files = {file.relpath: file for file in access.list().files}
+    assert {name: access.path(file).read_text() for name, file in files.items()} == {
+        "en/wiki/sub/a.jsonl": "en",
+        "de/sub/a.jsonl": "de",
+    }
+    made = build_manifest(list(files.values()), include=["**/*"], splits={"train": ["**/*"]})
+    access.fetch(made)
+    with pytest.raises(SourceError, match=r"en/a\.jsonl: the asset has no such partition any more"):
+        access.copies("en/a.jsonl")
+    with pytest.raises(SourceError, match="the partition en/wiki would be in the folder of the partition en"):
+        Partitions({"en/wiki": LocalTree(tmp_path / "en"), "en": LocalTree(tmp_path)})
