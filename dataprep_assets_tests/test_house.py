@@ -42,6 +42,17 @@ def test_every_module_says_what_it_is() -> None:
     assert [name(path) for path in PRODUCT if not ast.get_docstring(tree(path))] == []
 
 
+def test_text_of_any_language_is_not_written_in_the_encoding_of_the_locale() -> None:
+    calls = [(path, node) for path in PRODUCT for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
+    written = [(path, call) for path, call in calls if getattr(call.func, "attr", "") == "write_text"]
+    assert written
+    assert [
+        name(path)
+        for path, call in written
+        if "ensure_ascii=False" in ast.unparse(call) and all(word.arg != "encoding" for word in call.keywords)
+    ] == []
+
+
 INSIDE_DAGSTER = re.compile(r"\bdagster\._|\bdagster_shared\b|\bdagster\.\w+\.core\b")
 
 

@@ -127,7 +127,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
     value = fresh.to_json()
 
     def write(staged: Path) -> Written:
-        (staged / PLAN).write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        (staged / PLAN).write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
         (staged / CONFIG).write_text(_config(blend, fresh), encoding="utf-8")
         return Written(inputs={unit.name: source_digest(unit) for unit in fresh.units}, facts=_facts(blend, fresh))
 

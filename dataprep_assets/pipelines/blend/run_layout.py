@@ -49,7 +49,7 @@ class RunLayout:
         """Write a JSON file of the run."""
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        path.write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 
 def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedShard]) -> None:

@@ -223,7 +223,7 @@ def _documents(
         (staged / folder).mkdir(parents=True)
         facts = {name: receipt.facts.get(name) for name in ("document_ids", "id_field", "id_key")}
         told = {"dataset": dataset, "shard": receipt.partition, **facts, "sources": list(receipt.sources)}
-        (staged / folder / SHARD).write_text(json.dumps(told, sort_keys=True, ensure_ascii=False) + "\n")
+        (staged / folder / SHARD).write_bytes(json.dumps(told, sort_keys=True, ensure_ascii=False).encode() + b"\n")
     else:
         kept = documents.keeping(content)
         artifact = kept.artifact
