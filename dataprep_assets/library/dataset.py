@@ -163,9 +163,20 @@ class OpenDataset:
     def build_part(self, part: Part, *, attendants: "Sequence[Attendant]" = (), verbose: bool = False) -> "RunResult":
         """Make the chosen partitions, and before them what plans them and what they are made of.
 
-        Raises NotFoundError if there are fewer partitions than processes, so that none is left for this one.
+        Raises NotFoundError if there are fewer partitions than processes, so that none is left for this one,
+        ConfigError if what they are made of is made of all partitions, such as duplicates, and is not current.
         """
+        from dataprep_assets.graph.status import to_build
+
         partitioned = part.partitioned(self.specs)
+        needed = ancestors(spec for spec in partitioned if part.split in (None, spec.split))
+        for spec in self.specs:
+            of_all = spec in needed and spec.partitions is None and ancestors([spec]) & set(partitioned)
+            if of_all and to_build(spec, self.store, [None]):
+                raise ConfigError(
+                    f"{part}: {'/'.join(spec.path)}, which this part needs, is made of all partitions, and is not "
+                    f"current: run the whole first, `dataprep run {self.name}`"
+                )
         first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
         before = {spec: () for spec in self.specs if spec in first}
         result = self.build(only=before, attendants=attendants, part=str(part), verbose=verbose)

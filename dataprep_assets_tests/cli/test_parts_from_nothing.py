@@ -51,6 +51,17 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
+def test_a_part_that_needs_what_is_made_of_all_partitions_is_refused_until_that_is_there(tmp_path: Path) -> None:
+    part = ("run", "sample_duplicates", "--split", "val")
+    refused = dataprep(tmp_path, *part)
+    assert refused.returncode == 2
+    assert "--split: sample_duplicates/duplicates, which this part needs, is made of all partitions" in refused.stderr
+    assert not (tmp_path / "artifacts" / "sample_duplicates").exists()
+    assert dataprep(tmp_path, "run", "sample_duplicates").returncode == 0
+    done = dataprep(tmp_path, *part)
+    assert done.returncode == 0, done.stderr
+
+
 def on_machine(number: int, project: Path, line: Line) -> "CompletedProcess[str]":
     """A command on one of several machines: it has an instance of its own, and the artifacts of all."""
     return dataprep(
