@@ -71,21 +71,16 @@ def closed_folder(folder: Path) -> None:
     """Create a folder that only its owner can enter, whatever the umask, with its parents; restrict an existing folder.
 
     Existing parents stay as they are. For processes that are not the project's own, whose umask must not be changed.
-    Raises ConfigError for an open folder of another user.
+    Raises ConfigError for a folder of another user, whom no mode keeps out.
     """
     for parent in reversed(folder.parents):
         parent.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
-    mode = stat.S_IMODE(folder.stat().st_mode)
-    if not mode & OTHERS:
-        return
-    try:
-        folder.chmod(mode & ~OTHERS)
-    except PermissionError as error:
-        raise ConfigError(
-            f"{folder}: others than its owner may enter it, the data are sensitive, and it is another user's. Use "
-            "another folder"
-        ) from error
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise ConfigError(f"{folder}: it is another user's, and the data are sensitive. Use another folder")
+    if found.st_mode & OTHERS:
+        folder.chmod(stat.S_IMODE(found.st_mode) & ~OTHERS)
 
 
 def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:

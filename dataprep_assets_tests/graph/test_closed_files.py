@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_others, places_of
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.stores.private import are_private, open_to_others, private_files
+from dataprep_assets.stores.private import are_private, closed_folder, open_to_others, private_files
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,21 @@ def test_a_umask_that_is_stricter_is_not_loosened(tmp_path: Path) -> None:
     with private_files():
         (tmp_path / "file").touch()
     assert mode(tmp_path / "file") == 0o400
+
+
+@pytest.mark.parametrize("before", [0o700, 0o755])
+def test_a_folder_of_another_user_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    closed_folder(tmp_path / "ours" / "below")
+    (tmp_path / "ours").chmod(before)
+    closed_folder(tmp_path / "ours")
+    assert mode(tmp_path / "ours") == 0o700
+    (tmp_path / "ours").chmod(before)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # as root, who may change every folder
+    with pytest.raises(ConfigError, match="ours: it is another user's, and the data are sensitive"):
+        closed_folder(tmp_path / "ours")
+    assert mode(tmp_path / "ours") == before
 
 
 def test_the_check_names_folders_and_the_command_that_closes_them(tmp_path: Path) -> None:
