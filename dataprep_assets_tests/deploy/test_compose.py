@@ -244,4 +244,6 @@ def test_only_the_second_webserver_is_read_only_and_reports_are_closed_to_viewer
     assert "--read-only" in SERVICES["viewer"]["command"]
     assert "--read-only" not in SERVICES["webserver"]["command"]
     assert SERVICES["viewer"]["profiles"] == SERVICES["viewers_proxy"]["profiles"] == ["viewers"]
-    assert "auth_basic_user_file" in (FOLDER / "proxy" / "operators.conf").read_text()
+    for service, site in (("proxy", "operators"), ("viewers_proxy", "viewers")):
+        assert "auth_basic_user_file /etc/nginx/htpasswd;" in (FOLDER / "proxy" / f"{site}.conf").read_text()
+        assert "./proxy/htpasswd:/etc/nginx/htpasswd:ro" in SERVICES[service]["volumes"]

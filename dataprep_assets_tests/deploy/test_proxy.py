@@ -141,9 +141,12 @@ def test_operators_need_the_password_for_everything(needs_nginx: None, tmp_path:
 def test_viewers_look_and_change_nothing(needs_nginx: None, tmp_path: Path) -> None:
     server = webserver(tmp_path / "web", "--read-only")
     with server as behind, proxy(tmp_path / "nginx", "viewers", "viewer", behind) as port:
-        assert healthy("viewers_proxy", port)
-        assert status(port, "/graphql", CHECK) == 200
-        assert status(port, REPORT, "{}") == 401
-        refused = json.loads(ask(port, "/graphql", LIMIT)[1])
+        assert healthy("viewers_proxy", port), "without a password"
+        for path, body in (("/", None), ("/graphql", CHECK), ("/server_info", None)):
+            assert status(port, path, body) == 401, path
+            assert status(port, path, body, "guessed") == 401, path
+        assert status(port, "/graphql", CHECK, PASSWORD) == 200
+        assert status(port, REPORT, "{}", PASSWORD) == 401
+        refused = json.loads(ask(port, "/graphql", LIMIT, PASSWORD)[1])
         assert refused["data"] is None
         assert "UnauthorizedError" in refused["errors"][0]["message"]
