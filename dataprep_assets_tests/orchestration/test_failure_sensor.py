@@ -210,13 +210,16 @@ def test_an_error_that_nobody_foresaw_is_told_by_its_class_and_repeats_no_other_
     def send(*_: object) -> None:
         "Müller-1!".encode("ascii")  # as smtplib's login does
 
+    def unforeseen(*_: object) -> None:
+        raise KeyError("Müller-1!")
+
     monkeypatch.setattr("dataprep_assets.orchestration.telling._send", send)
     with board_of(tmp_path, {"webhook": hook.url, "email": {**email, **login}}) as board:
         cursor = from_now_on(board)
         run = build_run(board)
         refused = board.tick(SENSOR, cursor)
         assert "SMTP cannot send; it will be reported again" in refused.skip_message
-        monkeypatch.setattr("dataprep_assets.orchestration.failure_sensor.mail", lambda *_: {}["the password"])
+        monkeypatch.setattr("dataprep_assets.orchestration.failure_sensor.mail", unforeseen)
         second = board.tick(SENSOR, refused.cursor)
         assert second.skip_message == f"run {run.run_id[:8]}: KeyError; it will be reported again"
         assert len(hook.got) == 1
