@@ -156,7 +156,7 @@ def _ignored(route: TaskRoute) -> tuple[str, ...]:
     try:
         with os.scandir(route.source) as entries:
             return tuple(sorted(e.name for e in entries if e.name not in known and e.is_file(follow_symlinks=False)))
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:  # what is said of its files says why
         return ()
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,27 @@ def test_bad_input_fails_the_right_check_and_leaves_other_tasks_alone(
     assert "loads_as_trainer" in found["Copa"] or whole or name in ("line_ends", "ids_unique")
     del found["Copa"]
     assert found == {task: {} for task in TASKS if task != "Copa"}
+
+
+def test_a_version_that_this_user_may_not_list_stops_no_other_task(
+    tree: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tree.old / "Copa/mezo_gpt/version_1"
+
+    def refusing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def refused(path: Any = ".") -> Any:
+            if path == closed:  # root may list every folder
+                raise PermissionError(13, "Permission denied", str(path))
+            return call(path)
+
+        return refused
+
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir))
+    monkeypatch.setattr(os, "listdir", refusing(os.listdir))
+    done = tree.migrate(tree.declared({"Copa": {"version": "version_1"}, "CB": {"version": "base"}}))
+    assert [absent.cause for absent in done["Copa"].record.absent] == ["unreadable"] * 3
+    assert done["Copa"].record.ignored_files == ()
+    assert len(done["CB"].record.files) == 3
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
