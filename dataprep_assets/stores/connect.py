@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -267,7 +268,7 @@ def server_between(source: Place, destination: Place) -> tuple[Store, str, str] 
 
 
 def consumer_lines(place: Place) -> list[str]:
-    """The environment variables for a reader of this place, with the secrets to be filled in."""
+    """The environment variables for a reader of this place, as a shell takes them, with the secrets to be filled in."""
     if isinstance(place, S3Place):
         endpoint = place.endpoint_url or ""
         account = endpoint.removeprefix("https://").removesuffix(".r2.cloudflarestorage.com")
@@ -283,4 +284,4 @@ def consumer_lines(place: Place) -> list[str]:
         ]
     if isinstance(place, GcsPlace):
         return ["DATAPREP_STORAGE=gcs", f"DATAPREP_BUCKET={place.bucket}", f"DATAPREP_ROOT={place.prefix}"]
-    return ["DATAPREP_STORAGE=local", f"DATAPREP_ROOT={place.url.removeprefix('file://')}"]
+    return ["DATAPREP_STORAGE=local", f"DATAPREP_ROOT={quote(unquote(place.url.removeprefix('file://')))}"]

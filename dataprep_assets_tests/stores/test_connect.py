@@ -1,5 +1,6 @@
 """URLs and variables name places; no message repeats a secret."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,12 @@ def test_the_consumers_lines_hold_no_secret() -> None:
         "R2_DATASET_READ_SECRET_ACCESS_KEY=",
         "DATASET_BINS_PATH=tokenized",
     ]
+
+
+@pytest.mark.parametrize("folder", ["/data/corpora", "/data/my corpus", "/data/Übung", "/data/100%"])
+def test_the_consumers_lines_hold_a_folder_as_a_shell_takes_it(folder: str) -> None:
+    (_, line) = consumer_lines(LocalPlace(root=Path(folder)))
+    assert shlex.split(line) == [f"DATAPREP_ROOT={folder}"]
 
 
 @pytest.mark.parametrize(
