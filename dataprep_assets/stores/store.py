@@ -98,8 +98,9 @@ class Store(ABC):
 
     @abstractmethod
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
-        """Send the file `path` of any size in parallel parts, resuming an interrupted upload of the same bytes.
+        """Send the file `path` of any size in parallel parts.
 
+        S3 resumes a killed upload of the same bytes; GCS sends all of them again, and a sweep removes the parts.
         `sha256` (hex) is compared with the bytes as they are read (IntegrityError: the file changed) and recorded in
         the metadata; the store's digests are compared with what was sent (TransferError). `progress` gets the number of
         bytes sent. Memory is bounded by the parts in flight.
