@@ -111,12 +111,9 @@ def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
 
 def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
     """The blocks of a file, with its name in every error; the last end is compared with ``tokens``."""
-    last = 0
+    last, ends = 0, open_ends(path)
     try:
-        # most shards have few documents: reading the file takes a third of the time of mapping it
-        size = path.stat().st_size
-        small = size <= BLOCK * _DTYPE.itemsize and size % _DTYPE.itemsize == 0
-        for block in blocks(np.fromfile(path, _DTYPE) if small else open_ends(path)):
+        for block in blocks(ends):
             last = int(block[-1])
             yield block
     except FormatError as error:
