@@ -74,39 +74,12 @@ def plan_window(
     second. A step takes `step_seconds`, and each shard is trained on for `steps_per_shard` steps. `keep` is the
     window's policy. Raises ConfigError for values that are not positive, and for a `keep` that is too small.
     """
-    return plan_sizes(
-        [shard.bytes for shard in release.of(prefix)],
-        disk_bytes=disk_bytes,
-        bandwidth=bandwidth,
-        step_seconds=step_seconds,
-        steps_per_shard=steps_per_shard,
-        keep=keep,
-        verify_bandwidth=verify_bandwidth,
-    )
-
-
-def plan_sizes(
-    sizes: Sequence[int],
-    *,
-    disk_bytes: int,
-    bandwidth: float,
-    step_seconds: float,
-    steps_per_shard: int,
-    keep: Keep = "all",
-    verify_bandwidth: float = 1e9,
-) -> WindowPlan:
-    """`plan_window` for shards of these `sizes` in bytes, in schedule order.
-
-    `disk_bytes`, `bandwidth`, `step_seconds`, `steps_per_shard`, `keep` and `verify_bandwidth` are those of
-    `plan_window`.
-
-    Raises ConfigError for values that are not positive, for no shards, and for a `keep` that is too small.
-    """
-    if min(bandwidth, verify_bandwidth) <= 0 or step_seconds < 0 or steps_per_shard < 1 or not sizes:
+    if min(bandwidth, verify_bandwidth) <= 0 or step_seconds < 0 or steps_per_shard < 1:
         raise ConfigError(
             f"plan: bandwidth={bandwidth}, verify_bandwidth={verify_bandwidth}, step_seconds={step_seconds}, "
-            f"steps_per_shard={steps_per_shard}, {len(sizes)} shards: all must be positive"
+            f"steps_per_shard={steps_per_shard}: all must be positive"
         )
+    sizes = [shard.bytes for shard in release.of(prefix)]
     check_keep(keep, sizes)
     turn = step_seconds * steps_per_shard
     seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth

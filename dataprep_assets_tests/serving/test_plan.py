@@ -1,14 +1,25 @@
 """The plan says what the window will do: whether it stalls, what it needs, what to change."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.keep import KeepBytes
-from dataprep_assets.serving.plan import WindowPlan, plan_sizes
+from dataprep_assets.serving.plan import WindowPlan, plan_window
 
 GB = 10**9
+
+
+class Sized:
+    """A release of shards of these sizes, which no tokens have to have."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self._shards = [SimpleNamespace(bytes=size) for size in sizes]
+
+    def of(self, prefix: str) -> list[SimpleNamespace]:
+        return self._shards
 
 
 def planned(sizes: list[int], **changes: Any) -> WindowPlan:
@@ -19,7 +30,7 @@ def planned(sizes: list[int], **changes: Any) -> WindowPlan:
         "step_seconds": 10.0,
         "steps_per_shard": 455,
     }
-    return plan_sizes(sizes, **(options | changes))
+    return plan_window(Sized(sizes), **(options | changes))  # type: ignore[arg-type]
 
 
 def test_the_published_dimensions_do_not_stall_on_a_gigabit_times_four() -> None:
