@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial, wraps
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -141,6 +142,9 @@ def main(arguments: list[str] | None = None) -> int:
     # blocks. More than a little work is done by workers, who have one thread each (`execution.processes.ONE_THREAD`)
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
+    # a name of the disk that is no Unicode is printed, too
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
     Options.verbose, Options.quiet = "--verbose" in given, "--quiet" in given
     if arguments is not None or ui.__name__.rpartition(".")[2] in given:  # of the command line; `ui` only starts others

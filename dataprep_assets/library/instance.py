@@ -24,7 +24,8 @@ _GONE = re.compile(r"dataprep_assets\.orchestration\.(sqlite_storage|compute_log
 def opened(home: Path) -> dg.DagsterInstance:
     """The instance of the folder `home`, which is DAGSTER_HOME.
 
-    Raises ConfigError if the folder cannot be created, or if its settings are invalid.
+    Raises ConfigError if the folder cannot be created, if its settings are invalid, or if what they name cannot be
+    opened.
     """
     # the planned materializations of a run with many partitions are then written in one batch
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
@@ -38,18 +39,20 @@ def opened(home: Path) -> dg.DagsterInstance:
     with _locked(home):
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
-        found = _opened(home / "dagster.yaml")
-        found.all_asset_keys()  # the event log creates its tables at the first query
-        limit_pools(found)
-        return found
+        return _opened(home / "dagster.yaml")
 
 
 def _opened(settings: Path) -> dg.DagsterInstance:
     try:
         _require_own_storage_of_dagster(settings)
-        return dg.DagsterInstance.get()
-    except (dg.DagsterError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split()).partition(" Expected: ")[0]
+        found = dg.DagsterInstance.get()
+        found.all_asset_keys()  # the event log creates its tables at the first query
+        limit_pools(found)
+        return found
+    except ConfigError:
+        raise
+    except Exception as error:  # a database that is damaged, or does not answer, raises what its driver has
+        why = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
         raise ConfigError(f"{settings}: Dagster cannot open its instance: {why:.300}") from error
 
 

@@ -78,6 +78,7 @@ CASES = [
     (RUN, {"DAGSTER_HOME": "/proc/home"}, 2, "DAGSTER_HOME: /proc/home: cannot be made a folder: No such file"),
     (RUN, {"DAGSTER_HOME": "HERE/no_yaml"}, 2, "no_yaml/dagster.yaml: Dagster cannot open its instance: while parsing"),
     (RUN, {"DAGSTER_HOME": "HERE/no_key"}, 2, 'Received unexpected config entry "storrage" at the root.'),
+    (RUN, {"DAGSTER_HOME": "HERE/damaged"}, 2, "damaged/dagster.yaml: Dagster cannot open its instance: (sqlite3."),
     (RUN, {"DAGSTER_HOME": "HERE/old"}, 2, "old/dagster.yaml: delete `storage:` and `compute_logs:` with"),
     (STATUS, {"DATAPREP_PROJECT": "/nowhere"}, 2, "/nowhere: not a project: no pyproject.toml with [tool.dg.project]"),
     (STATUS, {"DATAPREP_PROJECT": "HERE/no_toml"}, 2, "no_toml/pyproject.toml: not TOML: Expected ']'"),
@@ -117,6 +118,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }.items():
         (folder / path).parent.mkdir()
         (folder / path).write_text(text)
+    (folder / "damaged" / "history").mkdir(parents=True)
+    (folder / "damaged" / "history" / "runs.db").write_bytes(bytes(4096))
     return folder
 
 
@@ -133,6 +136,11 @@ def wrong(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Monkey
     project.current.cache_clear()
     yield monkeypatch
     project.current.cache_clear()
+
+
+def test_a_name_that_is_no_unicode_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path / os.fsdecode(b"cafes\xe9"))]) == 0
+    assert f"{tmp_path}/cafes\\udce9: a project" in capsys.readouterr().out
 
 
 def test_there_are_thirty_and_more() -> None:
