@@ -7,6 +7,7 @@ only damaged will have the content of its receipt again. Otherwise the new conte
 is stale because of it, and `provisional`, since it is kept if its input comes out unchanged.
 """
 
+import shutil
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.graph.standing import failures
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import Receipt, Verification
 
@@ -340,3 +342,4 @@ def _declared_no_more(declaration: DatasetDeclaration, name: str, store: Artifac
 def sweep(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
     """Remove what killed runs left beside the artifacts of a dataset that is up to date."""
     store.sweep([artifact for spec in specs for artifact in spec.artifacts(store)])
+    shutil.rmtree(store.root / specs[0].declaration.dataset / SPOOLS, ignore_errors=True)

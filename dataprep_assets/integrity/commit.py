@@ -29,6 +29,8 @@ from dataprep_assets.stores.files import fsync_directory, fsync_path
 from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 
 STAGING = ".staging"
+SPOOLS = ".spool"
+"""Folder in a dataset's: what builds keep on this machine until a shard is made of it, and is never published."""
 _ASIDE = ".aside-"
 _STAGED = re.compile(r"(.+)-[0-9a-f]{16}")
 _NEW = b"\n"

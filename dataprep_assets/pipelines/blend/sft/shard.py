@@ -13,6 +13,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
@@ -23,8 +24,6 @@ VERSION = 1
 PACKED = "packed.parquet"
 ORIGINS = "origins.npy"
 QUARANTINE = spool.QUARANTINE
-SCRATCH = ".spool"
-"""Folder below the store's root for spools: local scratch space, never published."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +117,7 @@ class SftShard:
     @property
     def scratch(self) -> Path:
         """The folder of the shard's spools."""
-        return self.store.root / SCRATCH
+        return self.store.root / self.artifact.dataset / SPOOLS
 
 
 def _name(source: ChatSource) -> str:

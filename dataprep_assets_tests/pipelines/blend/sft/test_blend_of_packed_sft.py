@@ -9,6 +9,7 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import blend_json
+from dataprep_assets.graph.closed_files import places_of
 from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
@@ -24,6 +25,7 @@ from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requeste
 from dataprep_assets.pipelines.blend.run_proofs import run_intact, shards_complete, splits_disjoint
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
+from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, text_of, write_rows
@@ -121,7 +123,12 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
     ):
         assert finding.passed, finding.summary
     assert list(stale(blend_specs(blend), store)) == []
+    # of a shard that there was, whose build was killed
+    spool = spool_artifact(blend.artifact("packed_sft", "gone-00000"), 0).directory(shards[0].scratch)
+    spool.mkdir(parents=True)
+    assert spool.is_relative_to(places_of(store, blend.dataset)[0])  # where `closed_to_others` looks
     sweep(blend_specs(blend), store)
+    assert not shards[0].scratch.exists()
     next((directory / "splits" / "train").iterdir()).unlink()
     assert not entry_lists_every_shard(blend, directory, receipt).passed
 
