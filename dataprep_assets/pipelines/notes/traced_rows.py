@@ -17,7 +17,6 @@ from dataprep_assets.errors import IntegrityError, NotFoundError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle
-from dataprep_assets.pipelines.notes.declaration import FileFormat
 from dataprep_assets.pipelines.notes.linked_directory import DirectoryFacts
 from dataprep_assets.pipelines.notes.packed_files import (
     ORIGINS,
@@ -151,11 +150,6 @@ class TracedDirectory:
         for split, linked in self._splits.items():
             for one in linked:
                 self._by_content.setdefault(one.origin.sha256, []).append((split, one))
-
-    @property
-    def format(self) -> FileFormat:
-        """The format of its shards."""
-        return self.facts.format
 
     def of_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
         """The shard that holds a row of a split, counted from 0, and the row in it; raises NotFoundError for none."""
