@@ -61,7 +61,7 @@ class NoteSearch:
         ]
         headers = [[*begin, *header.tolist()] for header, _ in cut_notes]
         bodies = [[*body.tolist(), separator] for _, body in cut_notes]
-        if packed.concatenated:
+        if packed.notes.concatenated:
             whole = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
             return [Chunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole)]
         long_notes = packed.notes.long_notes
@@ -85,11 +85,11 @@ class NoteSearch:
     def there(self, chunks: Sequence[Chunk]) -> list[bool]:
         """Which of these chunks are in the rows: as whole segments, or in the stream if rows are one stream."""
         wanted = [chunk.ids for chunk in chunks]
-        return _stream_has(self._path, wanted) if self._packed.concatenated else _segments_have(self._path, wanted)
+        return (_stream_has if self._packed.notes.concatenated else _segments_have)(self._path, wanted)
 
     def holds(self, within: Sequence[Chunk], chunk: Chunk) -> bool:
         """Whether `chunk` is in the rows because `within`, chunks of a note, are."""
-        if self._packed.concatenated:
+        if self._packed.notes.concatenated:
             return any(_aligned(one.ids, chunk.ids) for one in within)
         return any(one.ids == chunk.ids for one in within)
 

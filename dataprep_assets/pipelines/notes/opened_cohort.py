@@ -222,11 +222,6 @@ class OpenedCohort:
     def _is_retracted(self, note: Note) -> bool:
         return note.patient in self.retracted or note_digest(self.key, note) in self.retracted
 
-    @property
-    def concatenated(self) -> bool:
-        """Whether the rows are one stream of notes cut at row ends."""
-        return self.notes.concatenated
-
     @cached_property
     def source(self) -> SourceScan:
         """The present source, read to its end; raises the errors of the build."""

@@ -47,7 +47,7 @@ def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], ch
     for at, note in enumerate(notes):
         found, wanted = held[note.record, note.number], made[at]
         # the pieces of a stream follow each other; chunks are packed in any order
-        same = b"".join(found) == b"".join(wanted) if packed.concatenated else sorted(found) == sorted(wanted)
+        same = b"".join(found) == b"".join(wanted) if packed.notes.concatenated else sorted(found) == sorted(wanted)
         if not same:
             yield f"record {note.record}, note {note.number}: not where {paths.origins} says"
 

@@ -256,7 +256,7 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     begins = sum(s.bos_starts for s in scans)
     if bos is not None and bos != packed.facts.separator_id:
         every = sum(s.segments for s in scans)
-        repeats = not packed.concatenated and packed.notes.long_notes.rule == "repeat_header"
+        repeats = not packed.notes.concatenated and packed.notes.long_notes.rule == "repeat_header"
         wanted = every if repeats else ledger.documents
         if begins != wanted:
             defects.append(f"{where}: {begins} segments begin with BOS, {wanted} should")
@@ -275,10 +275,10 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
 def rows_filled(packed: OpenedCohort) -> Finding:
     """Rows are filled as the packing algorithm guarantees for any notes."""
     defects, table = [], list[Row]()
-    algorithm = "concat_then_split" if packed.concatenated else packed.notes.packing.algorithm
+    algorithm = "concat_then_split" if packed.notes.concatenated else packed.notes.packing.algorithm
     for name, scan in packed.scans.items():
         length, used = scan.shape.row_length, scan.used
-        if packed.notes.layout == "unpacked" and not packed.concatenated:
+        if packed.notes.layout == "unpacked" and not packed.notes.concatenated:
             wasted, why = 0, ""
         elif algorithm == "concat_then_split":
             wasted = int(np.count_nonzero(used[:-1] < length))
