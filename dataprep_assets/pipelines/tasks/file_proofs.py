@@ -60,7 +60,8 @@ def _symptom(contract: TaskContract) -> str:
 
 def _absent(task: TaskFolder, *causes: AbsenceCause) -> Iterator[Fault]:
     """The files that the migration could not take for one of these causes."""
-    return (Fault(f"{a.name}: {a.detail}", split=a.split) for a in task.absent_because(*causes))
+    absent = task.record.absent if task.record else ()
+    return (Fault(f"{a.name}: {a.detail}", split=a.split) for a in absent if a.cause in causes)
 
 
 @judged

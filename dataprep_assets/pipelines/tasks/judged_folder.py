@@ -5,7 +5,7 @@ A file that cannot be read has a `problem` and no rows; the proofs about files s
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.pipelines.tasks.contract import Split, TaskContract
 from dataprep_assets.pipelines.tasks.loader import Load, load_as_trainer
-from dataprep_assets.pipelines.tasks.record import AbsenceCause, AbsentFile, MigrationRecord
+from dataprep_assets.pipelines.tasks.record import MigrationRecord
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, task_value
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
@@ -126,10 +126,6 @@ class TaskFolder:
     def load(self) -> Load:
         """What the trainer's loader reads from the folder."""
         return load_as_trainer(self.task_value, self.contract)
-
-    def absent_because(self, *causes: AbsenceCause) -> Iterator[AbsentFile]:
-        """The files that the migration could not take for one of these causes."""
-        return (absent for absent in (self.record.absent if self.record else ()) if absent.cause in causes)
 
     def shown(self, value: Any) -> str:
         """A label as a message may show it."""
