@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
-from dataprep_assets.execution.progress import Progress
+from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
@@ -82,35 +81,14 @@ def sharded_cohorts(
     ]
 
 
-def build_cohort_shards(
-    cohorts: Sequence[ShardedCohort],
-    *,
-    workers: int,
-    engine: Engine = ON_PROCESSES,
-    progress: Progress | None = None,
-) -> Iterator[Outcome]:
-    """Build the shards of cohorts that are not current; yields each cohort's outcome once it is done or failed.
-
-    Args:
-        cohorts: The cohorts whose shards to make.
-        workers: Largest number of workers, which does not affect the bytes.
-        engine: Who does the work.
-        progress: Counts and shows the work; None: nothing is shown.
-
-    Raises:
-        WorkerDiedError: The workers of a cohort kept dying; the shards of those that were finished are committed.
-    """
-    return run_tasks(
-        [TaskJob(cohort, ensure_sharded_cohort) for cohort in cohorts],
-        workers=workers,
-        engine=engine,
-        progress=progress,
-    )
-
-
 def _build(notes: NotesDeclaration, format: FileFormat, request: BuildRequest) -> Iterator[Outcome]:
     cohorts = sharded_cohorts(notes, request.store, request.partitions, format)
-    return build_cohort_shards(cohorts, workers=request.workers, engine=notes.engine, progress=request.progress)
+    return run_tasks(
+        [TaskJob(cohort, ensure_sharded_cohort) for cohort in cohorts],
+        workers=request.workers,
+        engine=notes.engine,
+        progress=request.progress,
+    )
 
 
 def _recipes(

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import dataprep_assets
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.cohort_shards import build_cohort_shards, sharded_cohorts
+from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort, ensure_packed_cohort
@@ -88,7 +88,7 @@ def run_notes(
         if all(result.error is None for result in results):
             sharded = sharded_cohorts(notes, store, months, format)
             results += (
-                build_cohort_shards(sharded, workers=workers)
+                run_tasks([TaskJob(cohort, ensure_sharded_cohort) for cohort in sharded], workers=workers)
                 if workers
                 else in_this_process(sharded, ensure_sharded_cohort)
             )
