@@ -23,6 +23,8 @@ ACCEPTED = "accepted"
 """Name of the fact with the reason in an accepted finding."""
 SHOWN = 20
 """Most rows of defects in a table: of a million defects, the first few are enough to see."""
+REBUILD = "Delete the shard's directory and materialize it again"
+"""What to do about a shard that is not as it was built."""
 
 _P = ParamSpec("_P")
 
@@ -96,9 +98,7 @@ def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
 
 
 @judged
-def files_intact(
-    directory: Path, receipt: Receipt, todo: str = "Delete the shard's directory and materialize it again"
-) -> Finding:
+def files_intact(directory: Path, receipt: Receipt, todo: str = REBUILD) -> Finding:
     """Every file that the receipt lists is there with its size and SHA-256, and there is no other file."""
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.graph.finding import Finding, Row, judged, verdict
+from dataprep_assets.graph.finding import REBUILD, Finding, Row, judged, verdict
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 BLOCK = 1 << 20
@@ -23,7 +23,6 @@ WINDOW = 4096
 """Tokens of one window of the eye test."""
 LONGEST_RUN = 512
 """Runs of this many equal ids are not text: the smallest hole of a file system is 1,024 uint32 ids."""
-_REBUILD = "Delete the shard's directory and materialize it again"
 
 
 @judged
@@ -67,7 +66,7 @@ def eye_test(
     return verdict(
         foreign + odd,
         f"{len(rows)} windows of {len(tokens)} tokens decode to plausible text.",
-        f"The bytes are not {dtype} ids of {bundle.name}, or are damaged: verify the digests. {_REBUILD}"
+        f"The bytes are not {dtype} ids of {bundle.name}, or are damaged: verify the digests. {REBUILD}"
         if foreign
         else "Look at these documents. Where files_intact and round_trip pass, the text is like that: say so with "
         "`accept: {eye_test: <why>}`",

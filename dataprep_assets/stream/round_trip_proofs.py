@@ -16,7 +16,7 @@ from dataprep_assets.documents.selection import Selection, with_tokens
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import REBUILD, Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, SAMPLE, SAMPLED, drawn
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.ledger import Ledger
@@ -30,7 +30,6 @@ from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens, installed
 
 _ALL = Selection(ids=None)
-_REBUILD = "Delete the shard's directory and materialize it again"
 
 
 @dataclass
@@ -60,7 +59,7 @@ def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens:
     try:
         certificate = Certificate.from_json(value)
     except (TypeError, KeyError) as error:
-        raise IntegrityError(f"{name}: its receipt holds no engine certificate: {error}. {_REBUILD}") from error
+        raise IntegrityError(f"{name}: its receipt holds no engine certificate: {error}. {REBUILD}") from error
     # with its own versions inserted, only what decides ids can differ
     own = _Installed(certificate.engine, certificate.engine_version)
     own_reference = _Installed(ReferenceEngine.name, certificate.reference_version)
@@ -177,7 +176,7 @@ def round_trip(
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
         f"{every} of {len(chosen)} source files, encoded again, {'is' if samples is None else 'are'} as stored.",
-        f"Source or shard changed since it was built: verify `snapshot`. {_REBUILD}",
+        f"Source or shard changed since it was built: verify `snapshot`. {REBUILD}",
         facts={
             "documents_compared": compared,
             "source_files_read": len(chosen),
@@ -332,7 +331,7 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("it is written otherwise")
             except (ValueError, KeyError, TypeError) as error:
-                raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. {_REBUILD}") from error
+                raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. {REBUILD}") from error
     return found
 
 

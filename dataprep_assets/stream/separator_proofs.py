@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.graph.finding import SHOWN, Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import REBUILD, SHOWN, Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
 from dataprep_assets.stream.token_stream import StreamPlan
 
 BLOCK = 1 << 20
 """Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
-_REBUILD = "Delete the shard's directory and materialize it again"
 
 
 @judged
@@ -53,7 +52,7 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
     return verdict(
         [f"{name_of(receipt)}: {d}" for d in seen.defects + seen.doubled],
         f"{len(ends)} documents end with id {separator}; {ledger.literal_separators} more come from text.",
-        todo if from_text else _REBUILD,
+        todo if from_text else REBUILD,
         facts={
             "documents": len(ends),
             "separators": seen.separators,

@@ -14,7 +14,7 @@ import numpy as np
 from dataprep_assets.documents.selection import bad_rows
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
 from dataprep_assets.graph.proof_level import samples_of
 from dataprep_assets.graph.spec import Proof
@@ -30,7 +30,6 @@ from dataprep_assets.tokenization.bundle import loaded_once
 
 BLOCK = 1 << 20
 """Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
-_REBUILD = "Delete the shard's directory and materialize it again"
 
 
 TOKEN_BINS_PROOFS = (
@@ -105,7 +104,7 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     return verdict(
         _unbalanced(directory, receipt, ledger),
         f"{ledger.rows_in} rows are {ledger.documents} documents and {dropped} drops, in total and file by file.",
-        _REBUILD,
+        REBUILD,
         facts={
             "rows_in": ledger.rows_in,
             "documents": ledger.documents,
@@ -165,7 +164,7 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
     return verdict(
         defects,
         f"{size} bytes are {ledger.tokens} {dtype} tokens in {ledger.documents} documents.",
-        _REBUILD,
+        REBUILD,
         facts={"bytes": size, "tokens": ledger.tokens, "documents": ledger.documents},
     )
 
@@ -205,7 +204,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
     return verdict(
         defects,
         f"{len(tokens)} ids are in [{low}, {high}], below {vocab_size}.",
-        _REBUILD,
+        REBUILD,
         facts={
             "tokens": len(tokens),
             "vocab_size": str(vocab_size),
