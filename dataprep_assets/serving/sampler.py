@@ -251,12 +251,11 @@ class Sampler:
         """The samples of all steps."""
         return self.number(self.end)
 
-    def number(self, step: int, position: int = 0) -> int:
-        """The number of a sample, counted from the first step on; `place` is its inverse."""
-        before = sum(
+    def number(self, step: int) -> int:
+        """The number of a step's first sample, counted from the first step on."""
+        return sum(
             (min(rule.stop, step) - rule.first) * rule.revision.batch for rule in self.rules if rule.first < step
         )
-        return before + position
 
     def place(self, number: int) -> tuple[int, int]:
         """The step that reads a sample, and its position there; raises IndexError beyond the last."""
