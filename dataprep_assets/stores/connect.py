@@ -86,38 +86,11 @@ class S3Place:
         from dataprep_assets.stores.s3_api import CredentialNames, s3_client
 
         names = CredentialNames(key_id=self.key_names[0], secret=self.key_names[1])
-        client = s3_client(_S3Fields.of(self), allow_http=self.allow_http)
-        return S3Store(client, self.bucket, self.prefix, credentials=names)
+        return S3Store(s3_client(self), self.bucket, self.prefix, credentials=names)
 
     @property
     def url(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
-
-
-@dataclass(kw_only=True)
-class _S3Fields:
-    """A place with the fields of dagster-aws's `S3Resource`, for `s3_client`."""
-
-    endpoint_url: str | None
-    region_name: str | None
-    profile_name: str | None
-    aws_access_key_id: str | None = field(repr=False)
-    aws_secret_access_key: str | None = field(repr=False)
-    aws_session_token: str | None = field(repr=False)
-    use_unsigned_session: bool = False
-    use_ssl: bool = True
-    verify: bool | None = None
-
-    @classmethod
-    def of(cls, place: S3Place) -> "_S3Fields":
-        return cls(
-            endpoint_url=place.endpoint_url,
-            region_name=place.region,
-            profile_name=place.profile,
-            aws_access_key_id=place.access_key_id,
-            aws_secret_access_key=place.secret_access_key,
-            aws_session_token=place.session_token,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
@@ -21,6 +21,9 @@ from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
 from dataprep_assets.stores.store import NEEDS_BOTO3, no_object
 from dataprep_assets.stores.upload import SlowError
+
+if TYPE_CHECKING:
+    from dataprep_assets.stores.connect import S3Place
 
 keep_secrets_from_logs()
 
@@ -43,20 +46,6 @@ _RETRY_CODES = {
     "TooManyRequests",
     "XAmzContentSHA256Mismatch",
 }
-
-
-class S3Settings(Protocol):
-    """The fields of dagster-aws's `S3Resource` that :func:`s3_client` reads."""
-
-    use_unsigned_session: bool
-    region_name: str | None
-    endpoint_url: str | None
-    profile_name: str | None
-    use_ssl: bool
-    verify: Any
-    aws_access_key_id: str | None
-    aws_secret_access_key: str | None
-    aws_session_token: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,42 +90,32 @@ def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: 
     )
 
 
-def s3_client(settings: S3Settings, config: Any = None, *, allow_http: bool = False) -> Any:
-    """A low-level client for the fields of a dagster-aws `S3Resource`, with `config` or :func:`s3_client_config`.
+def s3_client(place: "S3Place", config: Any = None) -> Any:
+    """A low-level client for the bucket of a place, with `config` or :func:`s3_client_config`.
 
-    `S3Resource.get_client()` itself takes no Config: it sets the retries and nothing else (dagster-aws 0.29,
-    `s3/utils.py`), so the same session is built here from the same fields. A resource without a region gets `auto`,
-    R2's only one, where an endpoint is named. `allow_http`: see `endpoints.check_endpoint`. Raises ConfigError.
+    A place without a region gets `auto`, R2's only one, where an endpoint is named. Raises ConfigError.
     """
     config = s3_client_config() if config is None else config
-    from botocore import UNSIGNED
-    from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ProfileNotFound
 
-    endpoint = settings.endpoint_url
+    endpoint = place.endpoint_url
     if endpoint is not None:
-        check_endpoint(endpoint, "endpoint_url", allow_http=allow_http)
-    if settings.use_unsigned_session:
-        config = config.merge(Config(signature_version=UNSIGNED))
+        check_endpoint(endpoint, "endpoint_url", allow_http=place.allow_http)
     try:
-        session = _session(settings.profile_name)
-        region = (
-            settings.region_name or session.get_config_variable("region") or ("auto" if endpoint is not None else None)
-        )
+        session = _session(place.profile)
+        region = place.region or session.get_config_variable("region") or ("auto" if endpoint is not None else None)
         client = session.create_client(
             "s3",
             region_name=region,
-            use_ssl=settings.use_ssl,
-            verify=settings.verify,
             endpoint_url=endpoint,
-            aws_access_key_id=settings.aws_access_key_id,
-            aws_secret_access_key=settings.aws_secret_access_key,
-            aws_session_token=settings.aws_session_token,
+            aws_access_key_id=place.access_key_id,
+            aws_secret_access_key=place.secret_access_key,
+            aws_session_token=place.session_token,
             config=config,
         )
     except ProfileNotFound:
         raise ConfigError(
-            f"the profile {settings.profile_name!r} (AWS_PROFILE, --profile) is not in the configuration of AWS: "
+            f"the profile {place.profile!r} (AWS_PROFILE, --profile) is not in the configuration of AWS: "
             "`aws configure list-profiles` names those that are"
         ) from None
     except (BotoCoreError, ValueError) as error:
@@ -145,7 +124,7 @@ def s3_client(settings: S3Settings, config: Any = None, *, allow_http: bool = Fa
             f"boto3 cannot make a client ({type(error).__name__}). Check the endpoint, the region and the profile"
         ) from None
     # Also an endpoint of boto3's own chain: AWS_ENDPOINT_URL, or a profile.
-    check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=allow_http)
+    check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=place.allow_http)
     return client
 
 

@@ -1,9 +1,9 @@
-"""Clients and buckets of a test S3 server, made as users make them: from a dagster-aws-like resource."""
+"""Clients and buckets of a test S3 server, made as users make them: from the address of a place."""
 
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
+from dataprep_assets.stores.connect import S3Place
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets.stores.s3_api import s3_client, s3_client_config
@@ -13,25 +13,15 @@ QUICK = RetryPolicy(attempts=4, base_seconds=0.0, max_seconds=0.0)
 PART_BYTES = 5 * 1024 * 1024
 
 
-@dataclass(kw_only=True)
-class Resource:
-    """The fields of `dagster_aws.s3.S3Resource`."""
-
-    endpoint_url: str | None
-    aws_access_key_id: str | None = KEY_ID
-    aws_secret_access_key: str | None = SECRET
-    aws_session_token: str | None = None
-    region_name: str | None = "us-east-1"
-    profile_name: str | None = None
-    use_ssl: bool = True
-    use_unsigned_session: bool = False
-    verify: Any = None
+def place_at(url: str, secret: str = SECRET) -> S3Place:
+    """The place of a server, with its keys; the bucket is the store's."""
+    return S3Place(bucket="", endpoint_url=url, region="us-east-1", access_key_id=KEY_ID, secret_access_key=secret)
 
 
-def new_client(url: str, *, read_seconds: float = 20.0, **settings: Any) -> Any:
+def new_client(url: str, *, read_seconds: float = 20.0, secret: str = SECRET) -> Any:
     """A client of the server at `url`, with the project's own configuration."""
     config = s3_client_config(connect_seconds=5, read_seconds=read_seconds)
-    return s3_client(Resource(endpoint_url=url, **settings), config)
+    return s3_client(place_at(url, secret), config)
 
 
 def new_bucket(url: str) -> str:

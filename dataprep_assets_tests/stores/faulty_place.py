@@ -6,7 +6,7 @@ from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets.stores.s3_api import s3_client, s3_client_config
-from dataprep_assets_tests.fakes.buckets import PART_BYTES, Resource, new_store
+from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_store, place_at
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy, Kind
 from dataprep_assets_tests.stores.contract import content, sha256
 
@@ -25,7 +25,7 @@ class Place:
         self.patient = new_store(proxy.url, bucket, read_seconds=READ_SECONDS, copy_bytes=PART_BYTES)
         # A body that nobody takes is given up after the limit of a connect (urllib3 sets it on the socket first).
         config = s3_client_config(connect_seconds=STALL_SECONDS, read_seconds=STALL_SECONDS)
-        client = s3_client(Resource(endpoint_url=proxy.url), config)
+        client = s3_client(place_at(proxy.url), config)
         # Answers that a busy machine gives after the shorter limit must not use up the attempts.
         retry = RetryPolicy(attempts=20, base_seconds=0, max_seconds=0)
         sizes = {"part_bytes": PART_BYTES, "range_bytes": PART_BYTES, "copy_bytes": PART_BYTES}

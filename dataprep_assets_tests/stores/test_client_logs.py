@@ -5,9 +5,9 @@ import traceback
 from pathlib import Path
 
 import pytest
-from dagster_aws.s3 import S3Resource
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.stores.connect import S3Place
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3_api import s3_client
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
@@ -21,12 +21,13 @@ def test_a_request_and_a_signed_url_leave_nothing_in_the_log(caplog: pytest.LogC
     with caplog.at_level(logging.DEBUG):
         # nobody listens at port 9 of loopback: the request is signed, and refused
         client = s3_client(
-            S3Resource(
+            S3Place(
+                bucket="b",
                 endpoint_url="http://127.0.0.1:9",
-                region_name="auto",
-                aws_access_key_id=KEY_ID,
-                aws_secret_access_key=SECRET,
-                aws_session_token="t0ken-of-the-session",
+                region="auto",
+                access_key_id=KEY_ID,
+                secret_access_key=SECRET,
+                session_token="t0ken-of-the-session",
             )
         )
         url = client.generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})

@@ -14,9 +14,10 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.stores.connect import S3Place
 from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets.stores.s3_api import CredentialNames, s3_client
-from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, Resource, new_bucket, new_client, new_store
+from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, new_bucket, new_client, new_store, place_at
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
 from dataprep_assets_tests.fakes.nobody import nobody_there
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET, SwiftServer
@@ -68,7 +69,7 @@ def refusal(use: Callable[[], object]) -> Caught:
 def test_wrong_credentials_name_the_variable_and_no_secret(swift: SwiftServer) -> None:
     bucket = new_bucket(swift.url)
     names = CredentialNames(key_id="R2_KEY_ID", secret="R2_SECRET")
-    client = new_client(swift.url, aws_secret_access_key="the-wrong-secret")
+    client = new_client(swift.url, secret="the-wrong-secret")
     store = S3Store(client, bucket, retry=QUICK, credentials=names)
     for use in (lambda: store.head("key"), lambda: store.put("key", b"x"), lambda: [*store.list()]):
         caught = refusal(use)
@@ -131,17 +132,20 @@ def test_a_client_with_retries_or_checksums_of_its_own_is_refused(swift: SwiftSe
 
 def test_credentials_in_an_endpoint_are_refused_and_not_repeated() -> None:
     word = uuid.uuid4().hex
-    caught = refusal(lambda: s3_client(Resource(endpoint_url=f"http://user:{word}@127.0.0.1:1")))
+    caught = refusal(lambda: s3_client(place_at(f"http://user:{word}@127.0.0.1:1")))
     assert word not in caught.text
 
 
 def test_a_resource_of_dagster_aws_makes_the_client(swift: SwiftServer) -> None:
     dagster_s3 = pytest.importorskip("dagster_aws.s3", reason="no dagster-aws: pip install 'dataprep-assets[r2]'")
     resource = dagster_s3.S3Resource(endpoint_url=swift.url, aws_access_key_id=KEY_ID, aws_secret_access_key=SECRET)
-    client = s3_client(resource)
-    assert client.meta.region_name == "auto"
+    from dataprep_assets.resources.r2 import R2StorageResource
+
     bucket = new_bucket(swift.url)
-    S3Store(client, bucket).put("key", b"x")
+    place = R2StorageResource(s3=resource, bucket=bucket).place()
+    assert isinstance(place, S3Place)
+    assert s3_client(place).meta.region_name == "auto"
+    place().put("key", b"x")
     with pytest.raises(ConfigError, match="s3_client"):
         S3Store(resource.get_client(), bucket)
 
@@ -179,12 +183,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return files
 
 
-def test_over_tls_there_are_no_trailers(swift: SwiftServer, certificate: tuple[str, str], tmp_path: Path) -> None:
+def test_over_tls_there_are_no_trailers(
+    swift: SwiftServer, certificate: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", certificate[0])
     bucket, data = new_bucket(swift.url), content(PART_BYTES + 1000)
     path = tmp_path / "file"
     path.write_bytes(data)
     with FaultProxy(swift.url, certificate=certificate) as proxy:
-        client = new_client(proxy.url, verify=certificate[0])
+        client = new_client(proxy.url)
         store = S3Store(client, bucket, retry=QUICK, part_bytes=PART_BYTES)
         store.upload(path, "key", sha256=sha256(data))
         store.put("small", b"x")
