@@ -178,19 +178,19 @@ def test_a_blocking_check_is_not_accepted(board: NoticeBoard) -> None:
 def test_a_run_of_the_command_names_the_code_location_of_its_project_which_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_project(root := tmp_path / "night-shift")
+    write_project(root := tmp_path / "late-shift")
     assert dataprep(tmp_path, "run", "sample_corpus", project=root).returncode == 0
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     with dg.DagsterInstance.get() as instance:
         (run,) = instance.get_runs()
-    assert run.tags["dagster/code_location"] == "night_shift"
+    assert run.tags["dagster/code_location"] == "late_shift"
     assert (
         tomllib.loads((root / "pyproject.toml").read_text())["tool"]["dg"]["project"]["code_location_name"]
-        == "night_shift"
+        == "late_shift"
     )
     origin = run.remote_job_origin
     assert origin is not None
-    assert (origin.location_name, origin.job_name) == ("night_shift", "build_sample_corpus")
+    assert (origin.location_name, origin.job_name) == ("late_shift", "build_sample_corpus")
 
 
 def test_a_run_whose_end_cannot_be_recorded_is_ended_by_the_next_one(
