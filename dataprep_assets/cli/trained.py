@@ -109,10 +109,9 @@ def trained_lines(dataset: str, given: "Sequence[Given]") -> Iterator[str]:
             yield f"{name} reads none of it"
             continue
         every = sorted({step for steps in read.values() for step in steps})
-        yield (
-            f"{name} read it at, or has scheduled it for, {told_steps(every)}: {len(read)} of "
-            f"{number_of(len(given), 'line')}"
-        )
+        # the steps are no counts
+        counts = project.shown(f"{len(read)} of {number_of(len(given), 'line')}")
+        yield f"{name} read it at, or has scheduled it for, {told_steps(every)}: {counts}"
         if len(given) > 1:
             for line, steps in list(read.items())[:_MOST]:
                 yield f"  line {line}: {told_steps(steps)}"

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from dataprep_assets.errors import DataprepError, SourceError
 from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.orchestration.keys import TOGETHER, Context, asset_key, step_name
 
@@ -64,7 +65,8 @@ def _renewed(
         except DataprepError as error:
             outcome = Outcome(partition=partition, error=error)
         if outcome.error is not None:
-            context.log.warning(f"{'/'.join(record.path)}: {partition}: {outcome.error}")
+            told = cells_of(record.declaration).text(str(outcome.error))
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: {told}")
             return False
         if not outcome.reused:
             context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed since; made again")

@@ -4,12 +4,15 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import numpy as np
 import pytest
 import yaml
 
+from dataprep_assets.cli import project, trained
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -181,3 +184,18 @@ def test_a_row_that_is_none_is_told_with_its_line(own: Own, row: str) -> None:
     assert done.returncode == 2
     assert "line 2: what follows the name of a file is not the number of a row" in done.stderr
     assert own.listed() == []
+
+
+def test_of_a_sensitive_corpus_it_is_told_at_which_steps_it_was_read_and_not_how_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trained, "runs_of", lambda _: [("first_model", None)])
+    monkeypatch.setattr(trained, "given_documents", lambda *_: {1: [7, 9]})
+    monkeypatch.setattr(trained, "steps_of", lambda _, steps: steps)
+    given: Any = [None] * 3
+    sensitive: Any = SimpleNamespace(declaration=SimpleNamespace(sensitive=True, small_cell=11))
+    read = "first_model read it at, or has scheduled it for, steps 7, 9:"
+    with project.one_command():
+        assert next(trained.trained_lines("tales", given)) == f"{read} 1 of 3 lines"
+        project.take(sensitive)
+        assert next(trained.trained_lines("tales", given)) == f"{read} < 11 of < 11 lines"

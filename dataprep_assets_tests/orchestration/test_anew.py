@@ -2,10 +2,19 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from dataprep_assets.errors import SourceError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.spec import BuildRequest
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.anew import built
+from dataprep_assets_tests.graph.notices import notices_specs, write_notices
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
 
@@ -61,3 +70,18 @@ def test_a_file_that_was_cut_when_it_was_listed_is_listed_anew(made: Project) ->
     assert not made.tokenize("train").success
     path.write_bytes(content)
     assert bins_alone(made)
+
+
+def test_of_a_sensitive_dataset_a_record_that_fails_again_is_logged_without_small_counts(tmp_path: Path) -> None:
+    def refused(_: BuildRequest) -> Iterator[Outcome]:
+        yield Outcome(partition="n-0", error=SourceError("cohort: 3 patients are not there"))
+
+    declaration = write_notices(tmp_path).model_copy(update={"sensitive": True})
+    notices = notices_specs(declaration)[0]
+    record = replace(notices, name="snapshot", records_source=True, build=refused)
+    logged: list[str] = []
+    run = SimpleNamespace(asset_selection=[], step_keys_to_execute=None)
+    context: Any = SimpleNamespace(run=run, log=SimpleNamespace(warning=logged.append))
+    request = BuildRequest(store=LocalArtifacts(tmp_path), partitions=["n-0"])
+    assert list(built(context, replace(notices, inputs=(record,), build=refused), request, lambda *_: None))
+    assert logged == ["notices/snapshot: n-0: cohort: < 11 patients are not there"]
