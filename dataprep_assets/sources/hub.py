@@ -56,12 +56,11 @@ _TREE_VERSION = 1
 _FIRST_ATTEMPTS = 5
 _MOST_PAGES = 10_000
 """Pages of a file list: the hub gives a thousand files a page, and a repository has fewer than a million."""
-_REPO_TYPES = ("dataset", "model", "space")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubRepo:
-    """One repository on the hub, at one revision (branch, tag or commit), and where its mirror lives.
+    """One repository of a dataset on the hub, at one revision (branch, tag or commit), and where its mirror lives.
 
     ``endpoint`` and ``cache_dir`` default to what ``huggingface_hub`` takes from its environment (``HF_ENDPOINT``;
     ``HF_HUB_CACHE``, else ``HF_HOME/hub``, else the user's cache), ``token`` to the one it has stored.
@@ -69,7 +68,6 @@ class HubRepo:
     """
 
     repo_id: str
-    repo_type: str = "dataset"
     revision: str = "main"
     endpoint: str | None = None
     token: str | None = field(default=None, repr=False)
@@ -79,10 +77,6 @@ class HubRepo:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
-        if self.repo_type not in _REPO_TYPES:
-            raise ConfigError(
-                f"hub repository {self.repo_id}: repo_type {self.repo_type!r} is not one of {_REPO_TYPES}"
-            )
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.repo_id) or not is_inside(self.repo_id):
             raise ConfigError(f"hub repository {self.repo_id!r}: expected 'name' or 'organisation/name'")
         if not self.revision or not is_inside(self.revision):
@@ -105,7 +99,7 @@ class HubRepo:
     def repo_dir(self) -> Path:
         """The repository's folder in the cache."""
         cache = self.cache_dir if self.cache_dir is not None else default_cache_dir()
-        return cache / repo_folder(self.repo_id, self.repo_type)
+        return cache / repo_folder(self.repo_id)
 
     def snapshot_dir(self, commit: str) -> Path:
         """Where the files of ``commit`` appear under their own names."""
@@ -124,7 +118,7 @@ class HubRepo:
         def ask() -> str:
             with translated(label):
                 info = api.repo_info(
-                    self.repo_id, repo_type=self.repo_type, revision=self.revision, timeout=self.timeout_seconds
+                    self.repo_id, repo_type="dataset", revision=self.revision, timeout=self.timeout_seconds
                 )
             return commit_of(info.sha or "", label)
 
@@ -152,7 +146,7 @@ class HubRepo:
 
         headers = build_hf_headers(token=self.token)
         label = f"file list of {self.repo_id}@{commit_of(commit, self.repo_id)}"
-        first = f"{self.hub_url}/api/{self.repo_type}s/{self.repo_id}/tree/{commit}?recursive=true"
+        first = f"{self.hub_url}/api/datasets/{self.repo_id}/tree/{commit}?recursive=true"
         url: str | None = first
         files: dict[str, HubFile] = {}
         tree: dict[str, dict[str, Any]] = {}
@@ -318,7 +312,6 @@ class _BlobFetcher:
             return
         source = RemoteFile(
             repo_id=self.repo.repo_id,
-            repo_type=self.repo.repo_type,
             commit=self.commit,
             file=file,
             label=label,

@@ -73,9 +73,9 @@ def default_cache_dir() -> Path:
     return Path(constants.HF_HUB_CACHE)
 
 
-def repo_folder(repo_id: str, repo_type: str = "dataset") -> str:
-    """The folder name of a repository in the cache, e.g. ``datasets--org--name``."""
-    return "--".join([f"{repo_type}s", *repo_id.split("/")])
+def repo_folder(repo_id: str) -> str:
+    """The folder name of a dataset's repository in the cache, e.g. ``datasets--org--name``."""
+    return "--".join(["datasets", *repo_id.split("/")])
 
 
 def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:

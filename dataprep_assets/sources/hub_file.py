@@ -34,7 +34,6 @@ class RemoteFile:
     """
 
     repo_id: str
-    repo_type: str
     commit: str
     file: HubFile
     label: str
@@ -109,7 +108,7 @@ class RemoteFile:
         return hf_hub_url(
             self.repo_id,
             self.file.relpath,
-            repo_type=self.repo_type,
+            repo_type="dataset",
             revision=self.commit,
             endpoint=self.endpoint,
         )

@@ -73,7 +73,6 @@ class HubServer(Programmed[Kind, Logged]):
         tree: Mapping[str, bytes],
         *,
         repo_id: str = "org/data",
-        repo_type: str = "dataset",
         branch: str = "main",
         lfs_bytes: int = 1024,
         page_size: int = 1000,
@@ -82,7 +81,6 @@ class HubServer(Programmed[Kind, Logged]):
     ) -> None:
         super().__init__()
         self.repo_id = repo_id
-        self.repo_type = repo_type
         self.lfs_bytes = lfs_bytes
         self.page_size = page_size
         self.seconds_per_chunk = seconds_per_chunk
@@ -181,9 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
         hub = self.server.hub
         url = urlsplit(self.path)
         path = unquote(url.path)
-        prefix = "" if hub.repo_type == "model" else f"{hub.repo_type}s/"
-        api = f"/api/{hub.repo_type}s/{hub.repo_id}/"
-        resolve = f"/{prefix}{hub.repo_id}/resolve/"
+        api = f"/api/datasets/{hub.repo_id}/"
+        resolve = f"/datasets/{hub.repo_id}/resolve/"
         if self.server.storage and path.startswith("/storage/"):
             _, _, commit, name = path.split("/", 3)
             self._file(commit, name)

@@ -157,13 +157,6 @@ def test_a_commit_as_the_revision_writes_no_ref(hub: HubServer, tmp_path: Path) 
     assert cached_snapshot(source.repo_dir, hub.commit) == (hub.commit, source.snapshot_dir(hub.commit))
 
 
-def test_a_model_repository_is_mirrored_too(tmp_path: Path) -> None:
-    with HubServer({"tokenizer.json": b"{}"}, repo_type="model", repo_id="org/tok") as hub:
-        source = repo(hub, tmp_path, repo_type="model")
-        (path,) = source.mirror(source.resolve_commit(), source.list_files(hub.commit))
-        assert path == tmp_path / "models--org--tok" / "snapshots" / hub.commit / "tokenizer.json"
-
-
 def test_kill_9_and_resume_fetches_at_most_one_range_per_worker_again(tmp_path: Path) -> None:
     tree = {"a.zst": content("a", 20 * PART), "b.zst": content("b", 7 * PART + 5)}
     with HubServer(tree, seconds_per_chunk=0.03) as hub:
@@ -274,7 +267,7 @@ def test_an_etag_that_is_not_a_digest_is_refused(hub: HubServer, tmp_path: Path)
         repo(hub, tmp_path).mirror(hub.commit, [file])
 
 
-@pytest.mark.parametrize("bad", [{"repo_type": "bucket"}, {"repo_id": "../x"}, {"revision": "../x"}], ids=str)
+@pytest.mark.parametrize("bad", [{"repo_id": "../x"}, {"revision": "../x"}], ids=str)
 def test_a_declaration_that_cannot_work_is_refused(bad: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=re.escape(repr(next(iter(bad.values()))))):
         HubRepo(**{"repo_id": "org/data", **bad})  # type: ignore[arg-type]
