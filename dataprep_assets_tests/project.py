@@ -105,16 +105,10 @@ class Project:
 
     def run(self, names: Sequence[dg.AssetKey], shards: tuple[str, str] | None = None) -> dg.ExecuteInProcessResult:
         """Materialize assets with their checks, for a range of shards where they are partitioned."""
-        first, last = shards or (None, None)
-        tags = (
-            {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
-            if first and last
-            else {}
-        )
         job = self.definitions.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
             asset_selection=list(names),
-            tags=tags,
+            tags=range_tags(shards or ()),
             instance=self.instance,
             raise_on_error=False,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
@@ -145,6 +139,13 @@ class Project:
     def checks(self, outcome: dg.ExecuteInProcessResult) -> Mapping[str, dg.AssetCheckEvaluation]:
         """Evaluations of a run by check name."""
         return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
+
+
+def range_tags(partitions: Sequence[str]) -> dict[str, str]:
+    """The run tags that select these consecutive partitions; empty for an unpartitioned run."""
+    if not partitions:
+        return {}
+    return {"dagster/asset_partition_range_start": partitions[0], "dagster/asset_partition_range_end": partitions[-1]}
 
 
 def failure_of(outcome: dg.ExecuteInProcessResult) -> str:

@@ -61,13 +61,6 @@ def definition_of(partitions: Partitions) -> dg.PartitionsDefinition[str]:
     return dg.StaticPartitionsDefinition(list(partitions.fixed_keys))
 
 
-def range_tags(partitions: Sequence[str]) -> dict[str, str]:
-    """The run tags that select these consecutive partitions; empty for an unpartitioned run."""
-    if not partitions:
-        return {}
-    return {"dagster/asset_partition_range_start": partitions[0], "dagster/asset_partition_range_end": partitions[-1]}
-
-
 def partitions_of_run(run: dg.DagsterRun, every: Sequence[str]) -> list[str]:
     """The partitions of a run out of `every`: its one partition, its range, or all."""
     if key := run.tags.get("dagster/partition"):

@@ -14,13 +14,12 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import asset_key, job_name
-from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.orchestration.recorded import Recorded
 from dataprep_assets.orchestration.runs import Ended, RunResult, execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
-from dataprep_assets_tests.project import new_instance
+from dataprep_assets_tests.project import new_instance, range_tags
 
 
 @dataclass

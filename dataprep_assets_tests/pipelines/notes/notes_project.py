@@ -16,14 +16,13 @@ from dataprep_assets.graph.status import sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.keys import asset_key, job_name
-from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.resources import StorageResource
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE
-from dataprep_assets_tests.project import Bound, evaluated, new_instance
+from dataprep_assets_tests.project import Bound, evaluated, new_instance, range_tags
 from dataprep_assets_tests.samples import SAMPLE as CORPUS
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

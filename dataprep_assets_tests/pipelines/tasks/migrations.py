@@ -13,13 +13,12 @@ from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions
 from dataprep_assets.resources import StorageResource
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, small
-from dataprep_assets_tests.project import Bound, evaluated
+from dataprep_assets_tests.project import Bound, evaluated, range_tags
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
