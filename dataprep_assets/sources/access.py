@@ -15,12 +15,8 @@ from typing import Protocol
 from dataprep_assets.errors import SourceError, together
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
-
-HEADROOM = 0.2
-"""Free space wanted beyond what is about to be written, as a fraction of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +214,6 @@ class HubMirror:
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
         if not entries:
             return
-        check_headroom(self.storage, self.bytes_to_fetch(entries), HEADROOM)
         self.repo.mirror(_commit(entries[0]), [_as_hub_file(e) for e in entries], progress=progress)
 
     def path(self, entry: ManifestEntry) -> Path:

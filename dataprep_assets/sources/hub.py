@@ -192,16 +192,13 @@ class HubRepo:
         *,
         workers: int = 4,
         progress: Callable[[int], None] | None = None,
-        verify_existing: bool = True,
-        headroom: float = 0.2,
         part_bytes: int = ranged.PART_BYTES,
     ) -> list[Path]:
         """Fetch ``files`` of ``commit`` into the cache; returns their snapshot paths in the given order.
 
         ``workers`` limits the parallel requests over all files, ``part_bytes`` the length of a range. An existing blob
-        is reused if its digest is right (only its size, with ``verify_existing=False``); a wrong one is removed and
-        fetched again. ``headroom`` is the extra free space required, as a share of the bytes to fetch.
-        ``progress`` gets byte counts (see :func:`dataprep_assets.stores.ranged.download`), reused blobs included.
+        is reused if its digest is right; a wrong one is removed and fetched again. ``progress`` gets byte counts (see
+        :func:`dataprep_assets.stores.ranged.download`), reused blobs included.
 
         Raises SourceError (no room, no such file, no access), TransferError and CorruptSourceError, each naming the
         file. What arrived stays, and the next call goes on from there. Raises ConfigError for less than one worker.
@@ -211,7 +208,7 @@ class HubRepo:
         for file in files:
             checked(file, f"{self.repo_id}@{commit}")
         snapshot = self.snapshot_dir(commit)
-        check_headroom(self.repo_dir, self.disk_needed(files), headroom)
+        check_headroom(self.repo_dir, self.disk_needed(files))
         blobs = self.repo_dir / "blobs"
         for directory in (blobs, snapshot):
             directory.mkdir(parents=True, exist_ok=True)
@@ -232,7 +229,6 @@ class HubRepo:
             blobs=blobs,
             workers=max(1, workers // at_once),
             part_bytes=part_bytes,
-            verify_existing=verify_existing,
             report=report,
         )
         run_all(fetch, wanted, at_once, fetch.stop)
@@ -298,7 +294,6 @@ class _BlobFetcher:
     blobs: Path
     workers: int
     part_bytes: int
-    verify_existing: bool
     report: Callable[[int], None]
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -338,8 +333,6 @@ class _BlobFetcher:
     def _usable(self, blob: Path, file: HubFile, label: str) -> bool:
         size = size_of(blob)
         if size == file.size:
-            if not self.verify_existing:
-                return True
             actual = ranged.digest_file(blob, git=file.sha256 is None, stopped=self.stop.is_set)
             if actual == file.etag:
                 return True

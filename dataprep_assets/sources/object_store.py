@@ -38,7 +38,7 @@ from typing import Any
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets.sources.access import HEADROOM, Listing
+from dataprep_assets.sources.access import Listing
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.connect import GcsPlace, Place, S3Place, place_of
@@ -146,7 +146,7 @@ class ObjectStorePrefix:
         if not wanted:
             return
         _check_names(wanted)
-        check_headroom(self.storage, self.bytes_to_fetch(wanted), HEADROOM)
+        check_headroom(self.storage, self.bytes_to_fetch(wanted))
         lock = threading.Lock()
 
         def report(count: int) -> None:

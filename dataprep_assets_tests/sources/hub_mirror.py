@@ -67,12 +67,12 @@ def repo(hub: HubServer, cache: Path, **options: object) -> HubRepo:
     return HubRepo(**arguments)  # type: ignore[arg-type]
 
 
-def mirror(hub: HubServer, cache: Path, workers: int = 4, verify_existing: bool = True, **options: object) -> Path:
+def mirror(hub: HubServer, cache: Path, workers: int = 4, **options: object) -> Path:
     """Mirror everything; returns the snapshot's folder after comparing every byte."""
     source = repo(hub, cache, **options)
     commit = source.resolve_commit()
     files = source.list_files(commit)
-    paths = source.mirror(commit, files, workers=workers, part_bytes=PART, verify_existing=verify_existing)
+    paths = source.mirror(commit, files, workers=workers, part_bytes=PART)
     tree = {path: blob.content for path, blob in hub.commits[commit].items()}
     assert paths == [source.snapshot_dir(commit) / file.relpath for file in files]
     assert {file.relpath: path.read_bytes() for file, path in zip(files, paths, strict=True)} == tree

@@ -129,14 +129,13 @@ def test_two_processes_that_mirror_the_same_repository_both_succeed(tmp_path: Pa
         mirror(hub, tmp_path)
 
 
-def test_a_complete_mirror_asks_for_no_bytes_and_trusts_sizes_only_when_told_to(hub: HubServer, tmp_path: Path) -> None:
+def test_a_complete_mirror_asks_for_no_bytes(hub: HubServer, tmp_path: Path) -> None:
     snapshot = mirror(hub, tmp_path)
     start = len(hub.log)
     mirror(hub, tmp_path)
-    mirror(hub, tmp_path, verify_existing=False)
     (snapshot / BIG).resolve().write_bytes(b"too short")
     assert {entry.name for entry in hub.log[start:]} == {"revision", "tree"}
-    mirror(hub, tmp_path, verify_existing=False)
+    mirror(hub, tmp_path)
     assert hub.spans(BIG, since=start)
 
 

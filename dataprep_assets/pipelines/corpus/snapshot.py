@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import HEADROOM, SourceAccess, source_digest
+from dataprep_assets.sources.access import SourceAccess, source_digest
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stream.snapshot_files import FILES, digests_match, disk_headroom, files_bytes, read_files
 from dataprep_assets.stream.source import open_source
@@ -50,7 +50,7 @@ def preflight(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
     """
     access = open_source(corpus.source)
     needed = access.bytes_to_fetch([entry for partition in partitions for entry in manifest.shard(partition)])
-    check_headroom(access.storage, needed, HEADROOM)
+    check_headroom(access.storage, needed)
     return needed
 
 
