@@ -26,6 +26,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, M
 from dataprep_assets.formats.document_index import ENDS, TOKENS
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.storage import artifacts_at
 from dataprep_assets.serving.packs import open_packs
@@ -84,7 +85,7 @@ class TrainingData:
         root: Where the artifacts of the project are: a folder, `s3://bucket/prefix`, `gs://bucket/prefix`, or
             an opened store.
         name: Name of the schedule.
-        cache_dir: The folder of copies of a bucket's small files, which only their owner can read; needed for a bucket.
+        cache_dir: The folder of copies of a bucket's small files; needed for a bucket.
         boundaries: Whether batches have `position_ids` and `document_ids`, and documents end with an ignored label.
     """
 
@@ -106,10 +107,10 @@ class TrainingData:
                     f"{root}: `cache_dir` is needed to read from a bucket: a folder for copies of small files"
                 )
             store = artifacts_at(place, Path(cache_dir or "."), None, private=False)
-            if not isinstance(place, LocalPlace):
-                closed_folder(store.root)  # the data may be sensitive, and the process's umask is not ours to change
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
+        if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
+            closed_folder(store.root)  # before there are copies: the process's umask is not ours to change
         where = f"{self._handle.location}/{SCHEDULE}"
         try:
             value = json_of(self._handle.read(SCHEDULE))

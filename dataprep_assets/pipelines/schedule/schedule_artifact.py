@@ -47,6 +47,8 @@ class ScheduleFacts(Facts):
     revisions: int
     steps: int
     digest: str
+    sensitive: bool = False
+    """Whether the copies that a trainer makes are closed to others; left out where they are not."""
 
 
 def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
@@ -162,15 +164,17 @@ def write_revisions(declaration: ScheduleDeclaration, schedule: TrainingSchedule
 
 def _recipe(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Recipe:
     last = schedule.revisions[-1]
+    sensitive = {"sensitive": True} if declaration.sensitive else {}
     return Recipe(
         artifact=declaration.artifact(SCHEDULE_ARTIFACT),
-        key=digest_value(["schedule", VERSION, schedule.digest]),
+        key=digest_value(["schedule", VERSION, schedule.digest, *sensitive]),
         version=VERSION,
         settings={
             "revisions": len(schedule.revisions),
             "batch": last.batch,
             "sequence_length": last.sequence_length,
             "schedule": schedule.digest,
+            **sensitive,
         },
         upstream={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
@@ -203,9 +207,10 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
                         (staged / name).parent.mkdir(exist_ok=True)
                         (staged / name).write_bytes(pack_bytes(documents.packs(shard, revision.sequence_length)))
         steps = Sampler(schedule, documents.packs).end
+        facts = ScheduleFacts(revisions=len(schedule.revisions), steps=steps, digest=schedule.digest)
         return Written(
             inputs={source.name: source.lock for source in schedule.revisions[-1].sources},
-            facts=ScheduleFacts(revisions=len(schedule.revisions), steps=steps, digest=schedule.digest),
+            facts=facts.model_copy(update={"sensitive": True}) if declaration.sensitive else facts,
             joined=tuple(joined),
         )
 

@@ -4,6 +4,7 @@ The loop writes down what it decodes from its batches; nothing of that comes fro
 """
 
 import json
+import os
 import pickle
 from collections import Counter
 from multiprocessing import get_context
@@ -16,9 +17,15 @@ import pytest
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.formats.document_index import IDS
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
+from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule
+from dataprep_assets.serving import training_data
 from dataprep_assets.serving.seen import Ledger, documents_of_step, find_documents, steps_of_document
 from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
 from dataprep_assets.stores.connect import AWS_PAIR, READ_PAIR, WRITE_PAIR
+from dataprep_assets.stores.local import LocalStore
+from dataprep_assets.stores.store import Store
 from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
@@ -27,6 +34,7 @@ from dataprep_assets_tests.pipelines.schedule.training_project import (
     CORPUS,
     HOSTS,
     RUN,
+    SCHEDULE,
     TrainingProject,
     copy,
     make,
@@ -324,9 +332,6 @@ def test_a_bucket_is_read_by_ranges_retried_and_a_failure_names_the_step(
         worker.join(60)
         worker.kill()
         assert worker.exitcode == 0
-        Ledger(data).ids(next(iter(Ledger(data).shards)))
-        assert list((tmp_path / "cache").rglob(IDS))
-        assert {folder.stat().st_mode & 0o077 for folder in (tmp_path / "cache").iterdir()} == {0}
         proxy.faults.append(Fault("503", "get", times=2))
         assert np.array_equal(data.batch(4).tokens, here.batch(4).tokens)
         assert not proxy.faults or not proxy.faults[0].times
@@ -335,6 +340,38 @@ def test_a_bucket_is_read_by_ranges_retried_and_a_failure_names_the_step(
             data.batch(5)
         proxy.faults.clear()
         assert np.array_equal(data.batch(5).tokens, here.batch(5).tokens)
+
+
+class Bucket:
+    """The place of a bucket whose objects are files of this machine."""
+
+    url = "s3://bucket/artifacts"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self) -> Store:
+        return LocalStore(self.folder)
+
+
+@pytest.mark.parametrize("sensitive", [False, True])
+def test_copies_of_a_sensitive_schedule_are_closed_to_others(
+    made: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sensitive: bool
+) -> None:
+    project = copy(made, tmp_path / "copied")
+    declaration = ScheduleDeclaration.model_validate(SCHEDULE | {"sensitive": sensitive})
+    _, reused = build_schedule(declaration, LocalArtifacts(project.artifacts))
+    assert reused is not sensitive
+    monkeypatch.setattr(training_data, "place_of", lambda *_, **__: Bucket(project.artifacts))
+    before = os.umask(0o022)
+    try:
+        ledger = Ledger(TrainingData(Bucket.url, RUN, cache_dir=tmp_path / "cache"))
+        assert ledger.ids(next(iter(ledger.shards))) is not None
+    finally:
+        os.umask(before)
+    (folder,) = (tmp_path / "cache").iterdir()
+    assert list(folder.rglob(IDS))
+    assert bool(folder.stat().st_mode & 0o077) is not sensitive
 
 
 def test_the_url_of_a_folder_is_a_folder_and_a_bucket_is_asked_for_with_keys_to_read(
