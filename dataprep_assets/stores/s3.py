@@ -6,8 +6,7 @@ that MD5, and the finished object's ETag with the MD5 of the MD5s. A rerun finds
 ListMultipartUploads and ListParts, and sends only the parts whose size and MD5 are not those of the file; no state is
 kept on this side. R2 wants all parts but the last equal: they always are.
 
-**Compose** copies ranges on the server; bytes that have to go through the client are counted in `client_bytes`
-(`s3_compose`).
+**Compose** copies ranges on the server; some bytes have to go through the client (`s3_compose`).
 
 **Conditional writes** (`if_absent`, `if_version`) need a store that knows `If-None-Match` and `If-Match` on PutObject:
 AWS S3, R2 and MinIO do; OpenStack Swift refuses `If-Match` (501, a ConfigError here). A store that ignores the headers
@@ -64,8 +63,8 @@ class S3Store(Store):
 
     `part_bytes` (at least 5 MiB) is the size of an upload's parts, enlarged for files beyond 10,000 of them, and what
     is sent in one request; `range_bytes` the largest of a download's ranges; `workers` how many of either are under way
-    at once. `client_bytes` counts what `compose` sent through the client. `copy_bytes` is the most that one request
-    copies of an object. `retry` counts for each request. `credentials` names the variables that messages speak of.
+    at once. `copy_bytes` is the most that one request copies of an object. `retry` counts for each request.
+    `credentials` names the variables that messages speak of.
     """
 
     def __init__(
@@ -104,11 +103,6 @@ class S3Store(Store):
     @property
     def url(self) -> str:
         return self._bucket.url
-
-    @property
-    def client_bytes(self) -> int:
-        """How many bytes `compose` sent through the client so far."""
-        return self._composer.client_bytes
 
     def head(self, key: str) -> ObjectInfo | None:
         answer = self._bucket.head(key)

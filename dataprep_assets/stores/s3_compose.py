@@ -2,10 +2,9 @@
 
 A part is copied from one source only and all parts but the last are equal (R2's rule), so the one part that crosses
 each boundary between sources, and whatever fits into one part altogether, goes through the client: about 5 MiB per
-boundary, more only beyond 48 GiB, counted in `client_bytes`. The sources are pinned by their ETags; the result's size
-and ETag are compared with those of its parts, and a part that is a whole source with the source's MD5. The digest of
-the whole is recorded where the caller knows it; how it was cut is recorded too, so that its ETag can be checked when it
-is read.
+boundary, more only beyond 48 GiB. The sources are pinned by their ETags; the result's size and ETag are compared with
+those of its parts, and a part that is a whole source with the source's MD5. The digest of the whole is recorded where
+the caller knows it; how it was cut is recorded too, so that its ETag can be checked when it is read.
 """
 
 import hashlib
@@ -30,14 +29,12 @@ R = TypeVar("R")
 
 
 class Composer:
-    """Makes objects of a bucket from others in it. `client_bytes` counts the bytes sent through the client."""
+    """Makes objects of a bucket from others in it."""
 
     def __init__(self, bucket: S3Bucket, *, workers: int, copy_bytes: int) -> None:
         self._bucket = bucket
         self._workers = workers
         self._copy_bytes = copy_bytes
-        self._lock = threading.Lock()
-        self.client_bytes = 0
 
     def compose(self, keys: Sequence[str], key: str, sha256: str | None) -> ObjectInfo:
         """Concatenate the objects `keys` into `key`, with `sha256` if it is known; see `Store.compose`.
@@ -139,10 +136,7 @@ class Composer:
                 raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} arrived damaged")
             return data
 
-        data = self._bucket.tried(attempt, self._bucket.label(source.key))
-        with self._lock:
-            self.client_bytes += len(data)
-        return data
+        return self._bucket.tried(attempt, self._bucket.label(source.key))
 
     def _copy_part(self, source: ObjectInfo, piece: Piece, key: str, upload: str, number: int) -> Sent:
         label = f"{self._bucket.label(key)}, part {number} from {self._bucket.label(source.key)}"
