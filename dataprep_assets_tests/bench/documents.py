@@ -3,7 +3,7 @@
 - `filters`: tags and selection of the taggers of Gopher, repetition, C4 and language, beside datatrove's filters of the
   same names on the same files, two workers each. The start-up of both, on one document a worker, is taken off.
 - `table`: the first build of a corpus with a table, beside the same without; and its bytes. What is known of a row
-  before anything is tokenized needs one more reading of the source: what it costs to parse its lines and take its digest, and
+  before it is tokenized needs one more reading of the source: what parsing its lines and their digest cost, and
   nothing else, is printed besides.
 - `threshold`: the run after a threshold was changed, beside the first build.
 - `million`: the largest process of a build of a million documents.
