@@ -29,7 +29,8 @@ from dataprep_assets.stores.keys import why_not_a_name
 MANIFEST = "manifest.jsonl"
 SUMMARY = "manifest_summary.json"
 
-_COMPRESSION = {".zst": "zstd", ".gz": "gzip"}
+COMPRESSION = {".zst": "zstd", ".gz": "gzip"}
+"""Endings of compressed files, and what they are compressed with."""
 _JSON = {"json": "jsonl", "ndjson": "jsonl"}
 """Other endings of files of JSON lines."""
 _DIGITS = re.compile(r"(\d+)")
@@ -176,7 +177,7 @@ def without_collector() -> Iterator[None]:
 def file_format(relpath: str) -> tuple[str, str | None]:
     """`(format, compression)` by the suffixes of a path; raises SourceError for an unknown one."""
     stem, ending = splitext(relpath.lower())
-    if (compression := _COMPRESSION.get(ending)) is not None:
+    if (compression := COMPRESSION.get(ending)) is not None:
         ending = splitext(stem)[1]
     found = _JSON.get(ending[1:], ending[1:])
     if found not in INPUTS or (found == "parquet" and compression):

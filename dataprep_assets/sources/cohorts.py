@@ -20,7 +20,7 @@ import orjson
 
 from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError
-from dataprep_assets.planning.manifest import SourceFile
+from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.json_elements import Elements, without_mark
 from dataprep_assets.sources.json_values import parse
@@ -102,7 +102,7 @@ def _shown(months: Sequence[str]) -> str:
 
 def compression_of(relpath: str) -> str | None:
     """``zstd``, ``gzip`` or None, by the suffix of the name."""
-    return {".zst": "zstd", ".gz": "gzip"}.get(Path(relpath).suffix.lower())
+    return COMPRESSION.get(Path(relpath).suffix.lower())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 
 from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sources.row_files import BOM
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
@@ -24,7 +24,7 @@ def without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The blocks of a file without its byte order mark."""
     for data in blocks:
         # Replaced by white space, so that bytes are counted from the start of the file.
-        yield data.replace(_BYTE_ORDER_MARK, b"   ", 1) if data.startswith(_BYTE_ORDER_MARK) else data
+        yield data.replace(BOM, b"   ", 1) if data.startswith(BOM) else data
         break
     yield from blocks
 

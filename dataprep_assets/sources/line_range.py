@@ -5,10 +5,11 @@ Only an uncompressed file has one. It is found by counting line ends from the st
 
 from pathlib import Path
 
+from dataprep_assets.sources.row_files import BOM
+
 MOST_BYTES = 4 << 30
 """Most bytes of a file to read for one question: a few seconds."""
 _BLOCK = 1 << 20
-_BOM = b"\xef\xbb\xbf"
 
 
 def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int, int] | None:
@@ -26,8 +27,8 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
     left = row  # line ends to pass, including that of the row
     with open(path, "rb", buffering=0) as file:
         while at < most_bytes and (data := file.read(min(_BLOCK, most_bytes - at))):
-            if not at and data.startswith(_BOM) and row == 1:
-                start = len(_BOM)
+            if not at and data.startswith(BOM) and row == 1:
+                start = len(BOM)
             here = data.count(b"\n")
             if here < left - 1:
                 left -= here
