@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.blend.data_blend import DataBlend, Unit
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, HeldOut
 from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
 from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
@@ -61,8 +62,8 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
     declaration has not changed are not listed again either: they stay at the revision that was frozen.
 
-    Raises ConfigError if two datasets would have one name, or shards are to be held out of a dataset whose files name
-    other splits, and SourceError if a source cannot be listed.
+    Raises ConfigError if two datasets would have one name, or shards are to be held out of one that has too few, or
+    whose files name other splits, and SourceError if a source cannot be listed.
     """
     if blend.stage == "pretrain":  # refuse it now, not when the engine is certified
         bundle = load_bundle(blend.required_tokenizer)
@@ -77,12 +78,24 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     names = [unit.name for unit in units]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"blend: two datasets would be called {twice[0]}; rename one")
-    if blend.held_out is not None and (named := next((unit for unit in units if unit.home != "train"), None)):
-        raise ConfigError(
-            f"held_out: {named.dataset.name} has files of its own for `{named.home}`, which stay what they are; leave "
-            "`held_out` out, or let `path` name the files to train on alone"
-        )
+    if blend.held_out is not None:
+        _refuse_held_out(blend.held_out, units)
     return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
+
+
+def _refuse_held_out(held: HeldOut, units: Sequence[PlannedUnit]) -> None:
+    """Raise ConfigError if a dataset has a split of its own, or too few shards to hold so many out."""
+    for unit in units:
+        if unit.home != "train":
+            raise ConfigError(
+                f"held_out: {unit.dataset.name} has files of its own for `{unit.home}`, which stay what they are; "
+                "leave `held_out` out, or let `path` name the files to train on alone"
+            )
+        if held.valid + held.test >= len(unit.chosen):
+            raise ConfigError(
+                f"held_out: {unit.name} has {number_of(len(unit.chosen), 'shard')}; {held.valid} for valid and "
+                f"{held.test} for test leave none to train on. Raise `num_shards`, or hold out fewer"
+            )
 
 
 def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:

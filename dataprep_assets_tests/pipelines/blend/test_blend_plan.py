@@ -187,6 +187,14 @@ def test_max_rows_are_the_first_rows_of_each_shard(sources: Path) -> None:
     assert plan_covers_sources(cut, max_rows=5).passed
 
 
+def test_a_dataset_of_too_few_shards_to_hold_some_out_is_refused_before_anything_is_made(sources: Path) -> None:
+    with pytest.raises(ConfigError, match="code has 1 shard; 1 for valid and 0 for test leave none to train on"):
+        plan_blend(pretraining(sources, num_shards=None, held_out={"valid": 1}))
+    sampled = {"num_shards": 8, "sample": {"percent": 20}}
+    with pytest.raises(ConfigError, match="code has 2 shards; 1 for valid and 1 for test leave none to train on"):
+        plan_blend(pretraining(sources, **sampled, held_out={"valid": 1, "test": 1}))
+
+
 def test_nothing_is_held_out_of_files_that_name_their_split(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"held_out: a has files of its own for `val`, which stay what they are"):
         plan_blend(rl_blend(tmp_path, held_out={"valid": 1}))
