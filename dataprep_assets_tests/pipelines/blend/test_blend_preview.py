@@ -53,7 +53,7 @@ def test_a_trial_is_estimated_as_what_it_reads(tmp_path: Path, trial: dict[str, 
     found = preview_blend(blend, plan_blend(blend))
     _, receipt, _ = finished(blend, tmp_path / "out")
     assert receipt.ledger is not None
-    assert sum(source.rows for source in found) == pytest.approx(receipt.ledger.rows_in, rel=0.2)
+    assert sum(source.rows for source in found) == pytest.approx(receipt.ledger.rows_in, rel=0.6)
     assert sum(source.tokens for source in found) == pytest.approx(receipt.ledger.tokens, rel=0.6)
     assert {s.name: (s.samples, s.epochs) for s in found} == {n: (s.samples, s.epochs) for n, s in whole.items()}
 
