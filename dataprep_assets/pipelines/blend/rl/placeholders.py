@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.discovery import Discovered, discover, open_place
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
-from dataprep_assets.sources.digests import PLAIN, SourceDigests
+from dataprep_assets.sources.digests import PLAIN, SourceDigests, require_digest
 from dataprep_assets.sources.rows import read_rows
 
 _COMMIT = re.compile(r"hf://.*@[0-9a-f]{40}/?")
@@ -54,11 +54,17 @@ published none. Skywork's repository has files of code before those of mathemati
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceholderFiles:
-    """A source whose files are local: `(path, format, compression)` in row order. Picklable."""
+    """A source whose files are here, in row order. Picklable.
+
+    A file is `(path, format, compression, digest)`; the digest is None in a mirror, where a fetch verified it.
+    `identities` is what `Discovered` says of the files.
+    """
 
     name: str
     kind: str
-    files: tuple[tuple[Path, str, str | None], ...]
+    files: tuple[tuple[Path, str, str | None, str | None], ...]
+    identities: list[list[str | int | None]]
+    digests: SourceDigests = PLAIN
 
 
 def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
@@ -98,37 +104,55 @@ def _discover(
 
 
 def identities(
-    sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
+    sources: Mapping[str, PlaceholderSource],
+    access: SourceAccessDeclaration,
+    digests: SourceDigests = PLAIN,
+    fetched: Sequence[PlaceholderFiles] = (),
 ) -> dict[str, Any]:
-    """The identity of the sources' content, for keys: the pinned path for a hub, `digests` for others."""
+    """The identity of the sources' content, for keys: the pinned path for a hub, `digests` for others.
+
+    Those that are `fetched` are not listed again.
+    """
     found: dict[str, Any] = {}
+    known = {files.name: files for files in fetched}
     for name, source in sorted(sources.items()):
-        pinned = source.path.startswith("hf://")
-        content: Any = source.path if pinned else _discover(name, source, access, digests).identities
+        content: Any = source.path
+        if not source.path.startswith("hf://"):
+            content = (known.get(name) or _discover(name, source, access, digests)).identities
         found[name] = [source.kind, source.split, content]
     return found
 
 
 def fetch_sources(
-    sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration
+    sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> tuple[PlaceholderFiles, ...]:
     """Fetch the files of every source unless they are here; SourceError or TransferError names what fails."""
     found = []
     for name, source in sorted(sources.items()):
-        listed = _discover(name, source, access)
+        listed = _discover(name, source, access, digests)
         place = open_place(listed.unit.dataset, access).access
         place.fetch(listed.entries)
-        files = tuple((place.path(entry), entry.format, entry.compression) for entry in listed.entries)
-        found.append(PlaceholderFiles(name=name, kind=source.kind, files=files))
+        files = tuple(
+            (place.path(entry), entry.format, entry.compression, None if place.mirrored else entry.sha256)
+            for entry in listed.entries
+        )
+        found.append(
+            PlaceholderFiles(name=name, kind=source.kind, files=files, identities=listed.identities, digests=digests)
+        )
     return tuple(found)
 
 
 @lru_cache(maxsize=4)
-def _rows(files: tuple[tuple[Path, str, str | None], ...]) -> Sequence[tuple[Any, Any]]:
-    """Question and answer of every row, in order. Rows without them still count."""
+def _rows(
+    files: tuple[tuple[Path, str, str | None, str | None], ...], digests: SourceDigests
+) -> Sequence[tuple[Any, Any]]:
+    """Question and answer of every row, in order. Rows without them still count.
+
+    Raises CorruptSourceError if a file has changed since it was listed.
+    """
     keep_for_this_pool_only()  # other files may have these names then
     found: list[tuple[Any, Any]] = []
-    for path, kind, compression in files:
+    for path, kind, compression, digest in files:
         reader = read_rows(
             path, format=kind, compression=compression, label=path.name, columns=("prompt", "reward_model")
         )
@@ -138,6 +162,8 @@ def _rows(files: tuple[tuple[Path, str, str | None], ...]) -> Sequence[tuple[Any
             for number in sorted(numbers):
                 row = at.get(number, {})
                 found.append((_at(row, "prompt", 0, "content"), _at(row, "reward_model", "ground_truth")))
+        if digest is not None:
+            require_digest(path.name, digests.of(reader.sha256), digest, "`blend_plan`")
     return found
 
 
@@ -190,7 +216,7 @@ def resolve(
     is_number = isinstance(row, int) and (rules.boolean_row == "number" or not isinstance(row, bool))
     if source is None or not is_number:
         return None
-    rows = _rows(source.files)
+    rows = _rows(source.files, source.digests)
     if not 0 <= row < len(rows) or not isinstance(rows[row][0], str):
         return None
     question, answer = rows[row]

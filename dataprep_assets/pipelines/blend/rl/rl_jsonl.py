@@ -32,8 +32,9 @@ def rl_shards(
     without a snapshot.
     """
     options = blend.rl_options
-    placeholders = fetch_sources(declared_sources(options.transforms), blend.sources)
-    made_of = digest_value(fingerprint(options.transforms, blend.sources, blend.source_digests()))
+    digests = blend.source_digests()
+    placeholders = fetch_sources(declared_sources(options.transforms), blend.sources, digests)
+    made_of = digest_value(fingerprint(options.transforms, blend.sources, digests, placeholders))
     return [
         RlShard(
             artifact=blend.artifact(RL_JSONL, partition),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dataprep_assets.errors import BadRecordError
+from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.pipelines.blend.rl.options import RlRules
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step
 
@@ -67,6 +67,8 @@ def _stepped(record: Record, step: Step, where: str) -> Record | None:
             return None
         raise _failed(where, step.name, error) from None
     except Exception as error:  # the user's function: whatever it raises, the row must be named
+        if isinstance(error, DataprepError) and not step.is_own:  # of a placeholder's file
+            raise
         raise _failed(where, step.name, error) from None
     if made is not None and not isinstance(made, dict):
         raise BadRecordError(f"{where}: {step.name} returned a {type(made).__name__}, not a dict or None")

@@ -136,16 +136,22 @@ def declared_sources(declared: Declared) -> dict[str, PlaceholderSource]:
     return found
 
 
-def fingerprint(declared: Declared, access: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> list[Any]:
+def fingerprint(
+    declared: Declared,
+    access: SourceAccessDeclaration,
+    digests: SourceDigests = PLAIN,
+    fetched: Sequence[PlaceholderFiles] = (),
+) -> list[Any]:
     """What decides the transforms' output, for keys: names, options, content of sources, source text of functions.
 
-    Building every step on the way, so a declaration that cannot work fails here, before any data is read.
+    Placeholder sources that are `fetched` are not listed again. Building every step on the way, so a declaration that
+    cannot work fails here, before any data is read.
     """
     found: list[Any] = []
     for step in parse(declared):
         content: Any = step.options
         if step.name == RESOLVE:
-            content = identities(declared_sources([{RESOLVE: step.options}]), access, digests)
+            content = identities(declared_sources([{RESOLVE: step.options}]), access, digests, fetched)
         elif step.is_own:
             content = [step.options, sha256_file(_source_of(_imported(step.name)))]
         else:

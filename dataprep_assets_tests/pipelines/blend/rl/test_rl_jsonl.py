@@ -10,7 +10,9 @@ import orjson
 import pytest
 import zstandard
 
-from dataprep_assets.errors import BadRecordError
+from dataprep_assets.errors import BadRecordError, CorruptSourceError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards
 from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import prove_rl_jsonl
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, run, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import finished_rl_shards, rl_blend, rl_rows
@@ -111,6 +113,28 @@ def test_a_number_that_no_line_holds_is_a_bad_row_and_is_not_changed(tmp_path: P
     assert receipt.ledger.dropped == {"not_json": 3}
     (work,) = finished_rl_shards(blend, tmp_path / "out")
     assert all(finding.passed for finding in prove_rl_jsonl(work).values())
+
+
+def test_a_placeholder_source_that_changes_during_the_build_stops_it(tmp_path: Path) -> None:
+    def written(word: str) -> Path:
+        row = {"prompt": [{"content": f"{word} question"}], "reward_model": {"ground_truth": word}}
+        return write_rows(tmp_path / "questions.jsonl", [row])
+
+    path = write_rows(tmp_path / "a.jsonl", [{"_hf_placeholder": {"row": 0}, "dataset": "d"}])
+    sources = {"d": {"path": str(written("planned")), "kind": "dapo"}}
+    blend = rl_blend(
+        tmp_path / "s",
+        {"transforms": [{"resolve_hf_placeholders": {"sources": sources}}]},
+        num_shards=1,
+        blend={"train": [{"name": "a", "path": str(path)}]},
+    )
+    finished(blend, tmp_path / "out")
+    (work,) = finished_rl_shards(blend, tmp_path / "out")
+    work = replace(work, store=LocalArtifacts(tmp_path / "again"))
+    written("another")
+    (outcome,) = build_rl_shards([work], workers=1)
+    assert isinstance(outcome.error, CorruptSourceError)
+    assert "questions.jsonl: sha256 of the bytes read is" in str(outcome.error)
 
 
 def test_a_function_that_raises_names_the_row_and_repeats_nothing(
