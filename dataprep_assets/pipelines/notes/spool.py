@@ -76,7 +76,8 @@ class DropCounter:
         self._remedies[_DEFAULTS if is_missing else _DROP] = None
         if len(self._refused) < _SHOWN:
             note = f", note {found.number}" if found.number else ""
-            self._refused.append(f"record {found.record}{note}, byte {found.byte}: {found.reason}")
+            byte = f", byte {found.byte}" if found.byte >= 0 else ""
+            self._refused.append(f"record {found.record}{note}{byte}: {found.reason}")
 
     @property
     def fails(self) -> bool:
