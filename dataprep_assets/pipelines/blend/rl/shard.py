@@ -252,7 +252,7 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
         try:
             line = compact_line(made)
         except (TypeError, ValueError):
-            _refuse(shard, part, tally, BadRecord(row, byte, "not_json"))
+            _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _not_written(made)))
             continue
         tally.records += 1
         yield line
@@ -269,6 +269,16 @@ def compact_line(record: Record) -> bytes:
     return line
 
 
+def _not_written(record: Record) -> str:
+    """The first field of a record that JSON cannot hold, and its type, without its value."""
+    for key, value in record.items():
+        try:
+            compact_line({key: value})
+        except (TypeError, ValueError):
+            return f"{key!r}, of type {type(value).__name__}"
+    return ""
+
+
 def _holds_not_finite(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_not_finite, value.values()))
@@ -281,8 +291,9 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> 
     if shard.bad_records == "fail":
         told = f"{bad}: nothing is where its prompt should be" if bad.reason == NO_PROMPT else str(bad)
         place = ", name the place in `rl.prompt`" if bad.reason == NO_PROMPT else ""
+        byte = f", byte {bad.byte}" if bad.byte >= 0 else ""
         raise BadRecordError(
-            f"{part.label}: row {bad.row}, byte {bad.byte}: {told}. Correct the source{place}, or set "
+            f"{part.label}: row {bad.row}{byte}: {told}. Correct the source{place}, or set "
             "`bad_records: {policy: drop}` to count and skip such rows"
         )
     tally.dropped[bad.reason] += 1

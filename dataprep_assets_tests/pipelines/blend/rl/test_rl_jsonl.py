@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import orjson
@@ -113,6 +114,14 @@ def test_a_number_that_no_line_holds_is_a_bad_row_and_is_not_changed(tmp_path: P
     assert receipt.ledger.dropped == {"not_json": 3}
     (work,) = finished_rl_shards(blend, tmp_path / "out")
     assert all(finding.passed for finding in prove_rl_jsonl(work).values())
+
+
+def test_a_field_that_no_line_holds_is_named_without_its_value(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.parquet", [{"n": 1, "price": Decimal("1.5")}])
+    changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
+    outcome, _ = run(rl_blend(tmp_path / "s", {"transforms": ["passthrough"]}, **changes), tmp_path / "out")
+    (error,) = outcome.failed.values()
+    assert "a.parquet: row 1: not_json ('price', of type Decimal). Correct the source" in str(error)
 
 
 def test_a_placeholder_source_that_changes_during_the_build_stops_it(tmp_path: Path) -> None:
