@@ -54,12 +54,6 @@ class Bins:
         """Number of bins."""
         return self.offsets.size - 1
 
-    def __getitem__(self, index: int) -> Int64:
-        """The items of one bin, a view; IndexError beyond the last bin."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"bin {index} of {len(self)}")
-        return self.items[self.offsets[index] : self.offsets[index + 1]]
-
     def segments(self, lengths: NDArray[Any]) -> Segments:
         """The same bins as segments that are whole items; ``lengths`` are tokens, shape ``(all items,)``."""
         stops = lengths[self.items].astype(np.int64)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dataprep_assets.packing.algorithms import ALGORITHMS, pack
 from dataprep_assets.packing.bins import Bins, fill
 from dataprep_assets.packing.next_fit import concat_then_split
+from dataprep_assets_tests.packing.excerpt import as_lists
 from dataprep_assets_tests.packing.lengths import realistic
 
 BASELINE = "naive first_fit_decreasing"
@@ -101,10 +102,8 @@ def compare(
             lambda algorithm=algorithm: pack(lengths, capacity, algorithm),
             lambda made: fill(made, lengths, capacity),
         )
-        if algorithm == "first_fit_decreasing" and naive_bins is not None:
-            same = [bins[at].tolist() for at in range(len(bins))] == naive_bins
-            if not same:
-                raise SystemExit(f"{lengths.size:,} sequences: first_fit_decreasing has other bins than the scan")
+        if algorithm == "first_fit_decreasing" and naive_bins is not None and as_lists(bins) != naive_bins:
+            raise SystemExit(f"{lengths.size:,} sequences: first_fit_decreasing has other bins than the scan")
     add(CUT, runs, lambda: concat_then_split(lengths, capacity), lambda made: filled(len(made)))
     return found
 

@@ -11,6 +11,7 @@ import pytest
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects, token_ids, write_bins
 from dataprep_assets.packing.algorithms import pack
+from dataprep_assets_tests.packing.excerpt import as_lists
 
 CAPACITY = 16
 
@@ -36,8 +37,7 @@ def test_rows_are_the_bins_sequence_by_sequence(tmp_path: Path) -> None:
     ids, masks, bins = _write(tmp_path / "x.parquet", 100, row_group_bins=7)
     rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
     assert len(rows) == len(bins)
-    for index, row in enumerate(rows):
-        items = bins[index].tolist()
+    for items, row in zip(as_lists(bins), rows, strict=True):
         starts = np.cumsum([0, *(len(ids[i]) for i in items)])[:-1].tolist()
         assert row == {
             "input_ids": [t for i in items for t in ids[i]],

@@ -1,11 +1,17 @@
-"""Some of the bins of a packing, as a packing of its own."""
+"""Some of the bins of a packing, as a packing of its own, and all of them as lists."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeVar
 
 from dataprep_assets.packing.bins import Bins, Segments
 
 Content = TypeVar("Content", Bins, Segments)
+
+
+def as_lists(bins: Bins) -> list[list[int]]:
+    """The items of each bin."""
+    return [bins.items[start:stop].tolist() for start, stop in pairwise(bins.offsets)]
 
 
 def bins_between(content: Content, start: int, stop: int) -> Content:

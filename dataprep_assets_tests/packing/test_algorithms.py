@@ -10,16 +10,12 @@ from hypothesis import strategies as st
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm, pack
-from dataprep_assets.packing.bins import Bins, fill
+from dataprep_assets.packing.bins import fill
 from dataprep_assets_tests.packing import textbook
-from dataprep_assets_tests.packing.excerpt import bins_between
+from dataprep_assets_tests.packing.excerpt import as_lists, bins_between
 from dataprep_assets_tests.packing.lengths import AWKWARD, packable, realistic
 
 SEED = 42
-
-
-def as_lists(bins: Bins) -> list[list[int]]:
-    return [bins[index].tolist() for index in range(len(bins))]
 
 
 def expected(algorithm: Algorithm, lengths: list[int], capacity: int) -> list[list[int]]:
@@ -123,13 +119,6 @@ def test_bins_between_are_bins_of_the_whole(case: tuple[list[int], int], data: s
     start = data.draw(st.integers(0, len(bins)))
     stop = data.draw(st.integers(start, len(bins)))
     assert as_lists(bins_between(bins, start, stop)) == as_lists(bins)[start:stop]
-
-
-def test_a_bin_beyond_the_last_is_an_index_error() -> None:
-    bins = pack(np.array([1, 2]), 2, "first_fit")
-    for index in (-1, 2):
-        with pytest.raises(IndexError, match=rf"bin {index} of 2"):
-            bins[index]
 
 
 @pytest.mark.parametrize(

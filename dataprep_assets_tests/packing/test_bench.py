@@ -8,6 +8,7 @@ import pytest
 
 from dataprep_assets.packing.algorithms import ALGORITHMS, pack
 from dataprep_assets_tests.bench import packing
+from dataprep_assets_tests.packing.excerpt import as_lists
 from dataprep_assets_tests.packing.lengths import realistic
 
 
@@ -33,7 +34,7 @@ def test_a_wrong_bin_fails_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = realistic(50, capacity=1024)
     right = packing.naive_first_fit_decreasing(lengths.tolist(), 1024)
     bins = pack(lengths, 1024, "first_fit_decreasing")
-    assert right == [bins[at].tolist() for at in range(len(bins))]
+    assert right == as_lists(bins)
     monkeypatch.setattr(packing, "naive_first_fit_decreasing", lambda *_: right[::-1])
     with pytest.raises(SystemExit, match="other bins than the scan"):
         packing.compare(np.asarray(lengths), 1024, runs=1, naive_runs=1, say=lambda _: None)
