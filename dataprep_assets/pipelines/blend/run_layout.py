@@ -20,7 +20,6 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 
-
 _PLACES = frozenset({"path", "split", "subset", "commit", "etag"})
 _MAKING = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
 

@@ -40,7 +40,7 @@ _COMPARED = 40
 _SYSTEM, _QUESTION, _TURN_END = "<|im_start|>system", "<|im_start|>user", "<|im_end|>\n"
 """What Nemotron looks for in the text of a first question."""
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
-"""Noncharacters: code points that Unicode reserves for internal use such as this. A conversation with all is refused."""
+"""Noncharacters: code points that Unicode reserves for internal use such as this. A row with all is refused."""
 
 
 class Chunk(NamedTuple):
