@@ -11,7 +11,8 @@ import pytest
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset, Proof, Proofs
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
@@ -85,20 +86,41 @@ def test_a_failure_is_told_in_the_words_of_what_failed_and_the_next_launch_repai
     assert build(board).success
 
 
-def test_nothing_is_made_of_what_failed_by_hand_or_in_another_dataset_until_it_passes(board: NoticeBoard) -> None:
+def read_by_another(board: NoticeBoard) -> dg.ExecuteInProcessResult:
+    """One run of a dataset that is made of the notices and of the board."""
+
     def of_it(request: BuildRequest) -> list[Outcome]:
         return [Outcome(partition="", content="made of the notices")]
 
-    whole = next(spec for spec in board.specs if spec.name == "board")
     others = tuple(OtherDataset(dataset="notices", name=name) for name in ("notices", "board"))
     declared = DatasetDeclaration(dataset="readers")
-    reader = replace(whole, declaration=declared, kept=False, inputs=others, build=of_it)
+    reader = replace(board.specs[1], declaration=declared, kept=False, inputs=others, build=of_it, proofs=None)
     mine = dg.Definitions.merge(definitions_of([reader]), dg.Definitions(resources=resources_of(board.storage)))
     job = mine.resolve_job_def(job_name("readers"))
+    return job.execute_in_process(instance=board.instance, raise_on_error=False, run_config=QUIET)
+
+
+def test_what_failed_as_a_whole_holds_up_another_dataset(board: NoticeBoard) -> None:
+    notices, whole, _ = board.specs
+    signed = [False]
+    proofs = Proofs(
+        proofs=(Proof("is_signed", "It has a name."),),
+        examine=lambda store, _: iter([("is_signed", Finding(passed=signed[0], summary="looked at"))]),
+    )
+    checked = replace(board, specs=[notices, replace(whole, proofs=proofs)])
+    assert not build(checked).success
+    assert "notices/board: its blocking check is_signed failed" in failure_of(read_by_another(checked))
+    signed[0] = True
+    assert build(checked).success
+    assert read_by_another(checked).success
+
+
+def test_nothing_is_made_of_what_failed_by_hand_or_in_another_dataset_until_it_passes(board: NoticeBoard) -> None:
+    whole = board.specs[1]
 
     def told() -> list[str]:
         by_hand = board.run(whole)
-        other = job.execute_in_process(instance=board.instance, raise_on_error=False, run_config=QUIET)
+        other = read_by_another(board)
         assert by_hand.success == other.success
         return [failure_of(one) for one in (by_hand, other) if not one.success]
 
