@@ -80,7 +80,8 @@ def command(
         failed = [of for of in _made_of(dataset) if codes.get(of)]
         if failed:
             print(
-                f"{dataset.name}: not made, because it is made of {' and '.join(failed)}, which was not", file=sys.stderr
+                f"{dataset.name}: not made, because it is made of {' and '.join(failed)}, which was not",
+                file=sys.stderr,
             )
         codes[dataset.name] = codes[failed[0]] if failed else _run(dataset, lock_)
     if 0 in codes.values():
