@@ -130,12 +130,18 @@ def _kept_shards(
         return None
     if before is None:
         return _built_shards(corpus, store)
-    made, declared = ShardSizing(**before.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
-    # a manifest is not made again for sizes that cut its files alike: then the earlier ones stand in its receipt
-    cut, now = (shard_plan.plan_shards(before.entries, sizing)[1] for sizing in (made, declared))
-    return (
-        {key: [e.relpath for e in before.shard(key)] for key in before.plan} if made == declared or cut == now else None
-    )
+    recipe, declared = before.receipt.recipe, corpus.shards.sizing
+    if recipe:
+        made = ShardSizing(**recipe["settings"]["shards"])
+        # a manifest is not made again for sizes that cut its files alike: then the earlier ones stand in its receipt
+        same_sizes = made == declared or _cut(before, made) == _cut(before, declared)
+    else:  # made before receipts had recipes, and so before anything could be appended
+        same_sizes = _cut(before, declared) == {key: list(ordinals) for key, ordinals in before.plan.items()}
+    return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if same_sizes else None
+
+
+def _cut(manifest: Manifest, sizing: ShardSizing) -> Mapping[str, Sequence[int]]:
+    return shard_plan.plan_shards(manifest.entries, sizing)[1]
 
 
 def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
