@@ -105,6 +105,7 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("    count: 3", "   count: 3\n    every: 1", "17: not YAML: "),
         ("description: text", "description: {{ env.TEXT }}", "5: a value that begins with `{`: put it in quotes"),
         ("description: text", "description: 2023-02-29", "5: no date or number, but written as one: put it in quotes"),
+        ("description: text", "card: {2024-02-30: a}", "5: no date or number, but written as one"),
         ("description: text", "description: !!int text", "5: no date or number, but written as one"),
         ("description: text", "description: &a [*a]", "not YAML: maximum recursion depth exceeded"),
         ("attributes:", "atributes:", "1: `attributes` is missing (there is `atributes`: write `attributes`)"),
@@ -154,6 +155,11 @@ def test_a_number_of_a_schedule_that_is_not_finite_is_a_mistake(project: Declara
     text = f"attributes: {{dataset: mine, sources: [{source}], sequence_length: 8, batch: 1, tokens: .inf}}\n"
     said = told(project, f"type: dataprep_assets.components.TrainingSchedule\n{text}")
     assert [line.split(": ")[1] for line in said] == ["sources.1.weight", "tokens"]
+    said = told(
+        project,
+        f"type: dataprep_assets.components.CombinedCohorts\nattributes: {{dataset: mine, sources: [{source}]}}\n",
+    )
+    assert [line.split(": ")[1] for line in said if "finite" in line] == ["sources.1.weight"]
 
 
 def test_many_mistakes_are_told_at_once_in_the_order_of_the_file(project: Declarations) -> None:

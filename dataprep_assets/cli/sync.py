@@ -72,16 +72,16 @@ def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], s
     from dataprep_assets.serving.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
-    if there().head(f"{prefix}{NAME}") is not None:
-        raise ConfigError(
-            f"{there.url}: is one artifact, and a copy has a manifest beside what it copies. Copy the folder above it, "
-            "with --select 'NAME/**'"
-        )
     identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
     work = project.work_folder() / "sync" / identity
     if not select and there().head(f"{prefix}{RELEASE}") is not None:
         _sync_release(there, here, prefix, work, say, dry_run=dry_run)
         return
+    if there().head(NAME) is not None:
+        raise ConfigError(
+            f"{there.url}: is one artifact, and a copy has a manifest beside what it copies. Copy the folder above it, "
+            "with --select 'NAME/**'"
+        )
     copying = Sync(
         source=there(),
         destination=here(),

@@ -33,7 +33,7 @@ VERSION = 2
 _SHARED = 3
 """An n-gram that so many items have counts for none of them."""
 _INSTRUCTION = 0.1
-"""A text that more than this share of the items of its sets have is an instruction, and none of theirs."""
+"""A text that more than this share of the items of a set have is an instruction, and none of theirs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +209,8 @@ def _first_with(words: Sequence[Sequence[str]], items: Sequence[str]) -> NDArray
     found = np.arange(len(words))
     for alike in parts.values():
         having = {items[at] for at in alike}
-        among = sum(in_set[name] for name in {item.partition(":")[0] for item in having})
-        if len(having) < _SHARED or len(having) <= _INSTRUCTION * among:
+        had = Counter(item.partition(":")[0] for item in having)
+        if len(having) < _SHARED or all(count <= _INSTRUCTION * in_set[name] for name, count in had.items()):
             found[alike] = alike[0]
     return found
 

@@ -69,7 +69,10 @@ class Tagger(ABC):
     @property
     def key_parts(self) -> list[Any]:
         """What enters the key of its output: columns in their order, which is that of its file."""
-        return [self.name, [list(one) for one in self.columns.items()], self.version]
+        names = list(self.columns)
+        # of names in the order of the alphabet it is the only one
+        order = [] if names == sorted(names) else [names]
+        return [self.name, dict(self.columns), self.version, *order]
 
 
 class BatchTagger(Tagger):

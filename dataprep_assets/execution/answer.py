@@ -50,8 +50,9 @@ def answer(
     except MemoryError:
         return "error", out_of_memory(str(task.id))
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        return "error", DataprepError(f"{task.id}: {why if private else refused(error, Path.cwd())}")
+        if private:  # its words and its file may name a patient
+            error = OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError(type(error).__name__)
+        return "error", DataprepError(f"{task.id}: {refused(error, Path.cwd())}")
     except Exception as error:  # a bug, or an error of the operating system: report it instead of dying
         return "error", DataprepError(f"{task.id}: {type(error).__name__}{_told(error, private)}")
     finally:

@@ -158,10 +158,11 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
+            line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 character = "{" if isinstance(key, yaml.MappingNode) else "["
                 raise ConfigError(f"{path}:{line}: a value that begins with `{character}`: put it in quotes")
-            line = key.start_mark.line + 1
+            _refuse_malformed(path, key)
             if key.value in seen:
                 raise ConfigError(f"{path}:{line}: `{key.value}` is given twice, first in line {seen[key.value]}")
             seen[key.value] = line

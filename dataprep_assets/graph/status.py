@@ -7,7 +7,6 @@ only damaged will have the content of its receipt again. Otherwise the new conte
 is stale because of it, and `provisional`, since it is kept if its input comes out unchanged.
 """
 
-import shutil
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from dataprep_assets.graph.recipe import Change, Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.graph.standing import failures
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -341,5 +340,11 @@ def _declared_no_more(declaration: DatasetDeclaration, name: str, store: Artifac
 
 def sweep(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
     """Remove what killed runs left beside the artifacts of a dataset that is up to date."""
-    store.sweep([artifact for spec in specs for artifact in spec.artifacts(store)])
-    shutil.rmtree(store.root / specs[0].declaration.dataset / SPOOLS, ignore_errors=True)
+    planned = [artifact for spec in specs for artifact in spec.artifacts(store)]
+    store.sweep(planned)
+    dataset, partitions = specs[0].declaration.dataset, {artifact.partition for artifact in planned}
+    spools = LocalArtifacts(store.root / dataset / SPOOLS)
+    for name in spools.names(dataset):
+        for partition in spools.partitions(dataset, name):
+            if partition.rpartition(".")[0] not in partitions:  # those of the others go when these are made
+                spools.remove(Artifact(dataset=dataset, name=name, partition=partition))

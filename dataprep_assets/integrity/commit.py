@@ -29,8 +29,8 @@ from dataprep_assets.stores.files import fsync_directory, fsync_path
 from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 
 STAGING = ".staging"
-SPOOLS = ".spool"
-"""Folder in a dataset's: what builds keep on this machine until a shard is made of it, and is never published."""
+SPOOLS = f"{STAGING}/spools"
+"""Folder in a dataset's: the parts `shard.number` of shards that are being made, each an artifact, on this machine."""
 _ASIDE = ".aside-"
 _STAGED = re.compile(r"(.+)-[0-9a-f]{16}")
 _NEW = b"\n"
@@ -125,7 +125,7 @@ def publish_directory(staged: Path, final: Path) -> None:
     """
     fsync_tree(staged)
     final.parent.mkdir(parents=True, exist_ok=True)
-    if not final.exists():
+    if not os.path.lexists(final):
         os.rename(staged, final)
     elif _exchange(staged, final):
         fsync_directory(final.parent)
@@ -150,9 +150,9 @@ def _discard(directory: Path) -> None:
 def recover_aside(final: Path) -> None:
     """Finish or undo a replacement that was killed between its two renames."""
     aside = final.with_name(f"{_ASIDE}{final.name}")
-    if not aside.exists():
+    if not os.path.lexists(aside):
         return
-    if final.exists():
+    if os.path.lexists(final):
         _discard(aside)
     else:
         os.rename(aside, final)

@@ -125,6 +125,8 @@ def read_receipt(directory: Path) -> Receipt | None:
             return None
         raise IntegrityError(f"{path}: a link that leads nowhere. Rebuild the artifact") from None
     except OSError as error:
+        if error.errno == errno.EIO:
+            raise IntegrityError(f"{path}: cannot be read ({error.strerror}). Rebuild the artifact") from None
         if error.errno not in (errno.ELOOP, errno.EINVAL):
             raise
         raise IntegrityError(f"{path}: a link, a folder or a FIFO, not a receipt. Rebuild the artifact") from None

@@ -166,7 +166,9 @@ def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[V
             if (receipt := tree.receipt(path)) is None:  # removed meanwhile
                 continue
             defects = list(_defects(tree, path, receipt, verification))
-            if defects and (now := tree.receipt(path)) not in (None, receipt):  # replaced meanwhile
+            if defects and (now := tree.receipt(path)) != receipt:  # removed or replaced meanwhile
+                if now is None:
+                    continue
                 receipt, defects = now, list(_defects(tree, path, now, verification))
         except IntegrityError as error:
             folder = tree.folder(path)

@@ -34,7 +34,13 @@ def read_or_kept(place: Place, directory: Path) -> Release:
 def refuse_published(directory: Path, release: Release) -> None:
     """Raise ConfigError if another release is published in a cache folder: its shards would be replaced."""
     path = directory / MANIFEST
-    if path.exists() and (there := Release.from_bytes(path.read_bytes(), str(path))).digest != release.digest:
+    if not path.exists():
+        return
+    try:
+        there = Release.from_bytes(path.read_bytes(), str(path))
+    except FormatError as error:
+        raise ConfigError(f"{path}: is no manifest of this release. Use another cache folder") from error
+    if there.digest != release.digest:
         raise ConfigError(
             f"{directory}: another release is published there ({there.dataset}, {there.digest[:12]}; this one is "
             f"{release.dataset}, {release.digest[:12]}). Use another cache folder"

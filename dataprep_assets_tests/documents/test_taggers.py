@@ -6,7 +6,8 @@ import pytest
 
 from dataprep_assets.documents.table import schema_of
 from dataprep_assets.documents.taggers import TAGGERS, personal
-from dataprep_assets.documents.tagging import named_tagger
+from dataprep_assets.documents.tagging import FunctionTagger, named_tagger
+from dataprep_assets.integrity.digest import digest_value
 
 
 def tags(name: str, text: str) -> dict[str, Any]:
@@ -92,6 +93,15 @@ def test_the_language_of_a_text(language: str, text: str) -> None:
     found = tags("language", text)
     assert found["language"] == language
     assert 0.5 < found["language_score"] <= 1
+
+
+def test_the_order_of_columns_is_in_the_key_and_one_by_the_alphabet_is_as_it_was() -> None:
+    def key(*columns: str) -> list[Any]:
+        named = FunctionTagger(name="one", columns=dict.fromkeys(columns, "number"), function="a:b", declared="7")
+        return named.key_parts
+
+    assert key("a", "b") == ["one", {"a": "number", "b": "number"}, "7"]
+    assert digest_value(key("b", "a")) != digest_value(key("a", "b"))
 
 
 PERSONAL = {

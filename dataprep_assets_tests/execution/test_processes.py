@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import OutOfMemoryError
@@ -116,12 +117,13 @@ def test_of_sensitive_data_a_librarys_message_is_withheld(sensitive: bool) -> No
 
 @pytest.mark.parametrize("sensitive", [True, False])
 def test_of_sensitive_data_no_name_of_a_file_is_told(sensitive: bool) -> None:
-    with private_files(sensitive), WorkerPool(1) as pool:
-        pool.submit(Task(TaskId("2020-01"), os.stat, ("/nowhere/MRN-483920.jsonl",)))
-        (error,) = (event.error for event in pool.events() if isinstance(event, Finished))
-    assert str(error).startswith("2020-01: ")
-    assert "No such file" in str(error)
-    assert ("MRN-483920" in str(error)) == (not sensitive)
+    for opened in (os.stat, pq.ParquetFile):
+        with private_files(sensitive), WorkerPool(1) as pool:
+            pool.submit(Task(TaskId("2020-01"), opened, ("/nowhere/MRN-483920.jsonl",)))
+            (error,) = (event.error for event in pool.events() if isinstance(event, Finished))
+        assert str(error).startswith("2020-01: ")
+        assert "No such file" in str(error)
+        assert ("MRN-483920" in str(error)) == (not sensitive)
 
 
 def test_a_worker_whose_parent_is_gone_before_it_read_the_answer_ends_without_a_word() -> None:

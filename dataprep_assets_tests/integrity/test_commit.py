@@ -70,6 +70,10 @@ def test_of_a_link_to_another_disk_the_link_is_replaced_or_removed_and_what_it_n
     final.symlink_to(elsewhere)
     remove_directory(final, "data")
     assert (os.path.lexists(final), held(elsewhere)) == (False, "old")
+    final.symlink_to(tmp_path / "not mounted")
+    with staging(final, KEY) as staged:
+        publish_directory(fill(staged, "new"), final)
+    assert (held(final), final.is_symlink()) == ("new", False)
 
 
 def test_a_reader_sees_the_old_or_the_new_and_never_nothing(tmp_path: Path) -> None:

@@ -28,6 +28,10 @@ def test_a_folder_in_which_another_release_is_published_is_refused_and_left_alon
     with pytest.raises(ConfigError, match="another release is published there"):
         ShardWindow(published(tmp_path / "b", (8, 4)), there, 1, keep=2)
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "release.json").write_text('{"tag": "v1.2"}')
+    with pytest.raises(ConfigError, match="is no manifest of this release. Use another cache folder"):
+        ShardWindow(published(tmp_path / "c"), tmp_path / "other", 1)
 
 
 def test_a_restart_without_network_uses_what_is_there(tmp_path: Path) -> None:

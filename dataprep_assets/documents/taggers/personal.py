@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
+from dataprep_assets.documents.duplicates.words import UNICODE
 from dataprep_assets.documents.planted.personal import cases
 from dataprep_assets.documents.text_tagger import TextTagger
 
@@ -180,4 +181,6 @@ def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
     return {name: [sum(1 for _ in find(text)) for text in texts] for name, find in _KINDS.items()}
 
 
-TAGGER = TextTagger(columns=dict.fromkeys(_KINDS, "integer"), tag=_tag, version=lambda: "3", planted=cases)
+TAGGER = TextTagger(
+    columns=dict.fromkeys(_KINDS, "integer"), tag=_tag, version=lambda: f"3, Unicode {UNICODE}", planted=cases
+)

@@ -12,7 +12,9 @@ class ReplaySource(Attributed):
     """One dataset of the same storage that goes into a combination."""
 
     dataset: str = Field(description="Name of a dataset of packed notes, or of a combination.")
-    weight: float | None = Field(None, gt=0, description="Share of the rows, relative to the other sources' weights.")
+    weight: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Share of the rows, relative to the other sources' weights."
+    )
 
 
 class ReplayDeclaration(DatasetDeclaration):

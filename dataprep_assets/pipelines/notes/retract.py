@@ -109,8 +109,10 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
             counts = tuple(sum(len(one) == kind for one in here) for kind in kinds)
             months.append(Held(partition=month, counts=counts, planned=month in expected))
 
+    known = dropped | emptied
+
     def is_known(digest: bytes | None) -> bool:
-        return digest is not None and (digest in dropped | emptied or digest[:DIGEST_BYTES] in dropped)
+        return digest is not None and (digest in known or digest[:DIGEST_BYTES] in dropped)
 
     not_found = tuple(NotFound(line=n) for n, digest in given if digest not in held and not is_known(digest))
     source = open_source(notes.source)

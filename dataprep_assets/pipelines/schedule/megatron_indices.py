@@ -8,6 +8,7 @@ Entry point: `megatron_spec`.
 """
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def _recipe(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: Ar
         view, shards = view_of(declaration.dataset, source.called, source.dataset, source.split, store)
         upstream[f"{source.dataset}:{VIEW}"] = view.content
         made[source.called] = shards
-    where = digest_value(list(prefixes(declaration, wanted, store)))
+    # as the options name them
+    where = digest_value([shlex.quote(prefix) for prefix in prefixes(declaration, wanted, store)])
     settings = {"random_seed": wanted.random_seed, "tokenizer": dict(wanted.tokenizer), "sources": list(made)}
     return Recipe(
         artifact=declaration.artifact(MEGATRON_INDICES),

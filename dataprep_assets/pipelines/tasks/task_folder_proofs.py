@@ -9,7 +9,8 @@ The proofs are in modules by subject: `file_proofs` (the folder and its files), 
 `original_proofs` (rows against those that they were rewritten from), `loader_proofs` (the trainer's own view),
 `migrated_proofs` (the folder against the record of its migration).
 
-Messages name files, lines, bytes, keys and labels, never a row's text or id; if `sensitive`, no labels either.
+Messages name files, lines, bytes, keys and labels, never a row's text or id; if `sensitive`, no labels either,
+and no keys but the contract's.
 Entry points: `TASK_PROOFS`, `proofs_for`, `prove_task_folder`.
 """
 
@@ -59,8 +60,8 @@ TASK_PROOFS = (
     Proof("utf8_no_bom", "Every file is UTF-8 without a byte order mark."),
     Proof("line_ends", "Every line, the last too, ends with LF alone."),
     Proof("no_blank_lines", "No line is blank."),
-    Proof("every_line_object", "Every line is one complete JSON object, without a key given twice."),
-    Proof("schema", "Every row has exactly the contract's keys, with values of their types."),
+    Proof("every_line_object", "Every line is one complete JSON object, without a key given twice.", version=2),
+    Proof("schema", "Every row has exactly the contract's keys, with values of their types.", version=2),
     Proof("label_domain", "Labels are those of the task; hidden labels (-1) occur in test alone."),
     Proof("question_domain", "Keys with a fixed set of values hold one of them."),
     Proof("answer_key", "The answer is the label of one of the row's choices."),

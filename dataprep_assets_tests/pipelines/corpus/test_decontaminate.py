@@ -167,6 +167,12 @@ def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is
     # the same set twice is found under its first name
     again = Benchmarks([BenchmarkSet(name=name, path=path) for name in ("set", "again", "more")], 8, 13)
     assert again.of([passages[2]]) == (["set:9:context"], [1])
+    # an instruction of one set stays one, though a larger set has it in a few places
+    (tmp_path / "large.jsonl").write_text(
+        "".join(json.dumps({"prompt": instruction if n < 3 else words(draw, 20)}) + "\n" for n in range(1000))
+    )
+    sets = [BenchmarkSet(name=name, path=tmp_path / f"{name}.jsonl") for name in ("set", "large")]
+    assert Benchmarks(sets, 8, 13).of([instruction]) == ([None], [0])
     with pytest.raises(ConfigError, match=r"sets\.set: each phrase of .* is one of 3 items or more"):
         Benchmarks([BenchmarkSet(name="set", path=path, fields=("prompt",))], 8, 13)
 

@@ -14,6 +14,7 @@ from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
@@ -123,12 +124,15 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
     ):
         assert finding.passed, finding.summary
     assert list(stale(blend_specs(blend), store)) == []
-    # of a shard that there was, whose build was killed
-    spool = spool_artifact(blend.artifact("packed_sft", "gone-00000"), 0).directory(shards[0].scratch)
-    spool.mkdir(parents=True)
-    assert spool.is_relative_to(places_of(store, blend.dataset)[0])  # where `closed_to_others` looks
+    # of a shard that there was, whose build was killed; another run is making one that there is
+    spools, gone = LocalArtifacts(shards[0].scratch), spool_artifact(blend.artifact("packed_sft", "gone-00000"), 0)
+    for spool in (gone, spool_artifact(shards[0].artifact, 0)):
+        spools.directory(spool).mkdir(parents=True)
+        (spools.directory(spool) / "tokens.bin").touch()
+    assert spools.root.is_relative_to(places_of(store, blend.dataset)[0])  # where `closed_to_others` looks
+    assert [str(one) for one in verify(tmp_path / "out") if one.defects] == []
     sweep(blend_specs(blend), store)
-    assert not shards[0].scratch.exists()
+    assert spools.partitions(blend.dataset, "sft_spool") == [f"{shards[0].artifact.partition}.00000000"]
     next((directory / "splits" / "train").iterdir()).unlink()
     assert not entry_lists_every_shard(blend, directory, receipt).passed
 
