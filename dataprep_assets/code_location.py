@@ -153,7 +153,7 @@ def _right(declarations: Declarations, folder: Path, wrong: Mapping[Path, str]) 
 
 def _defines(folder: Path) -> bool:
     """Whether anything is defined below a folder: one of data may have a name that no module has."""
-    return any(path.name == "defs.yaml" or path.suffix == ".py" for path in folder.rglob("*"))
+    return any(path.name in ("defs.yaml", "component.yaml") or path.suffix == ".py" for path in folder.rglob("*"))
 
 
 def _without_tree(loaded: dg.Definitions) -> dg.Definitions:

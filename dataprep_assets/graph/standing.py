@@ -62,7 +62,8 @@ def keep(
         return
     try:
         of_partitions = _named_by_partitions(spec, store)
-        record = _present(spec, store)
+        made = [[artifact.name, artifact.partition] for artifact in spec.artifacts(store)]
+        record = {**_present(spec, store), "artifacts": made}
         if not of_partitions and not set(examined) >= set(spec.slots(store)):
             return
     except DataprepError:

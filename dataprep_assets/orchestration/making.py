@@ -7,7 +7,6 @@ fails without a retry: "re-execute from failure" then makes exactly those.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
-from functools import partial
 
 import dagster as dg
 
@@ -193,19 +192,17 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
 def _failed_of_another(source: OtherDataset, store: ArtifactStore) -> set[str]:
     """The blocking checks that an artifact of another dataset failed as it is now, by its kept verdicts: its spec is
     not known here."""
-    kept = {path.stem: path for path in sorted(folder_of(source.dataset, source.name, store).glob("*.json"))}
     split, failed = source.split, set[str]()
-
-    def version(*stems: str) -> list[str | None]:
-        located = partial(Artifact, dataset=source.dataset, name=source.name)
-        return store.receipt_versions([located(partition=stem.removeprefix(WHOLE) or None) for stem in stems])
-
-    parts = [stem for stem in kept if not stem.startswith(WHOLE) and (split is None or stem.startswith(f"{split}-"))]
-    for stem in (*parts, f"{WHOLE}{split or ''}"):
-        if stem in kept and (record := read_record(kept[stem])) is not None and (bad := failed_in(record["findings"])):
-            one = version(stem)
-            present = [digest_value(one), digest_value(version(*parts))] if stem.startswith(WHOLE) else one
-            failed.update(bad if record["version"] in present else ())
+    for path in sorted(folder_of(source.dataset, source.name, store).glob("*.json")):
+        whole, key = path.stem.startswith(WHOLE), path.stem.removeprefix(WHOLE)
+        if (record := read_record(path)) is None or not (bad := failed_in(record["findings"])):
+            continue
+        # a record from before artifacts were named in it says nothing here
+        parts = record.get("artifacts", []) if whole else [[source.name, key]]
+        versions = store.receipt_versions([Artifact(dataset=source.dataset, name=n, partition=p) for n, p in parts])
+        is_asked = key == (split or "") if whole else split is None or key.startswith(f"{split}-")
+        if is_asked and parts and record["version"] == (digest_value(list(versions)) if whole else versions[0]):
+            failed.update(bad)
     return failed
 
 

@@ -18,6 +18,9 @@ from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
 
+_OF_THE_DISK = "lost+found"
+"""The folder of ext4 at the top of a disk, which root alone can read and which holds no data of anybody's."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
@@ -114,7 +117,7 @@ class LocalTree:
         files = []
         root = self.root.resolve()
         for folder, folders, names in os.walk(self.root, onerror=unlisted, followlinks=True):
-            folders[:] = [f for f in folders if not f.startswith(".")]
+            folders[:] = [f for f in folders if not f.startswith(".") and f != _OF_THE_DISK]
             for name in folders:
                 if (link := Path(folder, name)).is_symlink():
                     self._check_link(link, root)

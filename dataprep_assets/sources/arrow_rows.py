@@ -95,7 +95,7 @@ class ArrowRows(ReadThrough[BlockReader]):
         of_file = stream.peek(len(_MAGIC)) == _MAGIC
         by_footer = of_file and self._file.compression is None
         try:
-            for batch in _by_footer(self._file.path) if by_footer else _one_by_one(stream, 8 if of_file else 0):
+            for batch in _by_footer(self._file.path, stream) if by_footer else _one_by_one(stream, 8 if of_file else 0):
                 yield batch, row
                 row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
@@ -114,14 +114,17 @@ class ArrowRows(ReadThrough[BlockReader]):
         )
 
 
-def _by_footer(path: Path) -> Iterator[Any]:
-    """The batches of a file."""
+def _by_footer(path: Path, stream: _Stream) -> Iterator[Any]:
+    """The batches of a file; its stream is digested in step, so that the bytes read say how much is done."""
     import pyarrow as pa
 
-    options = pa.ipc.IpcReadOptions(use_threads=False)
+    options, done = pa.ipc.IpcReadOptions(use_threads=False), 0
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source, options=options) as file:
         for number in range(file.num_record_batches):
-            yield file.get_batch(number)
+            batch, upto = file.get_batch(number), source.size() * (number + 1) // file.num_record_batches
+            stream.read(upto - done)
+            done = upto
+            yield batch
 
 
 def _one_by_one(stream: _Stream, before: int) -> Iterator[Any]:

@@ -196,7 +196,7 @@ def _is_array(data: bytes) -> bool:
 
 def _all_objects(lines: list[bytes], largest: int) -> list[dict[str, Any]] | None:
     """The objects of lines that are all valid rows; None when one is not, or has to be looked at by itself."""
-    if may_be_too_large(lines, largest) or has_long_integers(b"\n".join(lines)):
+    if may_be_too_large(lines, largest) or any(map(has_long_integers, lines)):
         return None
     try:
         values = list(map(orjson.loads, lines))

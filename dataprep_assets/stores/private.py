@@ -78,7 +78,10 @@ def closed_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.stat()
     if found.st_uid != os.geteuid():
-        raise ConfigError(f"{folder}: it is another user's, and the data are sensitive. Use another folder")
+        raise ConfigError(
+            f"{folder}: it is another user's, or the file system gives what is written another owner (as NFS with "
+            "root_squash does), and the data are sensitive. Use another folder"
+        )
     if found.st_mode & OTHERS:
         folder.chmod(stat.S_IMODE(found.st_mode) & ~OTHERS)
 

@@ -30,7 +30,7 @@ def test_a_folder_in_which_another_release_is_published_is_refused_and_left_alon
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "release.json").write_text('{"tag": "v1.2"}')
-    with pytest.raises(ConfigError, match="is no manifest of this release. Use another cache folder"):
+    with pytest.raises(ConfigError, match=r"is no manifest of this release\. Use another cache folder"):
         ShardWindow(published(tmp_path / "c"), tmp_path / "other", 1)
 
 

@@ -37,6 +37,13 @@ def test_a_folder_that_cannot_be_read_is_an_error(
         listed(tmp_path)
 
 
+def test_what_a_disk_keeps_at_its_top_is_no_folder_of_a_source(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "lost+found" / "b.jsonl").touch()
+    (tmp_path / "a.jsonl").touch()
+    assert [file.relpath for file in LocalTree(tmp_path).list().files] == ["a.jsonl"]
+
+
 def test_a_partition_may_have_slashes_in_its_key(tmp_path: Path) -> None:
     for name in ("en", "de"):
         (tmp_path / name / "sub").mkdir(parents=True)

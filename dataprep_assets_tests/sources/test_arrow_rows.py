@@ -86,3 +86,18 @@ def test_texts_that_are_none_are_bad_rows_and_large_batches_become_small_blocks(
     sizes = [len(block.rows) for block in read_rows(path, format="arrow", compression=None, label="x")]
     assert sum(sizes) == 64
     assert max(sizes) <= 16
+
+
+def test_the_bytes_read_of_a_file_say_how_much_of_it_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    table = pa.table({"text": ["x" * 1000] * 16_000})
+    with pa.ipc.new_file(path, table.schema) as file:
+        for start in range(0, 16_000, 2000):
+            file.write_table(table.slice(start, 2000))
+    reader = read_rows(path, format="arrow", compression=None, label="a.arrow")
+    blocks = iter(reader)
+    rows = len(next(blocks).rows)
+    assert path.stat().st_size // 8 <= reader.bytes_read <= path.stat().st_size // 2
+    assert rows + sum(len(block.rows) for block in blocks) == 16_000
+    assert reader.bytes_read == path.stat().st_size
+    assert reader.sha256 == sha256_file(path)

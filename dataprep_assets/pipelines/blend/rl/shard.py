@@ -270,12 +270,12 @@ def compact_line(record: Record) -> bytes:
 
 
 def _not_written(record: Record) -> str:
-    """The first field of a record that JSON cannot hold, and its type, without its value."""
-    for key, value in record.items():
+    """The first field of a record that JSON cannot hold, and its type: its name, too, may be what nobody may see."""
+    for number, (key, value) in enumerate(record.items(), 1):
         try:
             compact_line({key: value})
         except (TypeError, ValueError):
-            return f"{key!r}, of type {type(value).__name__}"
+            return f"field {number}, of type {type(value).__name__}"
     return ""
 
 

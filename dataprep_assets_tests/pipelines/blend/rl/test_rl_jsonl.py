@@ -121,7 +121,7 @@ def test_a_field_that_no_line_holds_is_named_without_its_value(tmp_path: Path) -
     changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
     outcome, _ = run(rl_blend(tmp_path / "s", {"transforms": ["passthrough"]}, **changes), tmp_path / "out")
     (error,) = outcome.failed.values()
-    assert "a.parquet: row 1: not_json ('price', of type Decimal). Correct the source" in str(error)
+    assert "a.parquet: row 1: not_json (field 2, of type Decimal). Correct the source" in str(error)
 
 
 def test_a_placeholder_source_that_changes_during_the_build_stops_it(tmp_path: Path) -> None:
