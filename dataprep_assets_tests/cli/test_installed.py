@@ -96,12 +96,20 @@ def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) ->
 
 
 def test_what_deploys_a_project_brings_the_wheel_that_no_index_has(project: Path, wheel: Path) -> None:
+    brought = project.parent / "deployed" / "deploy" / "wheels" / wheel.name
     told = said(project.parent, "dataprep", "init", "deployed", "--deploy", "compose")
-    assert (project.parent / "deployed" / "deploy" / "wheels" / wheel.name).read_bytes() == wheel.read_bytes()
+    assert brought.read_bytes() == wheel.read_bytes()
     assert "from no index" not in told
-    (project.parent / "deployed" / "deploy" / "wheels" / wheel.name).unlink()
+    brought.unlink()
     told = said(project.parent / "deployed", "dataprep", "init", ".", "--deploy", "kubernetes")
-    assert f"pip wheel --no-deps -w deploy/wheels {wheel}" in told
+    assert brought.read_bytes() == wheel.read_bytes(), "each file that is not there"
+    assert "from no index" not in told
+    elsewhere = wheel.rename(wheel.with_name("elsewhere.whl"))
+    try:
+        told = said(project.parent, "dataprep", "init", "later", "--deploy", "compose")
+    finally:
+        elsewhere.rename(wheel)
+    assert f"pip wheel --no-deps -w later/deploy/wheels {wheel}" in told
 
 
 GONE = "train.jsonl:14"

@@ -10,6 +10,7 @@ from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
+from dataprep_assets.pipelines.blend.fields import read_fields
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.stream.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
@@ -50,7 +51,13 @@ def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])
-        reader = read_rows(access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath)
+        reader = read_rows(
+            access.path(entry),
+            format=entry.format,
+            compression=entry.compression,
+            label=entry.relpath,
+            columns=read_fields(blend, unit.dataset),
+        )
         texts = (text for block in reader for row in block.rows for text in row_texts(blend, unit, row))
         with suppress(CorruptSourceError, OSError):
             for text in itertools.islice(texts, DOCUMENTS_PER_DATASET):

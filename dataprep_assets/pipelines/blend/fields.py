@@ -2,7 +2,7 @@
 
 Reported before the plan if the source is on this machine (`remarks.py`), and by the preview in any case.
 
-Entry points: `asked_field`, `conversation_fields`, `fault_of_files`, `first_refused`.
+Entry points: `asked_field`, `conversation_fields`, `read_fields`, `fault_of_files`, `first_refused`.
 """
 
 from collections import Counter
@@ -42,6 +42,13 @@ def conversation_fields(options: SftOptions, dataset: BlendDataset) -> Conversat
         used_in=options.used_in_field,
         used_in_filter=options.used_in_filter,
     )
+
+
+def read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ...] | None:
+    """The fields that the shards of a dataset read of its rows; None for RL, which reads whole rows."""
+    if blend.stage == "pretrain":
+        return (dataset.text_field,)
+    return conversation_fields(blend.sft_options, dataset).names if blend.stage == "sft" else None
 
 
 def fault_of_files(

@@ -15,6 +15,7 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.pipelines.blend.blend_sample import row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
+from dataprep_assets.pipelines.blend.fields import read_fields
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.sft.sampled_tokens import row_counter
 from dataprep_assets.pipelines.blend.stream import blend_dtype
@@ -218,7 +219,8 @@ def _estimate_file(
 ) -> _Amount:
     """Rows and tokens of one file, from its first rows."""
     path = access.path(entry)
-    reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath)
+    columns = read_fields(blend, unit.dataset)
+    reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath, columns=columns)
     first = RowBlock()
     rows, ended = 0, True
     for block in reader:

@@ -6,12 +6,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.bounds import told_to
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend import preview
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.blend_sample import blend_sample
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.preview import preview_blend
@@ -111,6 +114,15 @@ def test_large_sources_are_estimated_from_their_first_rows(
     assert found.rows == pytest.approx(60_000, rel=0.25)
     exact = 60 * (sum(map(len, reference_ids(digests[:1000]))) + 1000)
     assert found.tokens == pytest.approx(exact, rel=0.25)
+
+
+def test_of_parquet_no_column_is_looked_at_that_the_shards_do_not_read(tmp_path: Path) -> None:
+    columns = [pa.array(["a text"] * 20), pa.array([1] * 20), pa.array([2] * 20)]
+    pq.write_table(pa.Table.from_arrays(columns, names=["text", "meta", "meta"]), tmp_path / "a.parquet")
+    blend = pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(tmp_path / "a.parquet")}]})
+    (found,) = preview_blend(blend, plan_blend(blend))
+    assert found.rows == 20
+    assert list(blend_sample(blend, plan_blend(blend))) == ["a text"] * 20
 
 
 def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> None:
