@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.commit import STAGING
+from dataprep_assets.integrity.commit import SPOOLS, STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
@@ -118,7 +118,8 @@ def debris(root: Path, *, after_a_kill: bool = False) -> list[str]:
 def _debris(root: Path) -> Iterator[str]:
     for path in root.rglob("*"):
         name = path.relative_to(root).as_posix()
-        if f"{STAGING}/" in name and path.suffix != ".lock":
+        is_folder_of_spools = path.is_dir() and SPOOLS in name
+        if f"{STAGING}/" in name and path.suffix != ".lock" and not is_folder_of_spools:
             yield name
         if path.name.startswith(".aside-") or path.suffix in (".draft", ".tmp"):
             yield name

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.spool import TOKENS, spool_artifact
 from dataprep_assets_tests import forked
@@ -91,7 +92,7 @@ def test_a_run_killed_anywhere_and_started_again_leaves_the_same_bytes(
         assert result.error is None, where
         assert (data_files(root / "d"), receipts(root / "d")) == (ground.files, ground.receipts), where
         assert debris(root) == [], where
-        assert [p for p in (root / "d" / ".spool").rglob("*") if p.is_file() and p.suffix != ".lock"] == [], where
+        assert [p for p in (root / "d" / SPOOLS).rglob("*") if p.is_file() and p.suffix != ".lock"] == [], where
 
 
 def test_finished_spools_are_not_made_again(ground: Ground, tmp_path: Path) -> None:
