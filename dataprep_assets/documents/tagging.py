@@ -16,7 +16,7 @@ import shlex
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -46,6 +46,12 @@ class TaggingError(DataprepError):
     """A tagger that failed, or gave something else than it has to; names the file and the row."""
 
 
+def order_of(names: Iterable[str]) -> list[list[str]]:
+    """What enters a key for the order of names: nothing for that of the alphabet, as before orders were in keys."""
+    given = list(names)
+    return [] if given == sorted(given) else [given]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tagger(ABC):
     """A tagger of a dataset. Picklable; `name` is that of its file in the artifact."""
@@ -69,10 +75,7 @@ class Tagger(ABC):
     @property
     def key_parts(self) -> list[Any]:
         """What enters the key of its output: columns in their order, which is that of its file."""
-        names = list(self.columns)
-        # of names in the order of the alphabet it is the only one
-        order = [] if names == sorted(names) else [names]
-        return [self.name, dict(self.columns), self.version, *order]
+        return [self.name, dict(self.columns), self.version, *order_of(self.columns)]
 
 
 class BatchTagger(Tagger):

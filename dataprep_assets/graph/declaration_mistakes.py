@@ -170,7 +170,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
             _refuse_malformed(path, value)
-    else:
+    elif not node.tag.endswith(":str"):
         try:
             _value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:

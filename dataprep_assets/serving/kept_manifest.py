@@ -42,8 +42,7 @@ def refuse_published(directory: Path, release: Release) -> None:
         raise ConfigError(f"{path}: is no manifest of this release. Use another cache folder") from error
     if there.digest != release.digest:
         raise ConfigError(
-            f"{directory}: another release is published there ({there.dataset}, {there.digest[:12]}; this one is "
-            f"{release.dataset}, {release.digest[:12]}). Use another cache folder"
+            f"{directory}: another release is published there {_both(there, release)}. Use another cache folder"
         )
 
 
@@ -63,6 +62,10 @@ def keep_manifest(directory: Path, release: Release) -> None:
             return
     if held.digest != release.digest:
         raise ConfigError(
-            f"{directory}: it holds shards of another release ({held.dataset}, {held.digest[:12]}; this one "
-            f"is {release.dataset}, {release.digest[:12]}). Use another cache folder, or delete it"
+            f"{directory}: it holds shards of another release {_both(held, release)}. Use another cache folder, or "
+            "delete it"
         )
+
+
+def _both(there: Release, this: Release) -> str:
+    return f"({there.dataset}, {there.digest[:12]}; this one is {this.dataset}, {this.digest[:12]})"

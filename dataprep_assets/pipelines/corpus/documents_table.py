@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dataprep_assets.documents.ruled_out import RuledOutRows
 from dataprep_assets.documents.selection import DUPLICATE, NO_TOKENS
 from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, runs_of, side_by_side
+from dataprep_assets.documents.tagging import order_of
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
@@ -114,14 +115,12 @@ def documents_spec(
 def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
     names = [TAGS, *([SELECTION] if corpus.selects else []), TOKEN_BINS]
     upstream = {f"{name}/{partition}": store.require(corpus.artifact(name, partition)).content for name in names}
-    # the order of their columns; of one tagger, or of two in this order, it is the only one
-    names = [one.name for one in corpus.taggers]
-    order = [] if names == sorted(names) else [names]
+    taggers = [one.name for one in corpus.taggers]
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
-        key=digest_value([DOCUMENTS, VERSION, upstream, *order]),
+        key=digest_value([DOCUMENTS, VERSION, upstream, *order_of(taggers)]),
         version=VERSION,
-        settings={"taggers": names},
+        settings={"taggers": taggers},
         upstream=upstream,
     )
 

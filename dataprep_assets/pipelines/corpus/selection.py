@@ -29,7 +29,7 @@ from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
@@ -302,6 +302,6 @@ def _rules_hold(
     return verdict(
         defects,
         f"{sum(len(one.rows) for one in stored.values()):,} rows are dropped, as {len(corpus.rules)} rules say.",
-        "Delete the shard's directory and materialize it again",
+        REBUILD,
         facts={"dropped": sum(len(one.rows) for one in stored.values())},
     )

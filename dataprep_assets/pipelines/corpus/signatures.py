@@ -12,7 +12,7 @@ import numpy as np
 
 from dataprep_assets.documents.duplicates.signatures import FILES, SignedShard, Signer
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs
 from dataprep_assets.graph.verdicts import proven
@@ -124,7 +124,7 @@ def _signatures_repeat(shard: SignatureShard, receipt: Receipt) -> Finding:
     return verdict(
         defects,
         f"{signed.documents:,} of {signed.rows:,} rows are signed; up to {_SAMPLE} have the same signature again.",
-        "Delete the shard's directory and materialize it again",
+        REBUILD,
         facts={"rows": signed.rows, "documents": signed.documents},
     )
 

@@ -11,7 +11,7 @@ from dataprep_assets.documents.planted import Counts, by_kind, found_of
 from dataprep_assets.documents.table import DocumentBatch, runs_of, schema_of, side_by_side
 from dataprep_assets.documents.tagging import BatchTagger, named_tagger, tags_of
 from dataprep_assets.errors import DataprepError, FormatError
-from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
@@ -33,7 +33,6 @@ TAGS_PROOFS = (
         "Of cases planted into documents, and of what only looks like them, taggers tell right what `floors` wants.",
     ),
 )
-_REBUILD = "Delete the shard's directory and materialize it again"
 _SAMPLE = 32
 """Documents that are tagged again: some time for a model, and any difference shows in a few."""
 
@@ -57,7 +56,7 @@ def _rows_complete(shard: TaggedShard, directory: Path, receipt: Receipt) -> Fin
     return verdict(
         (f"{name_of(receipt)}: {defect}" for defect in _row_defects(shard, directory, facts)),
         f"{facts.rows:,} rows in {len(shard.names)} files, {facts.bad:,} of them refused.",
-        _REBUILD,
+        REBUILD,
         facts={"rows": facts.rows, "refused": facts.bad},
     )
 
@@ -140,7 +139,7 @@ def _stored(directory: Path, tagger: BatchTagger, label: str, sample: DocumentBa
         if len(found) == len(wanted):
             break
     if missing := [row for row, at in wanted.items() if at not in found]:
-        raise FormatError(f"{directory / ROWS}: {label}, row {missing[0]} is not in it. {_REBUILD}")
+        raise FormatError(f"{directory / ROWS}: {label}, row {missing[0]} is not in it. {REBUILD}")
     return [found[at] for at in range(len(wanted))]
 
 

@@ -18,7 +18,17 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
-from dataprep_assets.graph.finding import SHOWN, Finding, Row, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import (
+    REBUILD,
+    SHOWN,
+    Finding,
+    Row,
+    files_intact,
+    judged,
+    ledger_of,
+    name_of,
+    verdict,
+)
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
@@ -34,7 +44,6 @@ BLOCK = 1 << 20
 """Tokens processed at a time."""
 IDS_AT_ONCE = 1 << 26
 """Sample ids sorted at a time, half a gigabyte; more are compared in parts by their leading bits."""
-_REBUILD = "Delete the shard's directory and materialize it again"
 
 Shards = Sequence[tuple[Path, Receipt]]
 """Directory and receipt of every shard of a split, in order."""
@@ -119,7 +128,7 @@ def format_valid(directory: Path, receipt: Receipt, declared: Mapping[str, Any] 
     for name, wanted in (declared or {}).items():
         if (said := receipt.facts.get(name)) != wanted:
             raise IntegrityError(
-                f"{name_of(receipt)}: {name}: the receipt says {said}, it should be {wanted}. {_REBUILD}"
+                f"{name_of(receipt)}: {name}: the receipt says {said}, it should be {wanted}. {REBUILD}"
             )
     token_path, ids_path = _paths(directory, receipt)
     facts = NpyShardFacts.of(receipt)
@@ -145,7 +154,7 @@ def sample_ids_recompute(directory: Path, receipt: Receipt, *, threads: int | No
     return verdict(
         (f"{name_of(receipt)}: the id of sample {k} is not the hash of its {length} tokens" for k in wrong),
         f"{len(ids)} ids are the hashes of their samples.",
-        _REBUILD,
+        REBUILD,
         facts={"samples": len(ids)},
     )
 
@@ -179,7 +188,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt) -> Finding:
     return verdict(
         defects,
         f"{len(tokens)} ids are in [{low}, {high}], below {vocab_size}.",
-        _REBUILD,
+        REBUILD,
         facts={"tokens": len(tokens), "separators": separators, "vocab_size": str(vocab_size)},
     )
 
@@ -264,7 +273,7 @@ def equals_stream(
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in _differences(tokens, store, split, cut, separator)),
         f"{cut.tokens} tokens are tokens {cut.start} to {cut.stop} of the stream, and {cut.padding} of padding.",
-        _REBUILD,
+        REBUILD,
         facts={"tokens": len(tokens), "padding": cut.padding},
     )
 

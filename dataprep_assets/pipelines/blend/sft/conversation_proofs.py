@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import CertificateError
 from dataprep_assets.formats.packed_sft import PackedRows, open_packed
-from dataprep_assets.graph.finding import Finding, Row, judged, verdict
+from dataprep_assets.graph.finding import REBUILD, Finding, Row, judged, verdict
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.pipelines.blend.sft.chat_plan import conversation_renderer
-from dataprep_assets.pipelines.blend.sft.opened_shard import REBUILD, OpenedShard, SampledSequence
+from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED
 from dataprep_assets.pipelines.blend.sft.spool import load_tools

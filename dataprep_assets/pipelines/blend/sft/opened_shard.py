@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects
-from dataprep_assets.graph.finding import name_of
+from dataprep_assets.graph.finding import REBUILD, name_of
 from dataprep_assets.graph.proof_level import BY_REFERENCE, SAMPLED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts, SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-
-REBUILD = "Delete the shard's directory and materialize it again"
 
 
 @dataclass(frozen=True, eq=False)

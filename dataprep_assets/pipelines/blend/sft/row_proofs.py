@@ -11,10 +11,10 @@ Those that need the text are in `conversation_proofs.py`.
 from collections import Counter
 from collections.abc import Iterator
 
-from dataprep_assets.graph.finding import Finding, judged, ledger_of, verdict
+from dataprep_assets.graph.finding import REBUILD, Finding, judged, ledger_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.pipelines.blend.sft.opened_shard import REBUILD, OpenedShard
+from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
 from dataprep_assets.pipelines.blend.sft.spool import read_quarantine
 
