@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.paths import expanded
 
 VARIABLE = "DATAPREP_PROJECT"
 """Environment variable that names the project's folder."""
@@ -76,7 +77,7 @@ def find(named: str | None = None) -> Project:
     """
     where = named or os.environ.get(VARIABLE)
     if where is not None:
-        folder = Path(where).expanduser().resolve()
+        folder = expanded(where, "--project" if named else VARIABLE).resolve()
         if (project := at(folder)) is None:
             raise ConfigError(f"{folder}: not a project: no pyproject.toml with [tool.dg.project] is there")
         return project

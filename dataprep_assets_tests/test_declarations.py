@@ -150,6 +150,25 @@ def test_a_mistake_is_told_in_one_line(project: Declarations, right: str, wrong:
     assert line in said
 
 
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (
+            "~no_such_user/data",
+            "no home folder is known of `~no_such_user`: write the path out, or `./~no_such_user/data`",
+        ),
+        ("da\\0ta", "no path has a NUL"),
+    ],
+)
+@pytest.mark.parametrize("key", [f"path: {SMALL}", f"path: {SAMPLE / 'tokenizer'}", "retractions: r", "storage: s"])
+def test_a_path_that_no_file_can_have_is_told_with_its_file(
+    project: Declarations, key: str, wrong: str, why: str
+) -> None:
+    good = f"{GOOD}  retractions: r\n  storage: s\n"
+    (said,) = told(project, good.replace(key, f'{key.split()[0]} "{wrong}"', 1))
+    assert why in said
+
+
 def test_a_number_of_a_schedule_that_is_not_finite_is_a_mistake(project: Declarations) -> None:
     source = "{dataset: a, weight: 1}, {dataset: b, weight: .inf}"
     text = f"attributes: {{dataset: mine, sources: [{source}], sequence_length: 8, batch: 1, tokens: .inf}}\n"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.small_cells import SHOW_ALL, cells_of
 from dataprep_assets.library.project import OpenProject, open_project
+from dataprep_assets.paths import expanded
 from dataprep_assets.project import VARIABLE
 from dataprep_assets.stores.private import private_files
 
@@ -90,8 +91,8 @@ def work_folder() -> Path:
     except ConfigError:
         if os.environ.get(VARIABLE) or _chosen:
             raise
-        user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dataprep-assets"
-        return Path(os.environ.get("DATAPREP_CACHE") or user).expanduser().absolute()
+        user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets"
+        return expanded(os.environ.get("DATAPREP_CACHE") or user, "DATAPREP_CACHE").absolute()
 
 
 def place(url: str | None, profile: str | None = None) -> "Place":

@@ -8,6 +8,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Profile
+from dataprep_assets.paths import expanded
 
 
 def command(
@@ -52,7 +53,7 @@ def command(
         remembered=project.work_folder() / "adopt" / f"{identity}.json",
     )
     release = adopt(adoption, lambda key, size: print(f"reading {size:>18,} B  {key}", flush=True))
-    where = keep_adopted(release, place, None if to is None else to.expanduser().absolute())
+    where = keep_adopted(release, place, None if to is None else expanded(to, "--to").absolute())
     for prefix, found in release.shards.items():
         tokens = sum(shard.tokens for shard in found)
         samples = f"{tokens // release.sequence_length:,} samples of {release.sequence_length} tokens"

@@ -35,7 +35,7 @@ _RAW = re.compile(r"\{%-?\s*raw\b")
 def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
     """The validated declaration; ConfigError names the file, the key, the value and what is allowed."""
     try:
-        return model.model_validate(attributes).located(yaml_path.parent)
+        declaration = model.model_validate(attributes)
     except ValidationError as error:
         document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
         with suppress(ConfigError, OSError):
@@ -43,6 +43,10 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
             # file
             document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
         raise ConfigError(together(mistakes(error, model, document))) from None  # the cause would be printed first
+    try:
+        return declaration.located(yaml_path.parent)
+    except ConfigError as error:
+        raise ConfigError(f"{yaml_path}: {error}") from None
 
 
 def kept_from_templates(text: str) -> str:

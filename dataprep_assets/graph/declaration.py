@@ -15,6 +15,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.storage import Storage
+from dataprep_assets.paths import expanded
 
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster accepts as an owner."""
@@ -169,6 +170,9 @@ class DatasetDeclaration(Declared):
 
 
 def resolved(path: Path, folder: Path) -> Path:
-    """Resolve a declared path against the folder of its YAML, unless it is absolute or starts with `~`."""
-    expanded = path.expanduser()
-    return expanded if expanded.is_absolute() else (folder / expanded).resolve()
+    """Resolve a declared path against the folder of its YAML, unless it is absolute or starts with `~`.
+
+    Raises ConfigError for a path that no file can have.
+    """
+    found = expanded(path)
+    return found if found.is_absolute() else (folder / found).resolve()

@@ -15,6 +15,7 @@ from typing import Protocol
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.paths import expanded
 from dataprep_assets.stores.connect import LocalPlace, Place, place_of
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")
@@ -91,18 +92,19 @@ def local_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
         )
     if kind != "local":
         return None
-    return LocalStorage(root=_in_project(project_root, root or DEFAULT_ROOT), cache=cache, cache_bytes=cache_bytes)
+    return LocalStorage(
+        root=_in_project(project_root, root or DEFAULT_ROOT, "DATAPREP_ROOT"), cache=cache, cache_bytes=cache_bytes
+    )
 
 
 def cache_of(project_root: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, int | None]:
     """The folder of copies and builds of buckets, and how many bytes the copies of one may take (None: no limit)."""
-    cache = _in_project(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE)
+    cache = _in_project(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE, "DATAPREP_CACHE")
     return cache, _bytes(environment, "DATAPREP_CACHE_BYTES")
 
 
-def _in_project(project_root: Path, path: str | Path) -> Path:
-    expanded = Path(path).expanduser()
-    return expanded if expanded.is_absolute() else project_root / expanded
+def _in_project(project_root: Path, path: str | Path, variable: str) -> Path:
+    return project_root / expanded(path, variable)
 
 
 def _bytes(environment: Mapping[str, str], name: str) -> int | None:

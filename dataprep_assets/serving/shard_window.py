@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, WorkerDiedError
+from dataprep_assets.paths import expanded
 from dataprep_assets.serving.cache import Cache
 from dataprep_assets.serving.events import OnEvent, WindowEvent, WindowStatus, tell
 from dataprep_assets.serving.keep import Keep, check_keep
@@ -73,7 +74,7 @@ class ShardWindow:
         on_event: OnEvent | None = None,
         room_seconds: float = 3600.0,
     ) -> None:
-        directory = Path(cache_dir).expanduser().absolute()
+        directory = expanded(cache_dir, "cache_dir").absolute()
         place = locate(release)
         self.release = read_or_kept(place, directory)
         shards = self.release.of(prefix)

@@ -24,6 +24,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.paths import expanded
 from dataprep_assets.stores.endpoints import allows_http, check_endpoint
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import NEEDS_BOTO3, Store
@@ -189,7 +190,7 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
     `reads` says that nothing will be written, so that a message asks only for keys to read.
     """
     if "://" not in url:
-        return LocalPlace(root=Path(url).expanduser())
+        return LocalPlace(root=expanded(url))
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -16,8 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from dataprep_assets.bounds import json_of
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.paths import expanded
 from dataprep_assets.tokenization.adversarial import SET
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Comparison, compare
@@ -37,7 +39,11 @@ def adversarial_comparison(
     """
     engines = [engine.name, engine.version, reference.name, reference.version]
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
-    path = _folder() / f"{key}.json"
+    try:
+        folder = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets" / "adversarial"
+    except ConfigError:  # a user without a home folder, as in a container: nothing is remembered
+        return compare(bundle, engine, reference)
+    path = folder / f"{key}.json"
     found = _remembered(path)
     if found is None:
         found = compare(bundle, engine, reference)
@@ -45,10 +51,6 @@ def adversarial_comparison(
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps({"compared": found.compared, "differing": found.differing}).encode())
     return found
-
-
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dataprep-assets" / "adversarial"
 
 
 def _remembered(path: Path) -> Comparison | None:

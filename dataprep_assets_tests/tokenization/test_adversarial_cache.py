@@ -48,8 +48,11 @@ def test_it_is_made_once_and_again_for_another_engine_or_a_damaged_file(
     assert len(list(file.parent.iterdir())) == 2
 
 
-def test_a_home_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+@pytest.mark.parametrize("home", ["HERE/file", "~no_such_user"])
+def test_a_home_that_cannot_be_written_or_found_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", home.replace("HERE", str(tmp_path)))
     (tmp_path / "file").write_text("in the way")
     bundle = chat_bundle()
     engine, reference = fast_engine("fastokens", bundle, "text"), ReferenceEngine(bundle, "text")

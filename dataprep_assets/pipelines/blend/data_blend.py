@@ -6,13 +6,12 @@ begin with `_` are notes of the author: they are kept and shown, and have no eff
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
@@ -79,17 +78,6 @@ class BlendDataset(_Noted, Attributed):
     messages_field: str | None = Field(None, description="SFT: key of the messages, instead of the stage's.")
     tools_field: str | None = Field(None, description="SFT: key of the tools, instead of the stage's.")
     category: str | None = Field(None, description="Which part of the mixture it is, for readers. Only shown.")
-
-    @field_validator("path")
-    @classmethod
-    def _is_possible(cls, path: str) -> str:
-        try:
-            os.fsencode(Path(path).expanduser())
-        except (RuntimeError, UnicodeEncodeError) as error:  # of `~nobody`, of half a surrogate pair
-            raise ValueError(f"{path!r}: {error}") from error
-        if "\0" in path:
-            raise ValueError(f"{path!r}: no path has a NUL")
-        return path
 
     @property
     def unattributed(self) -> Self:
@@ -164,9 +152,13 @@ class DataBlend(_Noted):
                 f"blend: {path}: not the JSON of a blend: a list of {many:,}; {_MOST_DATASETS:,} datasets are the most"
             )
         try:
-            return cls.model_validate(value).located(path.parent)
+            blend = cls.model_validate(value)
         except ValidationError as error:
             raise ConfigError(together(mistakes(error, cls, of_json(path, text, value)))) from error
+        try:
+            return blend.located(path.parent)
+        except ConfigError as error:
+            raise ConfigError(f"blend: {path}: {error}") from None
 
     @property
     def per_split(self) -> bool:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.bounds import at_work_on, json_of
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.paths import expanded
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class ChatTemplate:
             return cls(declared, _published(declared).read_text(encoding="utf-8"))
         if not is_template_path(declared):
             return cls("inline", declared)
-        path = Path(declared).expanduser()
+        path = expanded(declared, "chat_template")
         if path.is_dir():
             return cls._of_folder(path, str(path))
         try:

@@ -117,11 +117,6 @@ def _declare(**changes: Any) -> BlendDeclaration:
         ({"sample": {"count": 1, "percent": 1}}, "exactly one of"),
         ({"blend": {"train": [ONE]}, "held_out": {"valid": 1}}, "give one of them"),
         ({"blend": {"datasets": [{**ONE, "weight": float("nan")}]}}, "weight"),
-        (
-            {"blend": {"datasets": [{**ONE, "path": "~no_such_user/a.jsonl"}]}},
-            "no_such_user/a.jsonl': Could not determine",
-        ),
-        ({"blend": {"datasets": [{**ONE, "path": "a\0b.jsonl"}]}}, "no path has a NUL"),
         ({"pretrain": {"dtype": "uint32"}}, "dtype"),
         ({"tolerance": 2}, "tolerance"),
         ({"shards": 3}, "shards"),
@@ -140,6 +135,20 @@ def test_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
     (tmp_path / "sub" / "b.json").write_text(json.dumps({"datasets": [ONE, {"name": "h", "path": "hf://o/h"}]}))
     by_path = _declare(blend="sub/b.json").located(tmp_path)
     assert [u.dataset.path for u in by_path.data_blend().units()] == [str(tmp_path / "sub" / "a.jsonl"), "hf://o/h"]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("~no_such_user/a.jsonl", "no home folder is known of"), ("a\0b.jsonl", "no path has a NUL")]
+)
+def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path, path: str, why: str) -> None:
+    blend = {"datasets": [{**ONE, "path": path}]}
+    with pytest.raises(ConfigError, match=why):
+        _declare(blend=blend).located(tmp_path)
+    (tmp_path / "b.json").write_text(json.dumps(blend))
+    with pytest.raises(ConfigError, match=rf"^blend: .*b\.json: .*{why}"):
+        _declare(blend="b.json").located(tmp_path).data_blend()
+    with pytest.raises(ConfigError, match=why):
+        _declare(blend=path).located(tmp_path)
 
 
 def test_a_blend_file_that_is_not_there_is_named(tmp_path: Path) -> None:
