@@ -12,6 +12,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.graph.declaration import SMALL_CELL
 from dataprep_assets.graph.small_cells import SmallCells, cells_of
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def command(
         sides = [_side(side, dataset) for side in (a, b)]
     except DataprepError as error:  # as in diff(1), 1 means that they differ, so an error needs another code
         raise ConfigError(str(error)) from error
-    found = difference(sides[0], sides[1], (a, b))
-    cells = _cells(sides)
+    locks = [lock for lock, _ in sides]
+    found = difference(locks[0], locks[1], (a, b))
+    cells = _cells(locks, are_closed=any(is_closed for _, is_closed in sides))
     if json_:
         print(json.dumps(found.to_json(cells), indent=1, ensure_ascii=False))
     else:
@@ -42,25 +44,34 @@ def command(
     return 0 if found.is_none else 1
 
 
-def _cells(sides: "Sequence[Lock]") -> SmallCells:
-    """How counts are shown: of a sensitive dataset by their first digits, or two would tell their difference."""
-    cells = list[SmallCells]()
-    with suppress(ConfigError):  # there is no project here, or the dataset cannot be loaded
-        declared = project.kinds().keys() & {side.dataset for side in sides}
-        cells = [cells_of(project.component(name).declaration) for name in declared]
-    strictest = max([*cells, *(side.cells for side in sides)], key=lambda one: one.below)
+def _cells(locks: "Sequence[Lock]", *, are_closed: bool) -> SmallCells:
+    """How counts are shown: of a sensitive dataset by their first digits, or two would tell their difference.
+
+    One that cannot be loaded, or whose files are closed to others, may be sensitive.
+    """
+    cells = [SmallCells(SMALL_CELL)] if are_closed else []
+    with suppress(ConfigError):  # there is no project here
+        for name in project.kinds().keys() & {lock.dataset for lock in locks}:
+            try:
+                cells.append(cells_of(project.component(name).declaration))
+            except ConfigError:
+                cells.append(SmallCells(SMALL_CELL))
+    strictest = max([*cells, *(lock.cells for lock in locks)], key=lambda one: one.below)
     return strictest if strictest.below <= 1 else replace(strictest, rounded=True)
 
 
-def _side(where: str, dataset: str | None) -> "Lock":
+def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
+    """The lock there, and whether it is of receipts in a folder that only their owner can read."""
     from dataprep_assets.graph.lock_file import read_lock
     from dataprep_assets.graph.lock_of_copy import lock_of_receipts
+    from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.verify import place_of_dataset, receipts_below, receipts_in
     from dataprep_assets.stores.connect import LocalPlace
+    from dataprep_assets.stores.private import OTHERS
 
     place = project.place(where)
     if isinstance(place, LocalPlace) and place.root.is_file():
-        return read_lock(place.root)
+        return read_lock(place.root), False
     if isinstance(place, LocalPlace) and not place.root.is_dir():
         raise MissingArtifactError(f"{where}: neither a lock nor a folder is there")
     if dataset is not None:
@@ -69,4 +80,5 @@ def _side(where: str, dataset: str | None) -> "Lock":
     found = lock_of_receipts(receipts, where, dataset)
     for name in found.left_over:
         print(f"note: {where}: {name} is in no plan any more, and is left out", file=sys.stderr)
-    return found.lock
+    files = place.root.rglob(NAME) if isinstance(place, LocalPlace) else ()
+    return found.lock, any(not file.stat().st_mode & OTHERS for file in files)

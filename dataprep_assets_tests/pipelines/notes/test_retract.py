@@ -437,6 +437,7 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
 
     said("run", "ward")
     said("lock", "ward", "--output", str(tmp_path / "before.lock"))
+    shutil.copytree(work / "artifacts", tmp_path / "before")
     told = said("retract", "ward", "--ids", str(ids))
     assert "ward: < 11 given, 0 retracted already\nfound < 11: < 11 patients in 1 month\n" in told
     assert f"  {'2010-01':<20}{'< 11 patients':>20}\n" in told
@@ -457,6 +458,14 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
     ):
         assert "< 11 patients" in told
         assert not re.search(r"\b[1-9] (patients|documents|notes)|documents\": [1-9]\d*[,}]", told), told
+    folders = [str(tmp_path / "before"), str(work / "artifacts")]
+    declaration = (folder / "defs.yaml").read_text()
+    for text_of_yaml in ("type: [", None):  # the dataset cannot be loaded, or is declared elsewhere
+        (folder / "defs.yaml").unlink() if text_of_yaml is None else (folder / "defs.yaml").write_text(text_of_yaml)
+        told = said("diff", *folders, "--dataset", "ward", code=1)
+        assert "< 11 patients" in told
+        assert not re.search(r"\b[1-9] (patients|documents|notes)", told), told
+    (folder / "defs.yaml").write_text(declaration)
     assert '"retracted":1' in (work / "artifacts/ward/packed_cohorts/2010-01/receipt.json").read_text().replace(" ", "")
     ids.write_text(f'{{"patient": ["{CANARY}"]}}\n')
     assert "line 1: give the id of a patient" in said("retract", "ward", "--ids", str(ids), code=2)
