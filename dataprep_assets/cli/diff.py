@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from dataprep_assets.cli.arguments import AsJson
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.graph.declaration import SMALL_CELL
 from dataprep_assets.graph.small_cells import SmallCells, cells_of
+from dataprep_assets.stores.private import OTHERS
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
@@ -67,7 +69,6 @@ def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
     from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.verify import place_of_dataset, receipts_below, receipts_in
     from dataprep_assets.stores.connect import LocalPlace
-    from dataprep_assets.stores.private import OTHERS
 
     place = project.place(where)
     if isinstance(place, LocalPlace) and place.root.is_file():
@@ -81,4 +82,12 @@ def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
     for name in found.left_over:
         print(f"note: {where}: {name} is in no plan any more, and is left out", file=sys.stderr)
     files = place.root.rglob(NAME) if isinstance(place, LocalPlace) else ()
-    return found.lock, any(not file.stat().st_mode & OTHERS for file in files)
+    return found.lock, any(map(_is_closed, files))
+
+
+def _is_closed(file: Path) -> bool:
+    """Whether only its owner can read a file; not of one that a run has taken away meanwhile."""
+    try:
+        return not file.stat().st_mode & OTHERS
+    except FileNotFoundError:
+        return False

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, resolved
 from dataprep_assets.graph.declaration_mistakes import mistakes, of_json, together
 from dataprep_assets.graph.declared import Declared
+from dataprep_assets.paths import expanded
 from dataprep_assets.planning.blend import SPLITS
 
 _MARK = "_"
@@ -78,6 +79,15 @@ class BlendDataset(_Noted, Attributed):
     messages_field: str | None = Field(None, description="SFT: key of the messages, instead of the stage's.")
     tools_field: str | None = Field(None, description="SFT: key of the tools, instead of the stage's.")
     category: str | None = Field(None, description="Which part of the mixture it is, for readers. Only shown.")
+
+    @field_validator("path")
+    @classmethod
+    def _is_possible(cls, path: str) -> str:
+        try:
+            expanded(path)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return path
 
     @property
     def unattributed(self) -> Self:
@@ -152,13 +162,9 @@ class DataBlend(_Noted):
                 f"blend: {path}: not the JSON of a blend: a list of {many:,}; {_MOST_DATASETS:,} datasets are the most"
             )
         try:
-            blend = cls.model_validate(value)
+            return cls.model_validate(value).located(path.parent)
         except ValidationError as error:
             raise ConfigError(together(mistakes(error, cls, of_json(path, text, value)))) from error
-        try:
-            return blend.located(path.parent)
-        except ConfigError as error:
-            raise ConfigError(f"blend: {path}: {error}") from None
 
     @property
     def per_split(self) -> bool:
