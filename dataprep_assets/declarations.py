@@ -20,6 +20,7 @@ from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration_mistakes import Document, nearest, read, validated
 from dataprep_assets.orchestration.shipped import is_shown, shown_as
 from dataprep_assets.project import Project
+from dataprep_assets.sentences import safe
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -53,8 +54,8 @@ class Declarations:
                 if len(documents) > 1:
                     second = documents[1]
                     raise ConfigError(
-                        f"{path}:{second.line}: a second document: a dataset has a defs.yaml of its own. Move what is "
-                        "below the `---` into the defs.yaml of another folder"
+                        f"{path}:{safe(second.line)}: a second document: a dataset has a defs.yaml of its own. "
+                        "Move what is below the `---` into the defs.yaml of another folder"
                     )
                 dotted = [part for part in path.parent.relative_to(self.folder).parts if "." in part]
                 if dotted:
@@ -111,7 +112,7 @@ class Declarations:
         others = [path for path in self._declaring.get(dataset, []) if path != document.path]
         if others and is_shown(shown_as(document.path.parent)):
             line = document.line_of(["dataset"])
-            raise ConfigError(f"{document.path}:{line}: dataset: {dataset} is also declared in {others[0]}")
+            raise ConfigError(f"{document.path}:{safe(line)}: dataset: {dataset} is also declared in {others[0]}")
 
 
 def files_below(folder: Path) -> dict[str, Path]:

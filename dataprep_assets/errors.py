@@ -25,11 +25,17 @@ Each message says what broke, the value, where (file, row, byte), and what to do
 from collections.abc import Sequence
 from typing import NoReturn
 
+from dataprep_assets.sentences import safe, sentence, typed
+
 MOST_NAMED = 20
 
 
 class DataprepError(Exception):
     """The root: catch it to tell this project's refusals from bugs."""
+
+    def __init__(self, message: str = "") -> None:
+        """`message` may have typed numbers, as in a `sentence`."""
+        super().__init__(sentence(message))
 
 
 class ConfigError(DataprepError):
@@ -112,8 +118,9 @@ def together(errors: Sequence[DataprepError]) -> DataprepError:
     """One error with the messages of all of them (at least one). Of more than 20 it counts the rest."""
     if len(errors) == 1:
         return errors[0]
-    more = f" | and {len(errors) - MOST_NAMED:,} more" if len(errors) > MOST_NAMED else ""
-    return type(errors[0])(f"{len(errors):,} files: " + " | ".join(map(str, errors[:MOST_NAMED])) + more)
+    more = f" | and {safe(len(errors) - MOST_NAMED, ',')} more" if len(errors) > MOST_NAMED else ""
+    told = " | ".join(typed(error) for error in errors[:MOST_NAMED])
+    return type(errors[0])(f"{safe(len(errors), ',')} files: {told}{more}")
 
 
 def raise_alone(error: BaseException) -> NoReturn:

@@ -12,8 +12,8 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.sentences import number_of, sentence
 
 _SHOWN = 20
 
@@ -44,9 +44,10 @@ def command(
         elif drops is None:
             print(f"{dataset}: no rules. Columns: {', '.join(asked.columns)}")
             for gone, count in asked.reasons().items():
-                print(project.shown(f"  {gone}: {number_of(count, 'row')}, which `--reason {gone}` lists"))
+                print(project.shown(sentence(f"  {gone}: {number_of(count, 'row')}, which `--reason {gone}` lists")))
         else:
-            print(project.shown(f"{dataset}: {number_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text"))
+            told = sentence(f"{dataset}: {number_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text")
+            print(project.shown(told))
             print("\n".join(drops.lines(cells)))
         return 0
     if component.declaration.sensitive:
@@ -66,18 +67,20 @@ def command(
 
 def _count(rows: Iterator[dict[str, Any]]) -> int:
     """Of a sensitive dataset the number of rows alone."""
-    print(project.shown(number_of(sum(1 for _ in rows), "row")) + ", which are not shown: the dataset is sensitive")
+    count = project.shown(sentence(number_of(sum(1 for _ in rows), "row")))
+    print(f"{count}, which are not shown: the dataset is sensitive")
     return 0
 
 
 def _show(rows: Iterator[dict[str, Any]]) -> None:
     for row in islice(rows, _SHOWN):
-        became = f"kept, {number_of(row['tokens'], 'token')}" if row["kept"] else f"dropped: {row['reason']}"
+        tokens = row["tokens"]
+        became = sentence(f"kept, {number_of(tokens, 'token')}" if row["kept"] else f"dropped: {row['reason']}")
         left = {k: v for k, v in row.items() if k not in _TOLD and v is not None}
         print(f"{row['file']}:{row['row']}  {became}")
         print("    " + ", ".join(f"{name} {_plain(value)}" for name, value in left.items()))
     if more := sum(1 for _ in rows):
-        print(f"and {number_of(more, 'row')} more: all of them with --json or --csv")
+        print(sentence(f"and {number_of(more, 'row')} more: all of them with --json or --csv"))
 
 
 _TOLD = {"file", "row", "kept", "reason", "tokens"}

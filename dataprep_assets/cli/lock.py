@@ -9,7 +9,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 from dataprep_assets.errors import ConfigError, DriftError
-from dataprep_assets.graph.shown import number_of
+from dataprep_assets.sentences import safe_number_of, sentence
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.drift import Drift
@@ -38,9 +38,8 @@ def command(
         raise ConfigError(f"--output {path}: not a file in a folder that is there")
     written = lock_dataset(component.specs, component.store(project.storage()))
     write_atomically(path, lock_bytes(written))
-    print(
-        f"{dataset}: {number_of(len(written.artifacts), 'artifact')}, {number_of(written.files, 'source file')}: {path}"
-    )
+    made = sentence(safe_number_of(len(written.artifacts), "artifact"))
+    print(sentence(f"{dataset}: {made}, {safe_number_of(written.files, 'source file')}: {path}"))
     return 0
 
 
@@ -112,7 +111,7 @@ class LockedBuild:
             undeclared(self._specs, self._store, self._lock),
         ):
             refuse(self._lock, found, "the run is done")
-        print(f"equals its lock: {number_of(len(self._lock.artifacts), 'artifact')}")
+        print(sentence(f"equals its lock: {safe_number_of(len(self._lock.artifacts), 'artifact')}"))
 
 
 def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:

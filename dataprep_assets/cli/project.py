@@ -40,7 +40,6 @@ def choose(folder: Path) -> None:
 
 
 _chosen: list[str] = []
-_PLACE = re.compile(r"(^ *\S*defs\.yaml:\d+:)", re.MULTILINE)
 _TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 
@@ -165,14 +164,8 @@ def one_command() -> Iterator[None]:
 
 
 def shown(text: str) -> str:
-    """The text as the command prints it: without small counts once a sensitive dataset was loaded.
-
-    The line of a declaration, at the beginning of a line of the text, is no count.
-    """
-    if not _running:
-        return text
-    parts = _PLACE.split(text)  # every second one is a place
-    return "".join(part if i % 2 else _running[-1].cells.text(part) for i, part in enumerate(parts))
+    """The text as the command prints it: without small counts once a sensitive dataset was loaded."""
+    return (_running[-1].cells if _running else SHOW_ALL).text(text)
 
 
 def naming(dataset: str) -> "list[Dataset]":

@@ -7,7 +7,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
-from dataprep_assets.graph.shown import number_of
+from dataprep_assets.sentences import safe_number_of, sentence
 
 
 def command(
@@ -29,7 +29,8 @@ def command(
     if not found and not json_:
         print(f"{dataset}: every artifact is in the plan, nothing to remove")
     if found and not yes and not json_:
-        total = f"{number_of(len(found), 'artifact')}, {shown_bytes(sum(one.bytes or 0 for one in found))}"
+        size = shown_bytes(sum(one.bytes or 0 for one in found))
+        total = sentence(f"{safe_number_of(len(found), 'artifact')}, {size}")
         print(f"{total}; nothing was removed: `dataprep prune {dataset} --yes` removes them")
     kept = 0
     for artifact, gone in prune(specs, store) if found and yes else ():

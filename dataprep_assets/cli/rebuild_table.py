@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.graph.rebuild import Rebuild, ToBuild
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.planning.cost import shown_bytes, shown_time
+from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
 
 MOST_ROWS = 20
 
@@ -26,7 +26,7 @@ class _Row:
         more = f" (and {len(reasons) - 1} more like this)" if len(reasons) > 1 else ""
         return (
             asset,
-            str(len(partitions)) if partitions else "-",
+            sentence(safe(len(partitions)) if partitions else "-"),
             partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
             *_amounts(self.works),
             reasons[0] + more if first.spec is None else cells_of(first.spec.declaration).text(reasons[0]) + more,
@@ -39,9 +39,9 @@ def _amounts(works: Sequence[ToBuild]) -> tuple[str, str, str]:
     tokens = [work.tokens for work in works if work.tokens is not None]
     seconds = [work.seconds for work in works if work.seconds is not None]
     return (
-        shown_bytes(sum(sizes)) if sizes else "-",
+        sentence(safe(shown_bytes(sum(sizes))) if sizes else "-"),
         f"{sum(tokens):,}" if tokens else "-",
-        shown_time(sum(seconds)).strip() if seconds else "-",
+        sentence(safe(shown_time(sum(seconds)).strip()) if seconds else "-"),
     )
 
 
@@ -55,12 +55,15 @@ def rebuild_lines(rebuild: Rebuild) -> Iterable[str]:
     widths = [max(len(row[at]) for row in shown) for at in range(6)]
     for row in shown:
         cells = [
-            cell.rjust(w) if at in (1, 3, 4, 5) else cell.ljust(w) for at, (cell, w) in enumerate(_zip(row, widths))
+            " " * (w - len(cell)) + typed(cell) if at in (1, 3, 4, 5) else typed(cell) + " " * (w - len(cell))
+            for at, (cell, w) in enumerate(_zip(row, widths))
         ]
-        yield "  ".join([*cells, row[6]]).rstrip()
+        yield sentence("  ".join([*cells, typed(row[6])]).rstrip())
     if len(rows) > MOST_ROWS:
         hidden = list(groups.values())[MOST_ROWS:]
-        yield f"and {number_of(len(hidden), 'more row')}, of {number_of(sum(map(len, hidden)), 'artifact')}"
+        yield sentence(
+            f"and {safe_number_of(len(hidden), 'more row')}, of {safe_number_of(sum(map(len, hidden)), 'artifact')}"
+        )
     yield ""
     yield from _sums(rebuild)
 
@@ -77,21 +80,22 @@ def _sums(rebuild: Rebuild) -> Iterable[str]:
     for name, works in by_name.items():
         if len(works) > 1:
             source, tokens, seconds = _amounts(works)
-            parts = {f"{source} of source": source, f"{tokens} tokens": tokens, seconds: seconds}
-            known = [f"{len(works)} artifacts", *(text for text, value in parts.items() if value != "-")]
-            yield f"{name}: {', '.join(known)}"
+            parts = {f"{typed(source)} of source": source, f"{tokens} tokens": tokens, typed(seconds): seconds}
+            known = [f"{safe(len(works))} artifacts", *(text for text, value in parts.items() if value != "-")]
+            yield sentence(f"{name}: {', '.join(known)}")
     if provisional := sum(work.stale.provisional for work in rebuild.works):
-        yield (
-            f"{provisional} of {len(rebuild.works)} are built only where an input comes out other than it was; "
-            "that is not known before it is built"
+        yield sentence(
+            f"{safe(provisional)} of {safe(len(rebuild.works))} are built only where an input comes out other than it "
+            "was; that is not known before it is built"
         )
     cores = rebuild.machine.cores
-    yield (
+    expected = (
         f"expected: {shown_time(rebuild.fetching + rebuild.tokenizing + rebuild.orchestration).strip()} on {cores} "
         f"core{'s' if cores > 1 else ''}: fetching {shown_time(rebuild.fetching).strip()}, tokenizing "
         f"{shown_time(rebuild.tokenizing).strip()}, orchestration {shown_time(rebuild.orchestration).strip()}; joins, "
         "views and checks not counted; rates "
         + (f"measured on {rebuild.measured:,} finished shards" if rebuild.measured else "of the bench")
     )
+    yield sentence(safe(expected))
     for published in rebuild.published:
         yield f"published: {published.place} is replaced ({published.artifact})"

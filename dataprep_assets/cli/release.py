@@ -9,6 +9,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Profile
 from dataprep_assets.paths import expanded
+from dataprep_assets.sentences import safe_number_of, sentence
 
 
 def command(
@@ -39,7 +40,6 @@ def command(
     profile: Profile = None,
 ) -> int:
     """Write a manifest for npy shards that are there, so that windows and managers read them."""
-    from dataprep_assets.graph.shown import number_of
     from dataprep_assets.pipelines.release.adopted import Adoption, adopt, keep_adopted
     from dataprep_assets.serving.release import Place, locate
 
@@ -57,7 +57,7 @@ def command(
     for prefix, found in release.shards.items():
         tokens = sum(shard.tokens for shard in found)
         samples = f"{tokens // release.sequence_length:,} samples of {release.sequence_length} tokens"
-        print(f"{prefix}: {number_of(len(found), 'shard')}, {samples} ({release.dtype})")
+        print(sentence(f"{prefix}: {safe_number_of(len(found), 'shard')}, {samples} ({release.dtype})"))
     print(f"{where}: release {release.digest[:12]} of {release.dataset}")
     print(f'train on it: ShardWindow("{place if to is None else where}", "shard_cache", steps_per_shard=455)')
     return 0

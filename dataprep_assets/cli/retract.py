@@ -14,7 +14,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 from dataprep_assets.cli.status import left_line
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.shown import number_of
+from dataprep_assets.sentences import number_of, safe_number_of, sentence, typed
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
@@ -156,7 +156,7 @@ def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     others = project.others(component.declaration.dataset)
     places = [*published_places(component.specs, component.store(storage))]
     for one in sharing(files, [(other.specs, other.store(storage)) for other in others]):
-        held = number_of(one.partitions, one.noun)
+        held = sentence(safe_number_of(one.partitions, one.noun))
         published = "".join(f", published to {place}" for place in one.published)
         yield f"made of the same source files, and not changed: {one.dataset}/{one.artifact}, {held}{published}"
         places += one.published
@@ -174,19 +174,20 @@ def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
 def _tell(dataset: str, found: "Retracted") -> None:
     planned = [held for held in found.held if held.planned]
     totals = [sum(held.counts[at] for held in planned) for at in range(len(found.counted))]
-    told = ", ".join(project.shown(number_of(count, noun)) for count, noun in zip(totals, found.counted, strict=True))
-    print(f"{dataset}: " + project.shown(f"{found.given} given, {found.already} retracted already"))
-    print(project.shown(f"found {found.found}: ") + f"{told} in {number_of(len(planned), found.partitions)}")
+    told = sentence(", ".join(number_of(count, noun) for count, noun in zip(totals, found.counted, strict=True)))
+    print(project.shown(f"{dataset}: {found.given} given, {found.already} retracted already"))
+    where = sentence(f"found {found.found}: {typed(told)} in {safe_number_of(len(planned), found.partitions)}")
+    print(project.shown(where))
     for held in found.held[:MOST_SHOWN]:
         columns = zip(held.counts, _WIDTHS, found.counted, strict=False)
         print(
             f"  {held.partition:<20}"
-            + "".join(f"{project.shown(number_of(count, noun)):>{width}}" for count, width, noun in columns)
+            + "".join(f"{project.shown(sentence(number_of(count, noun))):>{width}}" for count, width, noun in columns)
             + ("" if held.planned else "  in no plan any more")
         )
     _more(len(found.held))
     if found.back:
-        told = project.shown(number_of(found.back, "document"))
+        told = project.shown(sentence(number_of(found.back, "document")))
         comes = "comes" if told.startswith("1 ") else "come"
         print(f"{told} for which they stand as duplicates {comes} back")
     if found.not_found:

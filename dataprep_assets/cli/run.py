@@ -13,9 +13,9 @@ from dataprep_assets.cli.arguments import AsJson, LockFile, Names, Options, tell
 from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.library.part import Part
+from dataprep_assets.sentences import number_of, safe_number_of, sentence, typed
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
@@ -114,7 +114,7 @@ def _sound(names: Sequence[str]) -> list["OpenDataset"]:
             print(f"note: {hint}", file=sys.stderr)
         found.append(dataset)
     if wrong:
-        raise ConfigError("\n".join(wrong))
+        raise ConfigError("\n".join(map(typed, wrong)))
     return found
 
 
@@ -127,7 +127,8 @@ def _foretell(name: str, *, as_json: bool) -> int:
     with suppress(DataprepError):  # nothing is planned yet
         drops = dataset.component.documents(dataset.store).drops()
         if drops is not None and drops.documents:
-            print(project.shown(f"{name}: what the rules drop of {number_of(drops.documents, 'document')}"))
+            told = sentence(f"{name}: what the rules drop of {number_of(drops.documents, 'document')}")
+            print(project.shown(told))
             print("\n".join(drops.lines(cells_of(dataset.component.declaration))))
     return code
 
@@ -139,7 +140,7 @@ class _Shown:
         from dataprep_assets.orchestration.terminal import say
 
         if not current:
-            count = f": {number_of(len(partitions), spec.noun)}" if partitions else ""
+            count = sentence(f": {safe_number_of(len(partitions), spec.noun)}" if partitions else "")
             say(f"  {spec.path[-1]}{count} …")
 
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.cli.trained import keys_of, ledger_of, steps_of, told_steps
 from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError
-from dataprep_assets.graph.shown import number_of
+from dataprep_assets.sentences import number_of, sentence
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.asked_documents import AskedDocuments
@@ -88,13 +88,12 @@ def command(
     found = _documents(ledger, document, id_) if where is None else _where(ledger, where)
     if where is not None and not json_:
         steps = [one for one in steps_of(ledger, found) if until is None or one < until]
-        print(
-            f"{number_of(len(found), 'document')}, " + (f"read at {told_steps(steps)}" if steps else "read at no step")
-        )
+        read = f"read at {told_steps(steps)}" if steps else "read at no step"
+        print(sentence(f"{number_of(len(found), 'document')}, {read}"))
     for line in _steps(ledger, found if json_ else found[:_MOST], until, json_):
         print(line)
     if len(found) > _MOST and not json_:
-        print(f"and {number_of(len(found) - _MOST, 'document')} more: all of them with --json")
+        print(sentence(f"and {number_of(len(found) - _MOST, 'document')} more: all of them with --json"))
     return 0
 
 

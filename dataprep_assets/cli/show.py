@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.shown import number_of
+from dataprep_assets.sentences import safe, safe_number_of, sentence
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.spec import ArtifactSpec
@@ -110,7 +110,7 @@ def _there(one: _Made) -> str:
         return "not planned"
     if one.noun is None:
         return "yes" if one.there else "no"
-    return f"{one.there:,} of {number_of(one.planned, one.noun)}"
+    return sentence(f"{safe(one.there, ',')} of {safe_number_of(one.planned, one.noun)}")
 
 
 def _where(one: _Made) -> str:

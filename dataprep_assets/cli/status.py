@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Names
-from dataprep_assets.graph.shown import number_of
+from dataprep_assets.sentences import safe_number_of, sentence
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
@@ -77,7 +77,7 @@ def _print(
     for line in component.standing(store):
         print(project.shown(line))
     for held in _still_held(component, store):
-        shards = project.shown(number_of(held.partitions, held.noun))
+        shards = sentence(safe_number_of(held.partitions, held.noun))
         print(
             f"still holds retracted documents: {held.dataset}/{held.artifact}, {shards} of source files that "
             f"{held.retracted_by} reads without them. Retract them there, too (of a blend: take them out of its files)"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from dataprep_assets.cli import project
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.shown import number_of
+from dataprep_assets.sentences import number_of, sentence
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
@@ -110,7 +110,7 @@ def trained_lines(dataset: str, given: "Sequence[Given]") -> Iterator[str]:
             continue
         every = sorted({step for steps in read.values() for step in steps})
         # the steps are no counts
-        counts = project.shown(f"{len(read)} of {number_of(len(given), 'line')}")
+        counts = project.shown(sentence(f"{len(read)} of {number_of(len(given), 'line')}"))
         yield f"{name} read it at, or has scheduled it for, {told_steps(every)}: {counts}"
         if len(given) > 1:
             for line, steps in list(read.items())[:_MOST]:

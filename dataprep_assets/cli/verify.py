@@ -14,7 +14,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, LockFile, Select, tell_wrong
 from dataprep_assets.errors import ConfigError, MissingArtifactError
-from dataprep_assets.graph.shown import number_of
+from dataprep_assets.sentences import safe_number_of, sentence
 
 if TYPE_CHECKING:
     from dataprep_assets.integrity.receipt import Verification
@@ -64,7 +64,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
             tell_wrong(f"DAMAGED {verdict.name}: {defect}")
     if count and not as_json:
         told = f"{bad} damaged" if bad else "all match their receipts"
-        print(f"{number_of(count, 'artifact')}, {total:,} bytes: {told}")
+        print(sentence(f"{safe_number_of(count, 'artifact')}, {total:,} bytes: {told}"))
     releases = 0
     for name, place, files, size, defects in _releases(path, verification):
         releases += 1
@@ -75,7 +75,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
         for defect in defects:
             tell_wrong(f"DAMAGED {defect}")
         told = f"{len(defects)} damaged" if defects else "all match its release.json"
-        print(f"{place}: {name}: {number_of(files, 'file')}, {size:,} bytes: {told}")
+        print(sentence(f"{place}: {name}: {safe_number_of(files, 'file')}, {size:,} bytes: {told}"))
     if not count and not releases:
         raise MissingArtifactError(
             f"{path or project.place(None).url}: nothing there to verify: no artifact (receipt.json), no release "
@@ -137,5 +137,5 @@ def _verify_copy(
             tell_wrong(f"DIFFERS {differs}")
     if not as_json:
         told = f"{bad:,} differ" if bad else "all are there, and equal"
-        print(f"{lock.dataset}: {number_of(len(wanted), 'artifact')} of the lock: {told}")
+        print(sentence(f"{lock.dataset}: {safe_number_of(len(wanted), 'artifact')} of the lock: {told}"))
     return 1 if bad else 0

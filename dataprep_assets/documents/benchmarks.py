@@ -25,6 +25,7 @@ from dataprep_assets.documents.table import Columns, DocumentBatch
 from dataprep_assets.documents.tagging import VersionedTagger
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
+from dataprep_assets.sentences import safe, typed
 
 BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
 COLUMNS: Columns = {BENCHMARK: "string", OVERLAP: "number"}
@@ -62,7 +63,7 @@ class BenchmarkSet:
         try:
             return fetched(self.path, self.cache_dir)
         except DataprepError as error:
-            raise ConfigError(f"decontaminate.sets.{self.name}: {error}") from error
+            raise ConfigError(f"decontaminate.sets.{self.name}: {typed(error)}") from error
 
     def parts(self) -> Iterator[tuple[str, str]]:
         """The name, `set:row:field`, and the text of each part of each item.
@@ -72,7 +73,7 @@ class BenchmarkSet:
         missing = set(self.fields)
         for number, item in enumerate(self._items(), 1):
             if not isinstance(item, Mapping):
-                raise ConfigError(f"decontaminate.sets.{self.name}: {self.path}: row {number} is no object")
+                raise ConfigError(f"decontaminate.sets.{self.name}: {self.path}: row {safe(number)} is no object")
             for field in self.fields or item:
                 texts = item.get(field)
                 if texts is not None:

@@ -27,6 +27,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.documents import NONE_RETRACTED
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
 _HASH = re.compile("[0-9A-Fa-f]{16}")
@@ -68,12 +69,14 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
             made_of = {name: value[name] for name in ("of", "key") if name in value}
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
-                f'{path}: line {number}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct the '
+                f'{path}: line {safe(number)}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct '
+                "the "
                 "line, or write the list with `dataprep retract`"
             ) from error
         if made_of != wanted:
             raise ConfigError(
-                f"{path}: line {number}: its hash is of {_shown(made_of)}, the dataset's index is of {_shown(wanted)}. "
+                f"{path}: line {safe(number)}: its hash is of {_shown(made_of)}, the dataset's index is of "
+                f"{_shown(wanted)}. "
                 "Retract these documents again by ids of today, and remove the line"
             )
         hashed = value["hash"].lower()

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from dataprep_assets.documents.table import Columns
 from dataprep_assets.errors import FormatError, IntegrityError
 from dataprep_assets.graph.finding import SHOWN
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
+from dataprep_assets.sentences import number_of, safe, sentence
 
 DROPPED = "dropped.parquet"
 COLUMNS: Columns = {"file": "string", "row": "integer", "reason": "string"}
@@ -62,7 +62,7 @@ class RuledOut:
 
     def __str__(self) -> str:
         """As a recipe shows it; empty if no row is dropped."""
-        return f"{number_of(self.rows, 'dropped row')} ({self.digest[:12]})" if self.digest else ""
+        return sentence(f"{number_of(self.rows, 'dropped row')} ({self.digest[:12]})") if self.digest else ""
 
     def of(self, file: str) -> RuledOutRows:
         """The dropped rows of one of its files."""
@@ -126,6 +126,9 @@ def other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOut
         other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))
         for row in other[:SHOWN]:
             yield (
-                f"{file}, row {row}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, {DROPPED} says "
-                f"{held.get(row) or 'by none'}"
+                sentence(
+                    f"{file}, row {safe(row)}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, "
+                    f"{DROPPED} says "
+                    f"{held.get(row) or 'by none'}"
+                )
             )

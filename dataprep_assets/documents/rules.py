@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.sentences import safe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +94,7 @@ class _Parser:
         if not self._text.strip():
             raise ConfigError(f"{self._where}: is empty. Write for example `words < 50 or language != 'en'`")
         if len(self._text) > _LONGEST:
-            raise ConfigError(f"{self._where}: an expression has at most {_LONGEST:,} characters")
+            raise ConfigError(f"{self._where}: an expression has at most {safe(_LONGEST, ',')} characters")
         try:
             tree = ast.parse(self._in_python(), mode="eval")
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import FormatError, SourceError
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.records import Block, RecordFields
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.rows import RowBlock
@@ -224,7 +225,7 @@ def _batch(
         if all_texts:
             found = [_read_as(one, kind) for one in found]
         filled[column_of(path)] = [
-            _checked(one, kind, path, f"{label}: row {number}", fields)
+            _checked(one, kind, path, sentence(f"{label}: row {safe(number)}"), fields)
             for number, one in zip(numbers, found, strict=True)
         ]
     if not refused:

@@ -37,6 +37,7 @@ from dataprep_assets.documents.text_tagger import TextTagger
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.tasks import keep_for_this_pool_only
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.sentences import safe, sentence, typed
 
 KEYS = ("file", "row")
 """The columns by which the output of a command names its rows."""
@@ -216,8 +217,8 @@ class CommandTagger(Tagger):
             raise TaggingError(f"tag: {self.name}: {words[0]}: {error.strerror or error}") from error
         if done.returncode or not made.is_file():
             said = "" if sensitive else " ".join(done.stderr.split())[-300:]
-            how = f"ended with exit code {done.returncode}" if done.returncode else "wrote no {output}"
-            raise TaggingError(f"tag: {self.name}: {shard}: the command {how}" + (f": {said}" if said else ""))
+            how = sentence(f"ended with exit code {safe(done.returncode)}") if done.returncode else "wrote no {output}"
+            raise TaggingError(f"tag: {self.name}: {shard}: the command {typed(how)}" + (f": {said}" if said else ""))
 
 
 def _defined(source: str) -> Iterator[str]:
@@ -274,7 +275,9 @@ def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str, *, s
             taken: list[int | None] = []
             for file, row, bad in zip(*(piece[name].to_pylist() for name in (*KEYS, "bad")), strict=True):
                 if (at := place.get((file, row))) is None and bad is None:
-                    raise TaggingError(f"{where} has no {file}, row {row}: it has to have every row that it was given")
+                    raise TaggingError(
+                        f"{where} has no {file}, row {safe(row)}: it has to have every row that it was given"
+                    )
                 taken.append(at if bad is None else None)
             wanted += sum(at is not None for at in taken)
             writer.add({name: [None if at is None else v[at] for at in taken] for name, v in columns.items()})
@@ -294,8 +297,12 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
     except Exception as error:  # whatever a function of the user's raises
         at = _culprit(tagger, batch)
         why = type(error).__name__ + ("" if sensitive else f": {error}")
-        where = f"row {batch.row(at)}" if at is not None else f"rows {batch.row(0)} and after"
-        raise TaggingError(f"{batch.label}: {where}: tagger {tagger.name!r} raised {why}") from error
+        where = (
+            sentence(f"row {safe(batch.row(at))}")
+            if at is not None
+            else sentence(f"rows {safe(batch.row(0))} and after")
+        )
+        raise TaggingError(f"{batch.label}: {typed(where)}: tagger {tagger.name!r} raised {why}") from error
     if not isinstance(found, Mapping) or set(found) != set(tagger.columns):
         if sensitive:  # what it gave may be the text
             given = "something else"
@@ -331,13 +338,14 @@ def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
 def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, *, sensitive: bool) -> list[Any]:
     if len(values) != len(batch.texts):
         raise TaggingError(
-            f"{batch.label}: rows {batch.row(0)} and after: tagger {tagger.name!r} gave {len(values)} values of {name} "
+            f"{batch.label}: rows {safe(batch.row(0))} and after: tagger {tagger.name!r} gave {len(values)} values of "
+            f"{name} "
             f"for {len(batch.texts)} documents: it has to give one for each"
         )
     if (wrong := first_wrong(values, tagger.columns[name])) is not None:
         at, why = wrong
         shown = "" if sensitive else f" {values[at]!r:.60}"
-        raise TaggingError(f"{batch.label}: row {batch.row(at)}: tagger {tagger.name!r}: {name}{shown} is {why}")
+        raise TaggingError(f"{batch.label}: row {safe(batch.row(at))}: tagger {tagger.name!r}: {name}{shown} is {why}")
     return values
 
 

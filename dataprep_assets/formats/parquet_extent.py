@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.sentences import safe
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -30,8 +31,10 @@ def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
             chunk = footer.row_group(group).column(column)
             begins = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
             if begins != at:
-                raise FormatError(f"{path}: its chunks do not follow one another at byte {at}. Rebuild it")
+                raise FormatError(f"{path}: its chunks do not follow one another at byte {safe(at)}. Rebuild it")
             at += chunk.total_compressed_size
     end = path.stat().st_size - footer.serialized_size - _LENGTH - len(_MAGIC)
     if at != end:
-        raise FormatError(f"{path}: its rows end at byte {at}, and its footer begins at byte {end}. Rebuild it")
+        raise FormatError(
+            f"{path}: its rows end at byte {safe(at)}, and its footer begins at byte {safe(end)}. Rebuild it"
+        )

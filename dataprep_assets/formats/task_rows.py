@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from dataprep_assets.sentences import safe, sentence
+
 DefectKind = Literal[
     "bom",
     "not_utf8",
@@ -47,7 +49,7 @@ class Defect:
     detail: str
 
     def __str__(self) -> str:
-        return f"line {self.line} (byte {self.byte}) {self.detail}"
+        return sentence(f"line {safe(self.line)} (byte {safe(self.byte)}) {self.detail}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        bad("not_utf8", f"is not UTF-8 at byte {start + error.start} of the file")
+        bad("not_utf8", sentence(f"is not UTF-8 at byte {safe(start + error.start)} of the file"))
         return None
     if not text.strip():
         bad("blank", "is blank")

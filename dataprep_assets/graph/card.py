@@ -27,6 +27,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.sentences import safe, sentence
 
 VERSION = 4
 DATA_CARD = "data_card"
@@ -210,7 +211,7 @@ def _differing(path: Path, wanted: bytes, sensitive: bool) -> Iterator[str]:
     for number, (there, said) in enumerate(lines, 1):
         if there != said:
             told = "" if sensitive else f" {_shown(there)}, the receipts say {_shown(said)}"
-            yield f"{path.name} line {number}:{told or ' not what the receipts say'}"
+            yield sentence(f"{path.name} line {safe(number)}:{told or ' not what the receipts say'}")
 
 
 def _shown(line: bytes | None) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dataprep_assets.formats import croissant
 from dataprep_assets.graph.card_contents import Card, CardArtifact, CardRecords, CardSource
+from dataprep_assets.sentences import safe, sentence
 
 PAGE = "dataset_card.md"
 _UNDECLARED = "not declared"
@@ -91,7 +92,7 @@ def _file_set(artifact: CardArtifact) -> croissant.DescribedFiles:
     return croissant.DescribedFiles(
         id=artifact.name,
         includes=f"../{artifact.name}/**",
-        about=f"{artifact.files:,} files, {artifact.bytes:,} bytes.",
+        about=sentence(f"{safe(artifact.files, ',')} files, {safe(artifact.bytes, ',')} bytes."),
     )
 
 

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.asked_documents import AskedDocuments
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.declaration_mistakes import Document, mistakes, nearest, read, together
+from dataprep_assets.graph.declaration_mistakes import Document, mistakes, nearest, read
 from dataprep_assets.graph.estimate import Estimate
-from dataprep_assets.graph.remark import Remark
+from dataprep_assets.graph.remark import Remark, refused
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
@@ -27,6 +27,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.storage import Storage
 from dataprep_assets.planning.cost import Machine
+from dataprep_assets.sentences import safe, typed
 
 D = TypeVar("D", bound=DatasetDeclaration)
 _RAW = re.compile(r"\{%-?\s*raw\b")
@@ -42,11 +43,11 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
             # read for the line numbers: attributes come with their templates resolved, and tests have some without a
             # file
             document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
-        raise ConfigError(together(mistakes(error, model, document))) from None  # the cause would be printed first
+        raise refused(mistakes(error, model, document)) from None  # the cause would be printed first
     try:
         return declaration.located(yaml_path.parent)
     except ConfigError as error:
-        raise ConfigError(f"{yaml_path}: {error}") from None
+        raise ConfigError(f"{yaml_path}: {typed(error)}") from None
 
 
 def kept_from_templates(text: str) -> str:
@@ -103,7 +104,7 @@ class Dataset(ABC):
                 hint = f"did you mean `{near}`?" if near else f"those that only warn are {', '.join(warning)}"
                 (document, *_) = read(yaml_path)
                 line = document.line_of(["accept", name])
-                raise ConfigError(f"{yaml_path}:{line}: accept.{name}: {wrong}; {hint}")
+                raise ConfigError(f"{yaml_path}:{safe(line)}: accept.{name}: {wrong}; {hint}")
 
     @property
     @abstractmethod

@@ -20,9 +20,9 @@ from pydantic_core import ErrorDetails
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import SECRETS
+from dataprep_assets.graph.remark import refused
+from dataprep_assets.sentences import safe
 
-MOST_SHOWN = 5
-"""Most mistakes of one file that are shown at once."""
 _MOST_FOR_LINES = 1 << 20
 M = TypeVar("M", bound=BaseModel)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -88,7 +88,7 @@ def read(path: Path) -> list[Document]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text: byte {error.start}") from error
+        raise ConfigError(f"{path}: not UTF-8 text: byte {safe(error.start)}") from error
     try:
         nodes = [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
         for node in nodes:
@@ -96,7 +96,7 @@ def read(path: Path) -> list[Document]:
         documents = [_document(path, node) for node in nodes]
     except yaml.MarkedYAMLError as error:
         line, what = _not_yaml(error, text)
-        raise ConfigError(f"{path}:{line}: not YAML: {what}") from error
+        raise ConfigError(f"{path}:{safe(line)}: not YAML: {what}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     if not documents:
@@ -161,10 +161,12 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 character = "{" if isinstance(key, yaml.MappingNode) else "["
-                raise ConfigError(f"{path}:{line}: a value that begins with `{character}`: put it in quotes")
+                raise ConfigError(f"{path}:{safe(line)}: a value that begins with `{character}`: put it in quotes")
             _refuse_malformed(path, key)
             if key.value in seen:
-                raise ConfigError(f"{path}:{line}: `{key.value}` is given twice, first in line {seen[key.value]}")
+                raise ConfigError(
+                    f"{path}:{safe(line)}: `{key.value}` is given twice, first in line {safe(seen[key.value])}"
+                )
             seen[key.value] = line
             _refuse_malformed(path, value)
     elif isinstance(node, yaml.SequenceNode):
@@ -174,7 +176,9 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
         try:
             _value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ConfigError(f"{path}:{line}: no date or number, but written as one: put it in quotes") from error
+            raise ConfigError(
+                f"{path}:{safe(line)}: no date or number, but written as one: put it in quotes"
+            ) from error
 
 
 def _near(name: str, keys: Iterable[str]) -> str:
@@ -186,13 +190,13 @@ def _near(name: str, keys: Iterable[str]) -> str:
 def _document(path: Path, node: yaml.Node) -> Document:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{path}:{line}: must be a block of keys: `type` and `attributes`")
+        raise ConfigError(f"{path}:{safe(line)}: must be a block of keys: `type` and `attributes`")
     keys = {str(key.value): value for key, value in node.value}
     type_ = keys.get("type")
     if type_ is None:
         raise ConfigError(
-            f"{path}:{line}: `type` is missing: the component, for example dataprep_assets.components.TokenizedCorpus"
-            + _near("type", keys)
+            f"{path}:{safe(line)}: `type` is missing: the component, for example "
+            "dataprep_assets.components.TokenizedCorpus" + _near("type", keys)
         )
     return Document(
         path=path,
@@ -223,7 +227,7 @@ def validated(model: type[M], document: Document) -> M:
     try:
         return model.model_validate(document.attributes)
     except ValidationError as error:
-        raise ConfigError(together(mistakes(error, model, document))) from error
+        raise refused(mistakes(error, model, document)) from error
 
 
 def mistakes(error: ValidationError, model: type[BaseModel], document: Document) -> list[str]:
@@ -280,12 +284,6 @@ def _named_first(details: ErrorDetails) -> list[str]:
     """The key that a block's own validator names first in its sentence (`template.header: …`): its line is meant."""
     found = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
     return found[1].split(".") if found else []
-
-
-def together(sentences: Sequence[str]) -> str:
-    """The first sentences, one on each line, and how many more there are."""
-    more = len(sentences) - MOST_SHOWN
-    return "\n".join([*sentences[:MOST_SHOWN], *([f"… and {more} more"] if more > 0 else [])])
 
 
 def _written(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:

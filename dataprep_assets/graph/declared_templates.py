@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration_mistakes import nearest, read, together
+from dataprep_assets.graph.declaration_mistakes import nearest, read
+from dataprep_assets.graph.remark import refused
 
 if TYPE_CHECKING:
     from jinja2 import nodes
@@ -39,8 +39,8 @@ def refuse_templates(attributes: Any, scope: Mapping[str, Any], path: Path) -> N
         found += [(keys, f"the variable {name} is not set") for name in _unset_in_text(tree)]
     if found:
         (document, *_) = read(path)
-        where = [(document.line_of(keys), ".".join(map(str, keys)), sentence) for keys, sentence in found]
-        raise ConfigError(together([f"{path}:{line}: {key}: {sentence}" for line, key, sentence in sorted(where)]))
+        where = [(document.line_of(keys), ".".join(map(str, keys)), told) for keys, told in found]
+        raise refused([f"{path}:{line}: {key}: {told}" for line, key, told in sorted(where)])
 
 
 def _texts(value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:

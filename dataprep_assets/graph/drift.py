@@ -21,6 +21,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import Verified, name_in
+from dataprep_assets.sentences import sentence, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class Drift:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.reason}"
+        return sentence(f"{self.name}: {typed(self.reason)}")
 
 
 def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:

@@ -1,6 +1,13 @@
 """Remarks on a declaration that can be made before anything is built, if its tokenizer and source are at hand."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.sentences import safe
+
+MOST_SHOWN = 5
+"""Most mistakes of one file that are shown at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,3 +27,12 @@ class Remark:
     hint: bool = False
     of_source: bool = False
     hides_all: bool = False
+
+
+def refused(mistakes: Sequence[str]) -> ConfigError:
+    """An error with the first mistakes in a declaration, one on each line, and how many more there are.
+
+    What is declared counts nobody, so all of it is shown.
+    """
+    more = len(mistakes) - MOST_SHOWN
+    return ConfigError(safe("\n".join([*mistakes[:MOST_SHOWN], *([f"… and {more} more"] if more > 0 else [])])))

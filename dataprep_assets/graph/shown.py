@@ -1,4 +1,4 @@
-"""Values for display, without Dagster: metadata values beyond numbers and texts, and counts with nouns.
+"""Values for display, without Dagster: metadata values beyond numbers and texts.
 
 `orchestration.metadata` renders the values.
 """
@@ -46,13 +46,3 @@ def picture(name: str, svg: str) -> Markdown:
         svg: The picture.
     """
     return Markdown(f"![{name}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})")
-
-
-def number_of(count: int, noun: str) -> str:
-    """A count with its noun: `1 shard`, `2 shards`, `1,000 shards`.
-
-    Args:
-        count: How many.
-        noun: The noun in the singular; its plural is formed with `s`.
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -24,6 +24,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.sentences import sentence, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Stale:
     partition: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.reason}"
+        return sentence(f"{self.name}: {typed(self.reason)}")
 
 
 def stale(
@@ -123,7 +124,7 @@ class _Examination:
             slots = spec.slots(self._view)
             artifacts = {slot: spec.located(self._view, slot) for slot in slots}
         except DataprepError as error:
-            yield self._not_planned(spec, "absent", f"not planned yet: {error}")
+            yield self._not_planned(spec, "absent", sentence(f"not planned yet: {typed(error)}"))
             return
         if not spec.kept:
             # it has no files of its own: what it reports is as fresh as the content of its inputs
@@ -196,7 +197,7 @@ class _Examination:
         try:
             receipt = self._view.receipt(artifact)
         except IntegrityError as error:
-            return Change(kind="damaged", reason=f"damaged: {error}")
+            return Change(kind="damaged", reason=sentence(f"damaged: {typed(error)}"))
         return receipt or Change(kind="absent", reason="absent")
 
     def _damage(self, spec: ArtifactSpec, artifact: Artifact, receipt: Receipt) -> Change | None:

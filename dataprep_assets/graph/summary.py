@@ -9,6 +9,7 @@ from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.sentences import safe, sentence
 
 _FILES_SHOWN = 12
 
@@ -32,7 +33,7 @@ def summary(dataset: Dataset, store: ArtifactStore, seconds: float | None = None
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
     ]
     if seconds is not None:
-        lines.append(f"time:   {seconds:.1f} s")
+        lines.append(sentence(f"time:   {safe(seconds, '.1f')} s"))
     return "\n".join(lines)
 
 
@@ -40,7 +41,7 @@ def _checks(dataset: Dataset, store: ArtifactStore) -> str:
     told = {(spec.path, name): why for spec in dataset.specs for name, why in results(spec, store).items()}
     cells = cells_of(dataset.declaration)
     others = sorted(
-        f"\n  {_words(why)}: {cells.text('/'.join(path) + f': {name}' + (f': {why.sentence}' if why.sentence else ''))}"
+        f"\n  {_words(why)}: {cells.text('/'.join(path) + f': {name}' + (': ' + why.sentence if why.sentence else ''))}"
         for (path, name), why in told.items()
         if why is not None
     )

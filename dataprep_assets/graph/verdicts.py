@@ -19,13 +19,13 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.sentences import Sentence, Span, safe, safe_number_of, sentence, spans_of, typed
 from dataprep_assets.stores.files import while_unchanged
 
 FOLDER = ".findings"
@@ -145,15 +145,19 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
     shown = next((findings[p] for p in examined if p in findings), None)
     if shown is not None and len(examined) == 1:
         facts |= shown.facts
-    when = f"{now:,} examined now, {len(findings) - now:,} before" if now < len(findings) else ""
-    when += f"{', ' if when else ''}{unknown:,} not examined yet" if unknown else ""
+    when, before = "", len(findings) - now
+    if before:
+        when = sentence(f"{safe(now, ',')} examined now, {safe(before, ',')} before")
+    if unknown:
+        when = sentence(f"{typed(when)}{', ' if when else ''}{safe(unknown, ',')} not examined yet")
     if not bad:
-        example = f". For example {examined[0]}: {shown.summary}" if shown and shown.summary else "."
+        example = sentence(f". For example {examined[0]}: {typed(shown.summary)}") if shown and shown.summary else "."
+        passing = _all_pass(len(findings), unknown, noun)
         return Finding(
             passed=True,
             facts=facts,
             table=shown.table if shown else (),
-            summary=_all_pass(len(findings), unknown, noun) + (f": {when}" if when else "") + example,
+            summary=sentence(f"{typed(passing)}{': ' if when else ''}{typed(when)}{typed(example)}"),
         )
     first = next(iter(bad))
     fail = "fails" if len(bad) == 1 else "fail"
@@ -161,17 +165,19 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
         passed=False,
         warning=all(f.warning for f in bad.values()),
         facts=facts,
-        summary=f"{len(bad):,} of {number_of(len(findings), noun)} {fail}"
-        + (f" ({when})" if when else "")
-        + f", first {first}: {bad[first].summary}",
+        summary=sentence(
+            f"{safe(len(bad), ',')} of {safe_number_of(len(findings), noun)} {fail}"
+            + (f" ({typed(when)})" if when else "")
+            + f", first {first}: {typed(bad[first].summary)}"
+        ),
         table=tuple({noun: partition, "what": f.summary} for partition, f in bad.items()),
     )
 
 
 def _all_pass(known: int, unknown: int, noun: str) -> str:
     if known == 1:
-        return f"The {noun} passes" if not unknown else f"1 {noun} passes"
-    return f"{'' if unknown else 'All '}{number_of(known, noun)} pass"
+        return f"The {noun} passes" if not unknown else sentence(f"{safe(1)} {noun} passes")
+    return sentence(f"{'' if unknown else 'All '}{safe_number_of(known, noun)} pass")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +215,7 @@ def write_record(
         proof.name: {
             "passed": findings[proof.name].passed,
             "summary": findings[proof.name].summary,
+            "typed": spans_of(findings[proof.name].summary),
             "warning": findings[proof.name].warning,
             "version": proof.version,
             "blocking": proof.blocking,
@@ -267,7 +274,8 @@ def verdict_in(value: Mapping[str, Any], proofs: Iterable[Proof], *, some: bool)
             return None
         if proof.every_document and not kept.get("every_document"):
             return None  # a sample gave it
-        findings[proof.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
+        summary = Sentence(kept["summary"], (Span(*one) for one in kept.get("typed", ())))
+        findings[proof.name] = Finding(passed=kept["passed"], summary=summary, warning=kept["warning"])
     return Verdict(findings=findings, at=value["at"], again=value["again"])
 
 

@@ -22,6 +22,7 @@ from dataprep_assets.integrity.verify import Verified, verify_place
 from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
 from dataprep_assets.library.part import Part
 from dataprep_assets.planning.cost import Machine
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.stores.private import private_files
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class OpenDataset:
         if not wrong and (hiding := [mistake for mistake in found if mistake.hides_all]):
             wrong = hiding if never_built(self.specs, self.store) else []
         if wrong:
-            raise ConfigError("\n".join(map(str, wrong)))
+            raise ConfigError("\n".join(map(typed, wrong)))
         return [mistake for mistake in found if mistake.hint]
 
     def status(self) -> Rebuild:
@@ -111,7 +112,7 @@ class OpenDataset:
         if result.ended:
             lines = [*self.complaints(result), *(check for check in result.checks if check.startswith("check "))]
             error = ConfigError if result.ended == result.ended.MISCONFIGURED else RunFailedError
-            raise error("\n".join(lines))
+            raise error("\n".join(map(typed, lines)))
         return result
 
     def up_to_date(self) -> bool:
@@ -196,8 +197,8 @@ class OpenDataset:
             key = next((key for pair in named if (key := pair[0] or pair[1]).partition(".")[0] in fields), None)
             if key is not None:
                 (document, *_) = read(path)
-                where = f"{where}: {path}:{document.line_of(key.split('.'))}"
-            lines.append(f"{where}: {failure.why}")
+                where = sentence(f"{where}: {path}:{safe(document.line_of(key.split('.')))}")
+            lines.append(sentence(f"{typed(where)}: {safe(failure.why)}"))
         return lines
 
     def tracer(self) -> Tracer:

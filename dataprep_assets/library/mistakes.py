@@ -16,6 +16,7 @@ from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import OtherDataset
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.connect import LocalPlace, missing_library
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ class Mistake:
     hides_all: bool = False
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}" if self.line else str(self.file)
-        return f"{where}: {self.sentence}"
+        where = f":{self.line}" if self.line else ""
+        # small counts are not in it any more: who prints it need not look for them
+        return sentence(f"{self.file}{safe(where)}: {safe(self.sentence)}")
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object with the documented keys of `--json`."""
@@ -138,10 +140,10 @@ def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[R
             yield from _of_itself(project, component, source)
             continue
         near = nearest(name, declared)
-        sentence = f"`{'.'.join(source.keys)}`: {name}: no dataset of this project; " + (
+        told = f"`{'.'.join(source.keys)}`: {name}: no dataset of this project; " + (
             f"did you mean {near!r}?" if near else "its artifacts have to be in the same storage"
         )
-        yield Remark(keys=source.keys, sentence=sentence, hint=True)
+        yield Remark(keys=source.keys, sentence=told, hint=True)
 
 
 def _inputs(component: Dataset) -> dict[str, OtherDataset]:
@@ -158,11 +160,11 @@ def _of_itself(project: "OpenProject", component: Dataset, source: OtherDataset)
         for found in project.loaded([name]) if name not in seen else ():
             others = _inputs(found)
             if own in others:
-                sentence = (
+                told = (
                     f"`{'.'.join(source.keys)}`: {source.dataset}: {name} is made of {own} itself, so neither can be "
                     "made first. Leave one of them out"
                 )
-                yield Remark(keys=source.keys, sentence=sentence)
+                yield Remark(keys=source.keys, sentence=told)
                 return
             waiting += others
         seen.add(name)
@@ -172,8 +174,8 @@ def _of_another_kind(project: "OpenProject", source: OtherDataset) -> Iterator[R
     """A remark if a declared dataset never has the artifact that another one is made of; one that is broken says so."""
     for found in project.loaded([source.dataset]):
         if not any(spec.name == source.name for spec in found.specs):
-            sentence = (
+            told = (
                 f"`{'.'.join(source.keys)}`: {source.dataset}: is a {found.component}, which has no `{source.name}` to "
                 "be made of" + (source.advice and f". {source.advice}")
             )
-            yield Remark(keys=source.keys, sentence=sentence)
+            yield Remark(keys=source.keys, sentence=told)

@@ -14,7 +14,6 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.graph.standing import failures
@@ -38,6 +37,7 @@ from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.orchestration.plans import made_of
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.orchestration.versions import version_tags
+from dataprep_assets.sentences import safe_number_of, sentence
 
 _FAILURES_SHOWN = 20
 
@@ -106,7 +106,8 @@ class Making:
         self.register_plans()
         if spec.partitions is not None:
             new = sum(not there for there in reused)
-            context.log.info(f"{number_of(len(reused), spec.noun)}: {new:,} built, {len(reused) - new:,} reused")
+            made = sentence(safe_number_of(len(reused), spec.noun))
+            context.log.info(f"{made}: {new:,} built, {len(reused) - new:,} reused")
 
     def prove(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
         """The evaluations of its checks."""
@@ -222,12 +223,13 @@ def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
 
 def _error_text(spec: ArtifactSpec, error: Exception) -> str:
     """The text of an error for the UI: for a missing artifact also what makes it; without small counts."""
+    text = str(error)
     if isinstance(error, MissingArtifactError):
         others = [source.dataset for source in spec.inputs if isinstance(source, OtherDataset)]
         jobs = " and ".join(map(job_name, dict.fromkeys(others))) or job_name(spec.declaration.dataset)
         made = "make" if " and " in jobs else "makes"
-        return f"{error}. The job{'s' if made == 'make' else ''} {jobs} {made} all that is missing, in order"
-    return cells_of(spec.declaration).text(str(error))
+        text += f". The job{'s' if made == 'make' else ''} {jobs} {made} all that is missing, in order"
+    return cells_of(spec.declaration).text(text)
 
 
 def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
@@ -241,9 +243,11 @@ def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> 
     if len(failed) > _FAILURES_SHOWN:
         shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
     return dg.Failure(
-        description=f"{len(failed):,} of {number_of(len(failed) + done, noun)} failed; "
-        + ("the others are finished and kept. " if done else "")
-        + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
+        description=sentence(
+            f"{len(failed):,} of {safe_number_of(len(failed) + done, noun)} failed; "
+            + ("the others are finished and kept. " if done else "")
+            + " | ".join(f"{partition}: {error}" for partition, error in shown.items())
+        ),
         metadata={
             FAILED_PARTITIONS: dg.MetadataValue.json(sorted(failed)),
             f"failed_{noun}s": dg.MetadataValue.table(

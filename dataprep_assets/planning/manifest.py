@@ -23,6 +23,7 @@ import orjson
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.planning.inputs import INPUTS
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.files import while_unchanged
 from dataprep_assets.stores.keys import why_not_a_name
 
@@ -228,7 +229,7 @@ def build_manifest(
     for name, members in by_split.items():
         if not members:
             raise ConfigError(
-                f"splits.{name}: {list(splits[name])} matches none of the source's {len(seen)} files "
+                f"splits.{name}: {list(splits[name])} matches none of the source's {safe(len(seen))} files "
                 f"(include: {list(include)}). Seen, for example: {sorted(seen, key=natural_key)[:3]}"
             )
     entries: list[ManifestEntry] = []
@@ -314,7 +315,7 @@ def written_otherwise(directory: Path, entries: Sequence[ManifestEntry]) -> str:
     with open(directory / MANIFEST, "rb") as file:
         for number, entry in enumerate(entries, 1):
             if file.readline() != entry.line + b"\n":
-                return f"line {number} is written otherwise"
+                return sentence(f"line {safe(number)} is written otherwise")
         return "it has more than its lines" if file.read(1) else ""
 
 
@@ -351,5 +352,5 @@ def _read(path: str) -> list[ManifestEntry]:
                         raise ValueError(f"{name!r} is not a path inside a source: {why}")
                 entries.append(entry)
             except (ValueError, TypeError, RecursionError) as error:
-                raise FormatError(f"{path}: line {number}: {error}") from error
+                raise FormatError(f"{path}: line {safe(number)}: {error}") from error
     return entries

@@ -15,6 +15,7 @@ from typing import Protocol
 from dataprep_assets.errors import SourceError, together
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
 
@@ -93,8 +94,11 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
             continue
         if size != entry.size_bytes:
             wrong.append(
-                f"{entry.relpath}: {size} bytes, the manifest says {entry.size_bytes}. Materialize `manifest` again if "
-                "the source was meant to change"
+                sentence(
+                    f"{entry.relpath}: {safe(size)} bytes, the manifest says {entry.size_bytes}. Materialize "
+                    "`manifest` again if "
+                    "the source was meant to change"
+                )
             )
     if wrong:
         raise together([SourceError(sentence) for sentence in wrong])

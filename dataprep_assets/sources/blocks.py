@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import ConfigError, CorruptSourceError
+from dataprep_assets.sentences import safe
 
 _READ = 256 << 10
 """Most compressed bytes per step."""
@@ -94,8 +95,9 @@ class BlockReader:
 
     def _too_wide(self) -> CorruptSourceError:
         return CorruptSourceError(
-            f"{self.label}: a zstd frame that ends after byte {self.bytes_read - 1} needs a window of more than "
-            f"{window_bytes():,} bytes of memory. Compress it again with `zstd --long=27`; or, if you trust it and "
+            f"{self.label}: a zstd frame that ends after byte {safe(self.bytes_read - 1)} needs a window of more than "
+            f"{safe(window_bytes(), ',')} bytes of memory. Compress it again with `zstd --long=27`; or, if you trust "
+            "it and "
             f"every worker has the memory, set {WINDOW}={1 << 31}"
         )
 
@@ -109,13 +111,14 @@ class BlockReader:
                 if "too much memory" in str(error):
                     raise self._too_wide() from None
                 raise CorruptSourceError(
-                    f"{self.label}: {self.compression} data is damaged in the {self._step} bytes from byte "
-                    f"{self.bytes_read - self._step}: {error}. "
+                    f"{self.label}: {self.compression} data is damaged in the {safe(self._step)} bytes from byte "
+                    f"{safe(self.bytes_read - self._step)}: {error}. "
                     "Fetch the file again and compare its sha256 with the source's"
                 ) from error
         if not whole or self.bytes_read == 0:
             raise CorruptSourceError(
-                f"{self.label}: truncated: the file ends at byte {self.bytes_read}, inside a {self.compression} frame. "
+                f"{self.label}: truncated: the file ends at byte {safe(self.bytes_read)}, inside a {self.compression} "
+                "frame. "
                 "Fetch it again: what was read so far would pass for a shorter file"
             )
 

@@ -9,6 +9,7 @@ import csv
 from collections.abc import Iterator
 
 from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sentences import safe
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
@@ -46,7 +47,8 @@ class _Lines:
         self.size += len(line or b"") + 1
         if line is None or self.size > self._most:
             raise CorruptSourceError(
-                f"{self._file.label}: row {self.row}, byte {self.byte}: has more than {self._most:,} bytes, or a quote "
+                f"{self._file.label}: row {safe(self.row)}, byte {safe(self.byte)}: has more than "
+                f"{safe(self._most, ',')} bytes, or a quote "
                 "in it is not closed: nobody can tell where it ends. Correct it, or raise "
                 "`bad_records: {max_record_bytes: …}`"
             )
@@ -85,7 +87,9 @@ class CsvRows(RowByRow):
                 fields, why = [], _fault(error)
                 if lines.ended:
                     told = "a quote is not closed before the end of the file. Close it, or fetch the file again"
-                    raise CorruptSourceError(f"{file.label}: row {row}, byte {lines.byte}: {told}") from None
+                    raise CorruptSourceError(
+                        f"{file.label}: row {safe(row)}, byte {safe(lines.byte)}: {told}"
+                    ) from None
             if not row:
                 if fields or why:
                     header, row = self._header(fields, why or ("" if lines.valid else "it is not UTF-8")), 1

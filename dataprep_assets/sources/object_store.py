@@ -38,6 +38,7 @@ from typing import Any
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.access import Listing
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
@@ -246,8 +247,11 @@ class _Fetcher:
         if (info.version, info.bytes) != (entry.etag, entry.size_bytes):
             raise _changed(
                 label,
-                f"the store has {info.bytes} bytes of version {info.version}, the manifest says {entry.size_bytes} of "
-                f"{entry.etag}",
+                sentence(
+                    f"the store has {safe(info.bytes)} bytes of version {info.version}, the manifest says "
+                    f"{entry.size_bytes} of "
+                    f"{entry.etag}"
+                ),
             )
         return info
 

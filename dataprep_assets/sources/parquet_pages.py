@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.sentences import safe
 
 BATCH_BYTES = 64 << 20
 """Most bytes of a decoded batch of rows."""
@@ -65,7 +66,8 @@ def rows_at_once(
             found.append(_Column.of(file, chunk, max(1, of_group.num_rows), width))
     if (least := sum(column.bytes(1) for column in found)) > PAGE_BYTES:
         raise FormatError(
-            f"one row takes pages of {len(found):,} columns with {least:,.0f} bytes; {PAGE_BYTES:,} are the most "
+            f"one row takes pages of {safe(len(found), ',')} columns with {safe(least, ',.0f')} bytes; {PAGE_BYTES:,} "
+            "are the most "
             "that is decoded at once. Write the file with smaller pages"
         )
     if sum(column.bytes(most) for column in found) <= BATCH_BYTES:
@@ -97,8 +99,10 @@ class _Column:
         for page in pages:
             if max(page.bytes, page.values * width) > PAGE_BYTES:
                 raise FormatError(
-                    f"a page of column {chunk.path_in_schema} has {page.values:,} values in {page.bytes:,} bytes; "
-                    f"{PAGE_BYTES:,} bytes are the most that is decoded at once. Write the file with smaller pages"
+                    f"a page of column {chunk.path_in_schema} has {page.values:,} values in {safe(page.bytes, ',')} "
+                    "bytes; "
+                    f"{safe(PAGE_BYTES, ',')} bytes are the most that is decoded at once. Write the file with smaller "
+                    "pages"
                 )
         is_flat = chunk.num_values == rows
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
@@ -138,7 +142,7 @@ def _pages(file: int, chunk: Any) -> Iterator[_Page]:
         header, size = _header(file, at, end)
         kind, decoded, stored = (header.get(field, 0) for field in (1, 2, 3))
         if not all(isinstance(value, int) and value >= 0 for value in (kind, decoded, stored)):
-            raise FormatError(f"the page header at byte {at} is damaged")
+            raise FormatError(f"the page header at byte {safe(at)} is damaged")
         counts = header.get(_DATA_PAGES.get(kind, 7), {})
         values = counts.get(1, 0) if isinstance(counts, dict) else 0
         if kind in _DATA_PAGES or kind == _DICTIONARY_PAGE:
@@ -155,7 +159,7 @@ def _header(file: int, at: int, end: int) -> tuple[dict[int, Any], int]:
             return _Struct(data).read()
         except IndexError:
             if len(data) < length:
-                raise FormatError(f"the page header at byte {at} is damaged") from None
+                raise FormatError(f"the page header at byte {safe(at)} is damaged") from None
             length *= 16  # statistics contain whole values
 
 

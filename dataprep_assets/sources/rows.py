@@ -18,6 +18,7 @@ import orjson
 
 from dataprep_assets.bounds import MOST_PARSED, at, is_close
 from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sentences import safe
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.input_format import (
     AS_NAMED,
@@ -185,7 +186,8 @@ class _JsonRows(ReadThrough[BlockReader]):
             return parse(raw)
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
-                f"{self._label}: begins like a JSON array and is not one: element {number}, at byte {byte}, is not "
+                f"{self._label}: begins like a JSON array and is not one: element {safe(number)}, at byte "
+                f"{safe(byte)}, is not "
                 f"JSON: {error.msg}. Correct it, or write one object a line"
             ) from error
 
@@ -281,7 +283,8 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
             block.bad.append(BadRecord(number, -1, "invalid_utf8"))
         except (ValueError, OverflowError, LookupError) as error:  # whose message can have the value
             raise CorruptSourceError(
-                f"{file.label}: row {number} has a value that Python has not ({type(error).__name__}): a date beyond "
+                f"{file.label}: row {safe(number)} has a value that Python has not ({type(error).__name__}): a date "
+                "beyond "
                 "the year 9999, a time in an unknown zone, or two fields of one name. Correct it, or write it as a text"
             ) from None
     return block

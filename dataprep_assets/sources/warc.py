@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.input_format import Found, InputFormat, RowByRow
 from dataprep_assets.sources.row_files import TOO_LARGE, BadRecord
 
@@ -60,18 +61,18 @@ class WarcRows(RowByRow):
             for number, record in enumerate(records, 1):
                 yield self._row(number, record)
         except (OSError, ValueError) as error:
-            raise self._corrupt(f"cannot be read after record {number}: {error}") from error
+            raise self._corrupt(sentence(f"cannot be read after record {safe(number)}: {error}")) from error
 
     def _row(self, number: int, record: Any) -> Found:
         byte, headers, most = record.stream_pos, record.headers, self._file.max_record_bytes
         declared = headers.get("Content-Length") or ""
         # without one, or with a wrong one, the next record would begin somewhere else
         if not (declared.isascii() and declared.isdigit()):
-            raise self._corrupt(f"row {number}, byte {byte}: has no valid Content-Length")
+            raise self._corrupt(sentence(f"row {safe(number)}, byte {safe(byte)}: has no valid Content-Length"))
         size, kind = int(declared), headers.get("WARC-Type")
         data = b"" if size > most else record.reader.read()
         if record.consume() + len(data) != size:
-            raise self._corrupt(f"row {number}, byte {byte}: the file ends inside of it")
+            raise self._corrupt(sentence(f"row {safe(number)}, byte {safe(byte)}: the file ends inside of it"))
         row: dict[str, Any] | BadRecord | None
         if kind not in (*_TEXTS, *_PAGES):
             row = None

@@ -22,6 +22,7 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan, load_encoder
@@ -151,9 +152,10 @@ class _Counting:
         """Count a block's rows; raises BadRecordError for one that cannot be a document, unless the plan drops it."""
         for bad in block.bad:
             if self._plan.bad_records == "fail":
-                where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
+                where = sentence(f"byte {safe(bad.byte)}") if bad.byte >= 0 else "no byte position"
                 raise BadRecordError(
-                    f"{self._part.label}: row {bad.row}, {where}: {bad}{self._asked(bad.reason)}. Correct the source, "
+                    f"{self._part.label}: row {safe(bad.row)}, {typed(where)}: {bad}{self._asked(bad.reason)}. "
+                    "Correct the source, "
                     "or set `bad_records: {policy: drop}` to count and skip such rows"
                 )
             self._dropped[bad.reason] += 1
@@ -228,7 +230,7 @@ class _Counting:
             self._encoder.recheck(
                 documents.texts[index],
                 ids[offsets[index] : offsets[index + 1]],
-                f"{self._part.label}: row {documents.rows[index]}",
+                sentence(f"{self._part.label}: row {safe(documents.rows[index])}"),
             )
 
     def all_ends(self) -> NDArray[np.uint64]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.finding import REBUILD, SHOWN, Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
 from dataprep_assets.stream.token_stream import StreamPlan
 
@@ -50,7 +51,7 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
     todo = "The text holds its own specials: render it without them, or use `special_tokens: text`"
     from_text = not seen.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
     return verdict(
-        [f"{name_of(receipt)}: {d}" for d in seen.defects + seen.doubled],
+        [f"{name_of(receipt)}: {typed(d)}" for d in seen.defects + seen.doubled],
         f"{len(ends)} documents end with id {separator}; {ledger.literal_separators} more come from text.",
         todo if from_text else REBUILD,
         facts={
@@ -107,8 +108,11 @@ class _Boundaries:
         if len(where):
             index = int(where[0])
             self.defects.append(
-                f"document {first + index} (from token offset {int(starts[index])}) {what}; {len(where)} documents "
-                f"of {first} to {first + len(wrong) - 1} are like it"
+                sentence(
+                    f"document {safe(first + index)} (from token offset {safe(int(starts[index]))}) {what}; "
+                    f"{len(where)} documents "
+                    f"of {first} to {first + len(wrong) - 1} are like it"
+                )
             )
 
     def read_tokens(self) -> None:
@@ -141,7 +145,9 @@ class _Boundaries:
         for offset in offsets[: SHOWN - len(self.doubled)].tolist():
             document = int(np.searchsorted(self._ends, np.uint64(offset), side="right"))
             self.doubled.append(
-                f"doubled {kind} (id {token}) at token offsets {offset - 1} and {offset}, document {document}"
+                sentence(
+                    f"doubled {kind} (id {token}) at token offsets {offset - 1} and {offset}, document {safe(document)}"
+                )
             )
 
 

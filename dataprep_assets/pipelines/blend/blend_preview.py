@@ -16,7 +16,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, Row, judged, verdict
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table, number_of
+from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -33,6 +33,7 @@ from dataprep_assets.pipelines.blend.plan import (
 )
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
+from dataprep_assets.sentences import number_of, safe
 from dataprep_assets.stream.snapshot_files import disk_headroom
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 4, "rl": 2}
@@ -229,7 +230,7 @@ def nothing_rounds_to_zero(preview: Receipt, others: Iterable[str] = ()) -> Find
     ]
     return verdict(
         [*told, *others],
-        f"Each of {len(sources)} datasets is at least one sample.",
+        f"Each of {safe(len(sources))} datasets is at least one sample.",
         _FAULT_ADVICE if faults else "Raise its weight, or `train_tokens`, or set its weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
         table=[_shown(source) for source in sources],

@@ -16,10 +16,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, resolved
-from dataprep_assets.graph.declaration_mistakes import mistakes, of_json, together
+from dataprep_assets.graph.declaration_mistakes import mistakes, of_json
 from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.remark import refused
 from dataprep_assets.paths import expanded
 from dataprep_assets.planning.blend import SPLITS
+from dataprep_assets.sentences import safe
 
 _MARK = "_"
 """First character of keys that are notes, not settings."""
@@ -144,7 +146,8 @@ class DataBlend(_Noted):
         try:
             if (size := path.stat().st_size) > _MOST_BYTES:
                 raise ConfigError(
-                    f"blend: {path}: not the JSON of a blend: {size:,} bytes, and a list of datasets has at most "
+                    f"blend: {path}: not the JSON of a blend: {safe(size, ',')} bytes, and a list of datasets has at "
+                    "most "
                     f"{_MOST_BYTES:,}"
                 )
             text = path.read_bytes().decode()
@@ -153,18 +156,19 @@ class DataBlend(_Noted):
             raise ConfigError(f"blend: {path}: cannot be read: {error.strerror or error}") from error
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
-            raise ConfigError(f"blend: {path}:{error.lineno}: not the JSON of a blend: {why}") from error
+            raise ConfigError(f"blend: {path}:{safe(error.lineno)}: not the JSON of a blend: {why}") from error
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
         many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         if many > _MOST_DATASETS:  # each that is wrong would be told
             raise ConfigError(
-                f"blend: {path}: not the JSON of a blend: a list of {many:,}; {_MOST_DATASETS:,} datasets are the most"
+                f"blend: {path}: not the JSON of a blend: a list of {many:,}; {safe(_MOST_DATASETS, ',')} datasets "
+                "are the most"
             )
         try:
             return cls.model_validate(value).located(path.parent)
         except ValidationError as error:
-            raise ConfigError(together(mistakes(error, cls, of_json(path, text, value)))) from error
+            raise refused(mistakes(error, cls, of_json(path, text, value))) from error
 
     @property
     def per_split(self) -> bool:

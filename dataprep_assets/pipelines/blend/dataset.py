@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from dataprep_assets.graph.dataset import Dataset, kept_from_templates
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
@@ -30,6 +29,7 @@ from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.sft.packed_sft import turns_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.planning.cost import Machine
+from dataprep_assets.sentences import safe, safe_number_of, sentence
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
 
 
@@ -78,12 +78,14 @@ class Blend(Dataset):
         lines = [f"{'dataset':<28}{'split':<8}{'shards':>8}{'rows':>12}{'tokens':>16}{'requested':>11}{'realised':>10}"]
         for row in facts.realised:
             lines.append(
-                f"{row.name:<28}{row.split:<8}{row.shards:>8,}{row.rows:>12,}{row.tokens:>16,}"
-                f"{row.requested:>11.4f}{row.realised:>10.4f}"
+                sentence(
+                    f"{row.name:<28}{row.split:<8}{safe(row.shards, '>8,')}{row.rows:>12,}{row.tokens:>16,}"
+                    f"{row.requested:>11.4f}{row.realised:>10.4f}"
+                )
             )
-        shards = f"{number_of(len(plan.partitions), 'shard')} in {SHARDS[blend.stage].name}, {len(facts.empty):,} empty"
-        lines.append(f"{shards}; run {plan.run_hash}")
-        name = SHARDS[blend.stage].name
+        name, empty = SHARDS[blend.stage].name, len(facts.empty)
+        shards = sentence(f"{safe_number_of(len(plan.partitions), 'shard')} in {name}, {safe(empty, ',')} empty")
+        lines.append(shards + f"; run {plan.run_hash}")
         made = {u.name: store.receipts([blend.artifact(name, p) for p in u.partitions]) for u in plan.units}
         shards_of = {dataset: [r for r in receipts if r is not None] for dataset, receipts in made.items()}
         lines += loss_lines(blend, shards_of, {p for partitions in facts.used.values() for p in partitions})
@@ -91,7 +93,7 @@ class Blend(Dataset):
             lines += turns_lines(blend, [receipt for receipts in shards_of.values() for receipt in receipts])
         if blend.stage != "rl":
             lines.append(engine_line(blend, store))
-        return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
+        return [*lines, *(sentence(f"for the trainer: {safe(line)}") for line in run_lines(receipt))]
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:

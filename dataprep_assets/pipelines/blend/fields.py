@@ -16,6 +16,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.losses import by_reason
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.first_rows import ROWS, first_rows
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
@@ -88,7 +89,9 @@ def first_refused(blend: BlendDeclaration, dataset: BlendDataset, paths: Iterabl
             if refused:
                 number, reason = min(refused)
                 file = "a file" if blend.sensitive else path.name
-                return f"dataset {dataset.name}: no row that was read can be used; {file}, row {number}: {reason}"
+                return sentence(
+                    f"dataset {dataset.name}: no row that was read can be used; {file}, row {safe(number)}: {reason}"
+                )
     return None
 
 

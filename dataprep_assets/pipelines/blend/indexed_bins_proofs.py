@@ -16,6 +16,7 @@ from dataprep_assets.graph.proof_level import samples_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_of, round_trip
 from dataprep_assets.stream.separator_proofs import other_specials
 from dataprep_assets.stream.token_bins_proofs import ids_in_vocabulary, ledger_balances
@@ -119,7 +120,9 @@ def documents_end_right(directory: Path, receipt: Receipt, recipe: StreamPlan | 
     `recipe` is that of the shard; None if it is not known.
     """
     facts = TokenBinsFacts.of(receipt)
-    others = [] if recipe is None else [f"{name_of(receipt)}: {d}" for d in other_specials(facts, recipe)]
+    others = (
+        [] if recipe is None else [sentence(f"{name_of(receipt)}: {typed(d)}") for d in other_specials(facts, recipe)]
+    )
     tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
     ends = document_ends.open_ends(directory / ENDS)
     document_ends.validate(directory / ENDS, len(tokens))
@@ -146,8 +149,10 @@ def _boundary_defects(receipt: Receipt, tokens: NDArray[Any], ends: NDArray[np.u
             if wrong.size:
                 at = int(wrong[0])
                 yield (
-                    f"{name}: {wrong.size} documents do not {what} with id {wanted}; the first is document "
-                    f"{start + at}, token {places[at]} is {int(tokens[places[at]])}"
+                    sentence(
+                        f"{name}: {wrong.size} documents do not {what} with id {wanted}; the first is document "
+                        f"{safe(start + at)}, token {places[at]} is {int(tokens[places[at]])}"
+                    )
                 )
     if separator is not None:
         found = sum(

@@ -6,10 +6,10 @@ Entry points: `loss_lines`; `nothing_left`, for a dataset that lost everything.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.sentences import number_of, safe_number_of, sentence
 
 _ROWS = {"pretrain": "documents", "sft": "packed rows", "rl": "records"}
 _CUT_OFF, _TOO_LONG = "empty_after_masking", "longer_than_pack_size"
@@ -38,21 +38,24 @@ def loss_lines(blend: BlendDeclaration, datasets: Mapping[str, Sequence[Receipt]
         f"lost of {name}: {line}" for name, receipts in datasets.items() for line in _losses(blend, receipts, used)
     ]
     rows = sum(_ledger(receipts).rows_in for receipts in datasets.values())
-    return lines or [f"lost: nothing of {number_of(rows, 'row')}"]
+    return lines or [sentence(f"lost: nothing of {number_of(rows, 'row')}")]
 
 
 def _losses(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[str]) -> Iterator[str]:
     ledger = _ledger(receipts)
     if dropped := sum(ledger.dropped.values()):
         share = _share(blend, dropped, ledger.rows_in)
-        yield f"{dropped:,} of {number_of(ledger.rows_in, 'row')} dropped{share}: {by_reason(ledger.dropped)}"
+        yield sentence(f"{dropped:,} of {number_of(ledger.rows_in, 'row')} dropped{share}: {by_reason(ledger.dropped)}")
     yield from _cuts(blend, receipts)
     others = [r for r in receipts if rows_of(r) and r.partition not in used]
     if others:
         left, every = sum(map(rows_of, others)), sum(map(rows_of, receipts))
         yield (
-            f"{len(others):,} of {number_of(len(receipts), 'shard')} left out to meet the weights: {left:,} of "
-            f"{every:,} {_ROWS[blend.stage]}{_share(blend, left, every)}"
+            sentence(
+                f"{len(others):,} of {safe_number_of(len(receipts), 'shard')} left out to meet the weights: {left:,} "
+                "of "
+                f"{every:,} {_ROWS[blend.stage]}{_share(blend, left, every)}"
+            )
         )
 
 
@@ -69,7 +72,7 @@ def _cuts(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]
     total = sum(int(r.facts["sequences"]) for r in receipts) + dropped.total()
     for what, count in counts.items():
         if count:
-            yield f"{count:,} of {number_of(total, 'sequence')} {what}{_share(blend, count, total)}"
+            yield sentence(f"{count:,} of {number_of(total, 'sequence')} {what}{_share(blend, count, total)}")
 
 
 def _sequences_dropped(receipts: Sequence[Receipt]) -> Counter[str]:
@@ -89,7 +92,7 @@ def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
         cut = f"{longer}: raise the one, or let the other be `truncate`"
     if blend.sensitive:
         return f"none of its rows was kept: {', '.join({**ledger.dropped, **dropped})}. Correct its source{cut}"
-    return (
+    return sentence(
         f"none of its {number_of(ledger.rows_in, 'row')} was kept: {by_reason(ledger.dropped)}. Correct its source or "
         f"its fields{cut}; or set its weight to 0"
     )

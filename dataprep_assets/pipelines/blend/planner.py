@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.blend.data_blend import DataBlend, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, HeldOut
@@ -23,6 +22,7 @@ from dataprep_assets.pipelines.blend.sft.declared_template import declared_templ
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sentences import safe_number_of
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.sources.rows import count_rows, split_rows
@@ -93,7 +93,7 @@ def _refuse_held_out(held: HeldOut, units: Sequence[PlannedUnit]) -> None:
             )
         if held.valid + held.test >= len(unit.chosen):
             raise ConfigError(
-                f"held_out: {unit.name} has {number_of(len(unit.chosen), 'shard')}; {held.valid} for valid and "
+                f"held_out: {unit.name} has {safe_number_of(len(unit.chosen), 'shard')}; {held.valid} for valid and "
                 f"{held.test} for test leave none to train on. Raise `num_shards`, or hold out fewer"
             )
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, damage
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -17,6 +16,7 @@ from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.plan import BlendPlan, partition_key
 from dataprep_assets.pipelines.blend.runs import RunFacts
+from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
 from dataprep_assets.sources.rows import count_rows
 
 _REPLAN = "Materialize `blend_plan` again"
@@ -35,15 +35,15 @@ def shards_complete(store: ArtifactStore, plan: BlendPlan, shards: Sequence[Shar
     stale = [p for p, r in receipts.items() if r is not None and r.key != by_partition[p].key]
     empty = [p for p, r in receipts.items() if r is not None and not ledger_of(r).documents]
     defects = (
-        [f"{len(missing)} of {len(plan.partitions)} shards are missing or failed: {first_of(missing)}"]
+        [sentence(f"{len(missing)} of {safe(len(plan.partitions))} shards are missing or failed: {first_of(missing)}")]
         if missing
         else []
     )
     if stale:
-        defects.append(f"{len(stale)} shards were made of other inputs or settings: {first_of(stale)}")
+        defects.append(sentence(f"{safe(len(stale))} shards were made of other inputs or settings: {first_of(stale)}"))
     return verdict(
         defects,
-        f"{number_of(len(plan.partitions), 'shard')} complete, {len(empty)} empty.",
+        f"{safe_number_of(len(plan.partitions), 'shard')} complete, {len(empty)} empty.",
         "Materialize these partitions",
         facts={"shards": len(plan.partitions), "missing": len(missing), "stale": len(stale), "empty": len(empty)},
     )
@@ -91,7 +91,7 @@ def rows_read_once(
         ]
     return verdict(
         defects,
-        f"{number_of(counted, 'file')} cut by rows, read once, row by row.",
+        f"{safe_number_of(counted, 'file')} cut by rows, read once, row by row.",
         f"The file changed, or a shard is of another plan. {_REPLAN}, then the shards",
         facts={"files_counted": counted},
     )
@@ -103,7 +103,7 @@ def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan, others: Itera
 
     `directory` is the run's, `receipt` its receipt, `plan` the committed plan, `others` are defects found elsewhere.
     """
-    found = [f"{name_of(receipt)}: {defect}" for defect in damage(directory, receipt, "full")]
+    found = [sentence(f"{name_of(receipt)}: {typed(defect)}") for defect in damage(directory, receipt, "full")]
     found += others
     run_hash = RunFacts.of(receipt).run_hash
     if {receipt.partition, run_hash} != {plan.run_hash}:
@@ -114,7 +114,8 @@ def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan, others: Itera
             found.append(f"{name_of(receipt)}: {folder.relative_to(directory)} belongs to no dataset of the plan")
     return verdict(
         found,
-        f"{number_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
+        f"{safe_number_of(len(receipt.files), 'file')}, {safe(receipt.total_bytes)} bytes, with the digests of the "
+        "receipt.",
         _REFINALIZE,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )
@@ -141,7 +142,7 @@ def splits_disjoint(receipt: Receipt, plan: BlendPlan) -> Finding:
                 rows.setdefault(content, []).append((split, part.entry.relpath, first, stop))
     return verdict(
         defects,
-        f"{number_of(len(homes), 'shard')} of {number_of(len(used), 'split')}: nothing in common.",
+        f"{safe_number_of(len(homes), 'shard')} of {safe_number_of(len(used), 'split')}: nothing in common.",
         "Give each split sources of its own, or use `held_out`",
         facts={"shards": len(homes), "splits": len(used)},
     )

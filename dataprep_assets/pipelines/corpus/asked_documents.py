@@ -20,6 +20,7 @@ from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, Document
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, NONE_REMOVED, RemovedRows, removed_rows
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.sentences import safe, sentence
 
 _EXAMPLES = 10
 
@@ -91,7 +92,7 @@ class CorpusDocuments(AskedDocuments):
                 here = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
                 if here.num_rows:
                     row = here.to_pylist()[0]
-                    return f"row {row['row']} of {row['file']} {self._told(row)}"
+                    return sentence(f"row {safe(row['row'])} of {row['file']} {self._told(row)}")
         return None
 
     def why_not(self, file: str, row: int) -> str | None:

@@ -13,6 +13,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.sentences import safe, sentence, typed
 
 NO_BENCHMARK = Proof(
     "no_benchmark",
@@ -88,8 +89,8 @@ class _Kept:
             return
         self.left += 1
         if self.left <= SHOWN:
-            where = "a document" if self._corpus.sensitive else f"{row['file']}: row {row['row']}"
-            yield f"{where} contains {share:.0%} of {row[BENCHMARK]}"
+            where = "a document" if self._corpus.sensitive else sentence(f"{row['file']}: row {safe(row['row'])}")
+            yield sentence(f"{typed(where)} contains {share:.0%} of {row[BENCHMARK]}")
 
 
 def _planted(tagger: BenchmarkTagger, containment: float) -> dict[str, float]:

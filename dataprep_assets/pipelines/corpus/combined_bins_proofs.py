@@ -17,10 +17,10 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.meta import read_meta
 from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -45,7 +45,12 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
     size, expected = path.stat().st_size, sum(r.file(TOKENS).bytes for _, r in shards)
     defects = []
     if size != expected:
-        defects.append(f"{path.name}: has {size} bytes, there are {expected} in its {number_of(len(shards), 'shard')}")
+        defects.append(
+            sentence(
+                f"{path.name}: has {safe(size)} bytes, there are {expected} in its "
+                f"{safe_number_of(len(shards), 'shard')}"
+            )
+        )
     ranges, whole = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
     start = 0
     for (shard, of_shard), digest in zip(shards, ranges, strict=True):
@@ -61,7 +66,7 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
         defects += _differing_ends(directory / ENDS, shards)
     return verdict(
         defects,
-        f"{path.name} is its {number_of(len(shards), 'shard')}, {size} bytes, in order.",
+        f"{path.name} is its {safe_number_of(len(shards), 'shard')}, {safe(size)} bytes, in order.",
         _REBUILD,
         facts={"bytes": size, "shards": len(shards), "shard_bytes": expected},
     )
@@ -97,7 +102,7 @@ def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
             apart = np.flatnonzero(np.frombuffer(ours, np.uint8, shared) != np.frombuffer(theirs, np.uint8, shared))
             if len(apart) or len(ours) != len(theirs) or not shared:
                 at = done + (int(apart[0]) if len(apart) else shared)
-                return f"they part at byte {start + at}, byte {at} of the shard"
+                return sentence(f"they part at byte {safe(start + at)}, byte {safe(at)} of the shard")
             done += shared
     return "they are equal, so the shard itself is not what its receipt says: verify the shard"
 
@@ -113,7 +118,9 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
             if not np.array_equal(held, expected):
                 apart = np.flatnonzero(held != expected[: len(held)])
                 at = document + (int(apart[0]) if len(apart) else len(held))
-                yield f"{path.name}: differs from shard {name_of(receipt)} at document {at} (byte {at * 8})"
+                yield sentence(
+                    f"{path.name}: differs from shard {name_of(receipt)} at document {safe(at)} (byte {safe(at * 8)})"
+                )
                 return
             document += len(expected)
         offset += ledger_of(receipt).tokens
@@ -127,16 +134,17 @@ def wrong_totals(receipt: Receipt, shards: Shards) -> Finding:
     held = ledger_of(receipt).of_documents.to_json()
     wrong = []
     if receipt.facts.get("shards", len(shards)) != len(shards):
-        wrong.append(f"{name_of(receipt)}: its facts count {receipt.facts['shards']} shards")
+        wrong.append(sentence(f"{name_of(receipt)}: its facts count {safe(receipt.facts['shards'])} shards"))
     summed = Ledger.total(ledger_of(r) for _, r in shards).of_documents.to_json()
     wrong += [
-        f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"
+        sentence(f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {safe(len(shards))} shards sum to {v}")
         for k, v in summed.items()
         if _counts(held[k]) != _counts(v)
     ]
     return verdict(
         wrong,
-        f"The ledger is the sum of {number_of(len(shards), 'shard')}: {number_of(summed['documents'], 'document')}, "
+        f"The ledger is the sum of {safe_number_of(len(shards), 'shard')}: "
+        f"{number_of(summed['documents'], 'document')}, "
         f"{number_of(summed['tokens'], 'token')}.",
         _REBUILD,
         facts={
@@ -189,10 +197,12 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
     wanted = [e for e in entries if e.split == split]
     missing = [e.relpath for e in wanted if e.relpath not in seen]
     if missing:
-        defects.insert(0, f"{split}: {len(missing)} of {len(wanted)} files are missing: {first_of(missing)}")
+        defects.insert(
+            0, sentence(f"{split}: {len(missing)} of {safe(len(wanted))} files are missing: {first_of(missing)}")
+        )
     return verdict(
         defects,
-        f"{split} holds its {number_of(len(wanted), 'file')} once each, in manifest order, and no other.",
+        f"{split} holds its {safe_number_of(len(wanted), 'file')} once each, in manifest order, and no other.",
         "Materialize the shards that these files belong to, then `combined_bins`",
         facts={"files": len(seen), "files_in_manifest": len(wanted), "missing": len(missing)},
     )
@@ -224,14 +234,16 @@ _NO_PICKLE = (
 def _read_pickle(path: Path) -> Any:
     size = path.stat().st_size
     if size > META_BYTES:
-        raise FormatError(f"{path}: {size} bytes; a meta.pkl has a few hundred. Do not load it; {_REBUILD.lower()}")
+        raise FormatError(
+            f"{path}: {safe(size)} bytes; a meta.pkl has a few hundred. Do not load it; {_REBUILD.lower()}"
+        )
     file = io.BytesIO(path.read_bytes())
     try:
         value = _PlainUnpickler(file).load()
     except _NO_PICKLE as error:
         raise FormatError(f"{path}: not a plain pickle: {error}. Do not load it; {_REBUILD.lower()}") from error
     if more := size - file.tell():
-        raise FormatError(f"{path}: {more} bytes lie behind the pickle. Do not load it; {_REBUILD.lower()}")
+        raise FormatError(f"{path}: {safe(more)} bytes lie behind the pickle. Do not load it; {_REBUILD.lower()}")
     return value
 
 

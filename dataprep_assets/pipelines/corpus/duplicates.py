@@ -30,7 +30,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table, number_of
+from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -52,6 +52,7 @@ from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
+from dataprep_assets.sentences import number_of, sentence
 
 VERSION = 2
 PAIRS, ACROSS = "pairs.bin", "across.parquet"
@@ -177,7 +178,9 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     back = 0 if reused else _come_back(corpus, store, before)
     if back:
         comes = "comes" if back == 1 else "come"
-        request.warn(f"{artifact}: {number_of(back, 'document')} {comes} back, because the representative is gone")
+        request.warn(
+            sentence(f"{artifact}: {number_of(back, 'document')} {comes} back, because the representative is gone")
+        )
     outcome = Outcome.of(receipt, reused)
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 

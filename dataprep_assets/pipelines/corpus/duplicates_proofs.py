@@ -10,7 +10,6 @@ from dataprep_assets.documents.duplicates.kept_set import overlap, similarity
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, verdict
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -22,6 +21,7 @@ from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file, removed_rows
 from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
+from dataprep_assets.sentences import number_of, safe_number_of, sentence
 
 _REBUILD = "Delete the artifact's directory and materialize it again"
 _INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
@@ -98,7 +98,7 @@ class _Removed:
         documents = self.joined.documents
         stands = self._numbers()
         if len(stray := self.nodes[~documents.taken[self.nodes]]):
-            yield f"{number_of(len(stray), 'row')} go that a rule drops, or that hold no text"
+            yield sentence(f"{number_of(len(stray), 'row')} go that a rule drops, or that hold no text")
         digests = documents.digests(self.nodes)[:, :2], documents.digests(stands)[:, :2]
         equal = (digests[0] == digests[1]).all(axis=1).tolist()
         told = zip(self.nodes.tolist(), stands.tolist(), self._names, self._similar, equal, strict=True)
@@ -197,7 +197,7 @@ def _disjoint(corpus: CorpusDeclaration, store: ArtifactStore) -> Finding:
     ]
     return verdict(
         defects,
-        f"No kept document of one of {number_of(len(corpus.splits), 'split')} is like one of another.",
+        f"No kept document of one of {safe_number_of(len(corpus.splits), 'split')} is like one of another.",
         "Take them out of a split, or declare `duplicates.across_splits: drop`, which drops them from the split that "
         "is declared first",
         facts={"pairs": len(pairs)},

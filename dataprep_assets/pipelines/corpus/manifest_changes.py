@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.graph.shown import Markdown, Shown, Table, number_of
+from dataprep_assets.graph.shown import Markdown, Shown, Table
 from dataprep_assets.graph.source_watch import in_words
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
@@ -12,6 +12,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.planning.cost import Rates, density_of, shown_bytes, shown_time
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.sentences import safe_number_of, sentence, typed
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 _FILES_SHOWN = 50
@@ -167,16 +168,21 @@ def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
 
 def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges, amounts: Amounts) -> str:
     built = len(changes.new_shards) + len(changes.edited_shards)
-    of_shards = f"- `snapshot` and `token_bins` of {number_of(built, 'shard')}, of all others nothing: {amounts}"
+    of_shards = sentence(
+        f"- `snapshot` and `token_bins` of {safe_number_of(built, 'shard')}, of all others nothing: {amounts}"
+    )
     lines = [of_shards] if built else []
     if corpus.combines:
-        views = f", then {number_of(len(corpus.views), 'view')}" if corpus.views else ""
-        lines.append(f"- `combined_bins` of {', '.join(splits)}{views}")
+        views = sentence(f", then {safe_number_of(len(corpus.views), 'view')}") if corpus.views else ""
+        lines.append(sentence(f"- `combined_bins` of {', '.join(splits)}{typed(views)}"))
     else:
         lines.append(f"- whatever is made of {', '.join(splits)}")
     if changes.gone_shards:
         lines.append(
-            f"- {number_of(len(changes.gone_shards), 'shard')}: there until `dataprep prune {corpus.dataset} --yes`"
+            sentence(
+                f"- {safe_number_of(len(changes.gone_shards), 'shard')}: there until `dataprep prune {corpus.dataset} "
+                "--yes`"
+            )
         )
     lines.append(f"- `dataprep status {corpus.dataset}` has the whole list, with sizes and times")
     return "\n".join(lines)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.graph.finding import SHOWN, Finding, Row, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.sentences import safe, sentence
 
 _REBUILD = "Materialize `combined_bins` of this split again"
 
@@ -26,8 +27,11 @@ def shuffle_quality(receipts: Sequence[Receipt]) -> Finding:
         for field in ("documents", "tokens"):
             if (total := sum(line[field] for line in receipt.sources)) != getattr(ledger, field):
                 defects.append(
-                    f"{name_of(receipt)}: {field} of its {len(receipt.sources)} files sum to {total}, the ledger has "
-                    f"{getattr(ledger, field)}"
+                    sentence(
+                        f"{name_of(receipt)}: {field} of its {safe(len(receipt.sources))} files sum to {total}, the "
+                        "ledger has "
+                        f"{getattr(ledger, field)}"
+                    )
                 )
     return _order_report(defects, [line for receipt in receipts for line in receipt.sources])
 
@@ -72,7 +76,8 @@ def _order_report(defects: Sequence[str], sources: Sequence[Mapping[str, Any]]) 
     table: Sequence[Row] = sorted(chunks, key=lambda r: -int(r["tokens"]))[:SHOWN]
     return verdict(
         defects,
-        f"{facts['documents']} documents lie in {len(files)} runs of one file and {len(chunks)} runs of one chunk, "
+        f"{facts['documents']} documents lie in {safe(len(files))} runs of one file and {safe(len(chunks))} runs of "
+        "one chunk, "
         f"{facts['mean_tokens_per_file_run']} tokens a file run: shuffle when training.",
         f"Totals and order disagree. {_REBUILD}",
         facts=facts,

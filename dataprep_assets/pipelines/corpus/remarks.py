@@ -14,11 +14,11 @@ from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.documents.table import value_at
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, natural_key
+from dataprep_assets.sentences import number_of, safe, sentence
 from dataprep_assets.sources.first_rows import absent_field, first_rows, not_parquet
 from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
@@ -107,7 +107,9 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         names = [] if corpus.sensitive else sorted(left, key=natural_key)[:_SHOWN]
         yield Remark(
             keys=("splits",),
-            sentence=f"splits: {len(left):,} of {len(files):,} files are in no split and are left out"
+            sentence=sentence(
+                f"splits: {len(left):,} of {safe(len(files), ',')} files are in no split and are left out"
+            )
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )

@@ -9,7 +9,6 @@ import numpy as np
 from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
@@ -23,6 +22,7 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
     combined_splits,
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
 
 PROOFS = (
     Proof("same_stream", "Its tokens are those of the combined bins, every one.", version=2),
@@ -52,11 +52,18 @@ def same_stream(
 
     Linked tokens are compared by digest; copied ones id by id, including document lengths if the view has any.
     """
-    defects = [f"{name_of(receipt)}: {d}" for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))]
+    defects = [
+        sentence(f"{name_of(receipt)}: {typed(d)}")
+        for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))
+    ]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
         if not defects:  # files with other bytes than were committed need not be readable
-            defects += [f"{name_of(receipt)}: {d}" for s in splits for d in _other_ids(directory, view, s, store)]
+            defects += [
+                sentence(f"{name_of(receipt)}: {typed(d)}")
+                for s in splits
+                for d in _other_ids(directory, view, s, store)
+            ]
         how = "id for id"
     else:
         how = "byte for byte"
@@ -66,7 +73,7 @@ def same_stream(
                 defects.append(f"{name_of(receipt)}: {ours.path} is not the stream of combined_bins/{split.split}")
     return verdict(
         defects,
-        f"{number_of(len(splits), 'split')}, {tokens} tokens, {how} the combined bins.",
+        f"{safe_number_of(len(splits), 'split')}, {tokens} tokens, {how} the combined bins.",
         _REMEDY,
         facts={"tokens": tokens},
     )
@@ -102,7 +109,10 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
                 return
             held = token + np.cumsum(lengths)
             if not np.array_equal(held, ends[document : document + len(held)].astype(np.int64)):
-                yield f"{split.split}: documents from number {document} on do not end where those of combined_bins do"
+                yield sentence(
+                    f"{split.split}: documents from number {safe(document)} on do not end where those of "
+                    "combined_bins do"
+                )
                 return
             token, document = token + len(ids), document + len(held)
     except DataprepError as error:
@@ -124,7 +134,7 @@ def layout_valid(directory: Path, receipt: Receipt, view: CorpusView, splits: Se
     """
     return verdict(
         _defects(directory, receipt, view, splits),
-        f"The {view.name} layout is valid for {number_of(len(splits), 'split')}.",
+        f"The {view.name} layout is valid for {safe_number_of(len(splits), 'split')}.",
         _REMEDY,
         facts={"files": len(receipt.files)},
     )
@@ -165,7 +175,7 @@ def no_retracted_document(
 
     return verdict(
         defects(),
-        f"No document of {number_of(len(combined), 'split')} is on the list of {number_of(len(listed), 'id')}."
+        f"No document of {safe_number_of(len(combined), 'split')} is on the list of {number_of(len(listed), 'id')}."
         if len(listed)
         else "No document of this dataset is retracted.",
         "Materialize token_bins, then combined_bins, then the view",

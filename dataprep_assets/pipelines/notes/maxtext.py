@@ -12,6 +12,7 @@ from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, Direct
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, in_split
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, for_hf
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _LOADER = (
@@ -116,8 +117,8 @@ def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileForm
     """The options of `maxtext_settings` as one line, with what prepacked rows need in addition."""
     options = _joined(maxtext_settings(notes, store, format))
     if notes.layout == "prepacked":
-        return f"{_LOADER} {options}"
-    return f"MaxText: {options}"
+        return sentence(f"{_LOADER} {safe(options)}")
+    return sentence(f"MaxText: {safe(options)}")
 
 
 def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
@@ -134,8 +135,10 @@ def evaluation_line(splits: Sequence[str]) -> list[str]:
     if not splits[1:]:
         return []
     return [
-        f"to evaluate on {splits[1]}, add for example eval_interval=1000 eval_steps=10: steps between evaluations, and "
-        "batches of each, of which the split has to have so many"
+        sentence(
+            f"to evaluate on {splits[1]}, add for example {safe('eval_interval=1000 eval_steps=10')}: steps between "
+            "evaluations, and batches of each, of which the split has to have so many"
+        )
     ]
 
 
@@ -171,12 +174,14 @@ def combined_line(
     else:
         found = _files(where, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline)
     if facts.layout == "prepacked":
-        return f"{_LOADER} {_joined(found | {'max_target_length': str(facts.row_length)} | _PREPACKED)}"
+        options = _joined(found | {"max_target_length": str(facts.row_length)} | _PREPACKED)
+        return sentence(f"{_LOADER} {safe(options)}")
     # rows for tfds are stored one token longer, which it shifts away
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
     pipeline: Pipeline = "tfds" if found["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
-    return f"MaxText: {_joined(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))}"
+    options = _joined(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))
+    return sentence(f"MaxText: {safe(options)}")
 
 
 def _joined(settings: dict[str, str]) -> str:

@@ -13,6 +13,7 @@ from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledN
 from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.row_origins import Origins, read_origins
+from dataprep_assets.sentences import safe, sentence
 
 
 def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[Chunk]) -> Iterator[str]:
@@ -27,7 +28,7 @@ def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], ch
     paths = packed_paths(packed.notes, packed.month)[split]
     origins, file = read_origins(packed.directory / paths.origins), PackedRowsFile(packed.directory / paths.rows)
     if len(origins) != packed.scans[split].segments:
-        yield f"{paths.origins} has {len(origins)} segments, the rows {packed.scans[split].segments}"
+        yield sentence(f"{paths.origins} has {len(origins)} segments, the rows {safe(packed.scans[split].segments)}")
         return
     first = row = 0
     for block in file.blocks(file.shape.batch_rows):
@@ -49,7 +50,7 @@ def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], ch
         # the pieces of a stream follow each other; chunks are packed in any order
         same = b"".join(found) == b"".join(wanted) if packed.notes.concatenated else sorted(found) == sorted(wanted)
         if not same:
-            yield f"record {note.record}, note {note.number}: not where {paths.origins} says"
+            yield sentence(f"record {safe(note.record)}, note {safe(note.number)}: not where {paths.origins} says")
 
 
 def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:

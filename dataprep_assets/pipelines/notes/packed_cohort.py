@@ -19,7 +19,6 @@ from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats.example import ABSENT
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
@@ -43,6 +42,7 @@ from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying
 from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
 from dataprep_assets.pipelines.notes.row_origins import origins_of
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
+from dataprep_assets.sentences import number_of, sentence, typed
 from dataprep_assets.tokenization.certificate import named_tables
 
 VERSION = 2
@@ -280,12 +280,15 @@ class _Writer:
         if not spool.patients_seen and not ledger.dropped:
             found = "its file has no patient"
         elif not ledger.dropped:
-            found = f"none of its {number_of(spool.patients_seen, 'patient')} has a note: their lists are empty"
+            found = sentence(
+                f"none of its {number_of(spool.patients_seen, 'patient')} has a note: their lists are empty"
+            )
         else:
             reasons = ", ".join(f"{count} for {reason}" for reason, count in ledger.dropped.items())
             found = f"none of its notes is left: {reasons}"
         raise BadRecordError(
-            f"{self._month}: {found}. Check cohorts.fields, or name the month in months.allow_empty if that is right"
+            f"{self._month}: {typed(found)}. Check cohorts.fields, or name the month in months.allow_empty if that is "
+            "right"
         )
 
     def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit], retracted: int) -> PackedCohortFacts:

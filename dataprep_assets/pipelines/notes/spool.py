@@ -34,6 +34,7 @@ from dataprep_assets.pipelines.notes.reading import (
     note_digest,
     read_notes,
 )
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.stream.token_stream import load_encoder
 
@@ -75,9 +76,9 @@ class DropCounter:
         is_missing = found.reason in self._always_fails
         self._remedies[_DEFAULTS if is_missing else _DROP] = None
         if len(self._refused) < _SHOWN:
-            note = f", note {found.number}" if found.number else ""
-            byte = f", byte {found.byte}" if found.byte >= 0 else ""
-            self._refused.append(f"record {found.record}{note}{byte}: {found.reason}")
+            note = sentence(f", note {safe(found.number)}") if found.number else ""
+            byte = sentence(f", byte {safe(found.byte)}") if found.byte >= 0 else ""
+            self._refused.append(sentence(f"record {safe(found.record)}{typed(note)}{typed(byte)}: {found.reason}"))
 
     @property
     def fails(self) -> bool:
@@ -107,8 +108,8 @@ class DropCounter:
             first = self.quarantine[0]
             raise BadRecordError(
                 f"{self._month}: {sum(bad.values())} of {rows_in} notes would be dropped {bad}, more than the budget "
-                f"of {self._budget:.4%}. The first is record {first['record']}, note {first['note']}, byte "
-                f"{first['byte']}: {first['reason']}. Correct the source, or raise `bad_records.budget`"
+                f"of {self._budget:.4%}. The first is record {safe(first['record'])}, note {safe(first['note'])}, byte "
+                f"{safe(first['byte'])}: {first['reason']}. Correct the source, or raise `bad_records.budget`"
             )
 
 
@@ -305,7 +306,7 @@ class _Filling:
         first = len(self._columns["headers"])
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for at in sampled(np.arange(first, first + len(texts), dtype=np.uint64), seed, rate):
-            where = f"{self._month}: note {first + int(at) + 1} of those read"
+            where = sentence(f"{self._month}: note {safe(first + int(at) + 1)} of those read")
             self._encoder.recheck(texts[at], ids[bounds[at] : bounds[at + 1]], where)
 
     def spool(self, path: Path) -> Spool:

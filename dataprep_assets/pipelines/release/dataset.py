@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
@@ -23,6 +22,7 @@ from dataprep_assets.pipelines.release.published import consumer_code
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, published_shards_spec
 from dataprep_assets.pipelines.release.release_plan import release_plan_spec
 from dataprep_assets.planning.cost import Machine
+from dataprep_assets.sentences import safe_number_of, sentence
 from dataprep_assets.serving.release import locate
 from dataprep_assets.stores.connect import missing_library
 from dataprep_assets.stream.token_shard import TOKEN_BINS
@@ -71,7 +71,11 @@ class Release(Corpus):
         for name, split in release_layout(release, store).splits.items():
             tokens = sum(cut.tokens for cut in split.cuts)
             samples = tokens // release.release.sequence_length
-            lines.append(f"{name}: {number_of(len(split.cuts), 'npy shard')}, {tokens:,} tokens, {samples:,} samples")
+            lines.append(
+                sentence(
+                    f"{name}: {safe_number_of(len(split.cuts), 'npy shard')}, {tokens:,} tokens, {samples:,} samples"
+                )
+            )
         if target := release.release.publish:
             place = locate(target)
             lines += [f"published: {place}", f"train on it: {consumer_code(place)}"]

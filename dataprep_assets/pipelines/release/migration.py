@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.pipelines.release.published import Inventory, inventory, send_release
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.serving.release import Place, Release, ReleaseFile, files_of, read_release
 from dataprep_assets.stores.store import Progress
 
@@ -46,8 +47,11 @@ class MigrationPlan:
         """The plan as text, one sentence per line."""
         gaps = [*(f.key for f in self.source.missing), *self.source.different]
         found = [
-            f"{len(self.todo)} of {len(self.release.files)} files are to be copied, {self.bytes} bytes; the scratch "
-            f"folder needs {self.scratch_bytes}."
+            sentence(
+                f"{len(self.todo)} of {safe(len(self.release.files))} files are to be copied, {safe(self.bytes)} "
+                "bytes; the scratch "
+                f"folder needs {self.scratch_bytes}."
+            )
         ]
         found += [f"The source does not have {key} as its manifest says." for key in gaps]
         found += [f"The target has {key}, which the release does not list; it stays." for key in self.target.extra]

@@ -29,7 +29,6 @@ from dataprep_assets.graph.finding import (
     name_of,
     verdict,
 )
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -38,6 +37,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.layout import ShardCut, SplitLayout
 from dataprep_assets.pipelines.release.npy_shard import NpyShard, NpyShardFacts
 from dataprep_assets.pipelines.release.order import shuffled
+from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
 from dataprep_assets.stream.token_shard import ENDS
 
 BLOCK = 1 << 20
@@ -216,12 +216,15 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
         padding += facts.padding_tokens
     if position + dropped != source_tokens:
         defects.append(
-            f"{len(receipts)} shards hold {position} tokens of the stream and dropped {dropped}; the token bins have "
-            f"{source_tokens}"
+            sentence(
+                f"{safe(len(receipts))} shards hold {position} tokens of the stream and dropped {dropped}; the token "
+                "bins have "
+                f"{source_tokens}"
+            )
         )
     return verdict(
         defects,
-        f"{position} tokens in {number_of(len(receipts), 'shard')}, {dropped} dropped at the end, "
+        f"{position} tokens in {safe_number_of(len(receipts), 'shard')}, {dropped} dropped at the end, "
         f"{padding} of padding: all of {source_tokens}.",
         "Materialize npy_shards of this split again",
         facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
@@ -251,7 +254,7 @@ def no_retracted_document(receipts: Sequence[Receipt], bins: Shards, listed: NDA
 
     return verdict(
         defects(),
-        f"No document of {number_of(len(bins), 'shard')} of token bins is on the list of "
+        f"No document of {safe_number_of(len(bins), 'shard')} of token bins is on the list of "
         f"{number_of(len(listed), 'id')}."
         if len(listed)
         else "No document of this dataset is retracted.",
@@ -271,7 +274,7 @@ def equals_stream(
     tokens, _ = _open(directory, receipt)
     separator = NpyShardFacts.of(receipt).separator_id
     return verdict(
-        (f"{name_of(receipt)}: {d}" for d in _differences(tokens, store, split, cut, separator)),
+        (f"{name_of(receipt)}: {typed(d)}" for d in _differences(tokens, store, split, cut, separator)),
         f"{cut.tokens} tokens are tokens {cut.start} to {cut.stop} of the stream, and {cut.padding} of padding.",
         REBUILD,
         facts={"tokens": len(tokens), "padding": cut.padding},
@@ -289,7 +292,10 @@ def _differences(
         held = tokens[at : at + len(block)]
         if not np.array_equal(held, block):
             apart = at + int(np.flatnonzero(held != block)[0])
-            yield f"token {apart} (byte {npy_shards.HEADER_BYTES + apart * tokens.itemsize}) is not that of the stream"
+            yield sentence(
+                f"token {apart} (byte {safe(npy_shards.HEADER_BYTES + apart * tokens.itemsize)}) is not that of the "
+                "stream"
+            )
             return
         at += len(block)
     if (tokens[at:] != separator).any():

@@ -39,6 +39,7 @@ from dataprep_assets.pipelines.release.published_proofs import (
     remote_equals_local,
     remote_readable,
 )
+from dataprep_assets.sentences import safe
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, locate
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import Progress
@@ -132,7 +133,7 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
     if behind:
         shown = ", ".join(behind[:8]) + (", …" if len(behind) > 8 else "")
         raise MissingArtifactError(
-            f"{release.dataset}: {len(behind)} shards of the release are missing or out of date: {shown}. "
+            f"{release.dataset}: {safe(len(behind))} shards of the release are missing or out of date: {shown}. "
             "Materialize these partitions of npy_shards first"
         )
     options = release.release
@@ -264,7 +265,7 @@ def _require_published(place: Place, manifest: Release) -> None:
     there = inventory(place, manifest)
     if not there.complete:
         wrong = [*there.different.values(), *(f"{place}/{file.key}: missing" for file in there.missing)]
-        raise IntegrityError(f"{wrong[0]} ({len(wrong)} files). Publish the release again: only these are sent")
+        raise IntegrityError(f"{wrong[0]} ({safe(len(wrong))} files). Publish the release again: only these are sent")
 
 
 def _build(release: ReleaseDeclaration, target: str, request: BuildRequest) -> list[Outcome]:

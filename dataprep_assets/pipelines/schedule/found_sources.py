@@ -21,6 +21,7 @@ from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration, ScheduleSource
 from dataprep_assets.planning.shard_plan import SHARD_PLAN, read_plan, split_of
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.serving.packs import open_packs, pack_shard
 from dataprep_assets.serving.revise import Documents, FoundSource
 from dataprep_assets.serving.source_order import PackTable
@@ -105,7 +106,7 @@ def _finished(store: ArtifactStore, name: str, part: Part) -> list[tuple[Artifac
     found = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
     if missing := [str(artifact.partition) for artifact, receipt in found if receipt is None]:
-        raise _absent(name, dataset, f"{len(missing)} of {len(found)} shards, first {missing[0]}")
+        raise _absent(name, dataset, sentence(f"{len(missing)} of {safe(len(found))} shards, first {missing[0]}"))
     return [(artifact, receipt) for artifact, receipt in found if receipt is not None]
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.document_index import ENDS, IDS
 from dataprep_assets.graph.finding import Finding, judged, verdict
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import found_sources
+from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
 from dataprep_assets.serving.revise import Documents, removed_between
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.simulation import simulated
@@ -43,7 +43,10 @@ def prove_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> It
     """All proofs of a schedule."""
     artifact = declaration.artifact(SCHEDULE_ARTIFACT)
     receipt = store.require(artifact)
-    holds = f"{number_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt."
+    holds = sentence(
+        f"{safe_number_of(len(receipt.files), 'file')}, {safe(receipt.total_bytes)} bytes, with the digests of the "
+        "receipt."
+    )
     yield "files_intact", verdict(store.damage(artifact, receipt), holds, AGAIN)
     try:
         data = TrainingData(store, declaration.dataset)
@@ -89,7 +92,7 @@ def _documents_complete(data: TrainingData) -> Finding:
                         defects.append(f"{where}: its packs hold {held} tokens of {shard.tokens}")
                 if samples != shard.samples:
                     defects.append(f"{where}: is {samples} samples, the schedule says {shard.samples}")
-    return verdict(defects, f"{number_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
+    return verdict(defects, f"{safe_number_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
 
 
 @judged
@@ -100,7 +103,7 @@ def _revisions_follow(data: TrainingData) -> Finding:
         try:
             Sampler(schedule.upto(number + 1), data.packs)
         except DataprepError as error:
-            defects.append(f"revision {number}: {error}")
+            defects.append(sentence(f"revision {number}: {typed(error)}"))
             continue
         for source in revision.sources:
             before = schedule.upto(number).source_before(revision.first_step, source.name)
@@ -117,7 +120,7 @@ def _revisions_follow(data: TrainingData) -> Finding:
                     )
     count = len(schedule.revisions)
     return verdict(
-        defects, f"{number_of(count, 'revision')}, each from the one before.", AGAIN, facts={"revisions": count}
+        defects, f"{safe_number_of(count, 'revision')}, each from the one before.", AGAIN, facts={"revisions": count}
     )
 
 
@@ -130,7 +133,7 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
         position = int(random.integers(rule.revision.batch))
         spans = sampler.spans(step, [position])
         if not len(spans.row):
-            defects.append(f"step {step}, position {position}: reads nothing")
+            defects.append(sentence(f"step {safe(step)}, position {safe(position)}: reads nothing"))
         for _, number, epoch, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
             looked += 1
             source = rule.revision.sources[number]
@@ -138,13 +141,16 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
             found = [
                 one for one in sampler.readings(content, start, stop) if (one.source, one.epoch) == (source.name, epoch)
             ]
-            where = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
+            where = sentence(
+                f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {safe(step)}"
+            )
             if sum(one.stop - one.start for one in found) != stop - start:
-                defects.append(f"{where}: are read {len(found)} times in epoch {epoch}")
+                defects.append(sentence(f"{typed(where)}: are read {len(found)} times in epoch {epoch}"))
             elif (step, position) not in {(one.step, one.position) for one in found}:
-                defects.append(f"{where}: are not found at that step by their document")
-    holds = (
-        f"{number_of(looked, 'span')} of tokens drawn from {number_of(sampler.end, 'step')}, each read once an epoch."
+                defects.append(sentence(f"{typed(where)}: are not found at that step by their document"))
+    holds = sentence(
+        f"{safe_number_of(looked, 'span')} of tokens drawn from {safe_number_of(sampler.end, 'step')}, each read once "
+        "an epoch."
     )
     return verdict(defects, holds, "Do not train on it, and report a bug", facts={"spans": looked})
 
@@ -162,14 +168,18 @@ def _sources_current(declaration: ScheduleDeclaration, store: ArtifactStore, sch
         changed = [name for name in now if name in then and now[name] != then[name]]
         for what, names in (("new", new), ("changed", changed), ("gone", gone)):
             if names:
-                defects.append(f"source {found.name}: {number_of(len(names), 'shard')} {what}, the first is {names[0]}")
+                defects.append(
+                    sentence(
+                        f"source {found.name}: {safe_number_of(len(names), 'shard')} {what}, the first is {names[0]}"
+                    )
+                )
     declared = {found.name for found in sources}
     defects += [
         f"source {source.name} is not declared any more" for source in last.sources if source.name not in declared
     ]
     return verdict(
         defects,
-        f"{number_of(len(last.sources), 'source')}, as the last revision has them.",
+        f"{safe_number_of(len(last.sources), 'source')}, as the last revision has them.",
         f"To train on them from step N on: dataprep schedule {declaration.dataset} --from-step N",
         warning=True,
     )
@@ -180,7 +190,7 @@ def _repeats(declaration: ScheduleDeclaration, data: TrainingData) -> Finding:
     read = simulated(data.sampler, data.steps)
     often = [one for one in read if one.epochs > declaration.most_epochs]
     return verdict(
-        [f"source {one.source} is read {one.epochs:.1f} times by step {data.steps}" for one in often],
+        [f"source {one.source} is read {one.epochs:.1f} times by step {safe(data.steps)}" for one in often],
         f"No source is read more than {max((one.epochs for one in read), default=0):.2f} times.",
         "Lower its weight, or raise `most_epochs`",
         facts={f"epochs of {one.source}": round(one.epochs, 4) for one in read},

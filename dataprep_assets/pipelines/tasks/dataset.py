@@ -17,6 +17,7 @@ from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
 from dataprep_assets.pipelines.tasks.remarks import task_remarks
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, target_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
+from dataprep_assets.sentences import safe, sentence
 
 
 class Tasks(Dataset):
@@ -52,9 +53,9 @@ class Tasks(Dataset):
         if receipt is None:
             return f"{partition:<24}  not there"
         facts = TaskFolderFacts.of(receipt)
-        rows, target = f"{len(facts.rows):>8}{sum(facts.rows.values()):>10,}", target_of(self.declaration, partition)
+        files, rows, target = len(facts.rows), sum(facts.rows.values()), target_of(self.declaration, partition)
         line = task_line(target) if target.is_dir() else f"its folder is not there: {target}"
-        return f"{partition:<24}{facts.version:>16}{rows}   {line}"
+        return sentence(f"{partition:<24}{facts.version:>16}{safe(files, '>8')}{rows:>10,}   {line}")
 
     def standing(self, store: ArtifactStore) -> list[str]:
         return self.summary(store)

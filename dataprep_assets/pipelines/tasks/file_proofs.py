@@ -11,6 +11,7 @@ from dataprep_assets.pipelines.tasks.judged_folder import FolderFile, TaskFolder
 from dataprep_assets.pipelines.tasks.placing import MODE, PRIVATE_MODE
 from dataprep_assets.pipelines.tasks.record import AbsenceCause
 from dataprep_assets.pipelines.tasks.row_findings import MEND, Fault, found, over_kinds, over_rows
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.private import OTHERS
 
 
@@ -91,7 +92,9 @@ def regular_or_valid_links(task: TaskFolder) -> Finding:
             *(Fault(f"{f.name}: {f.problem}", split=f.split) for f in present if f.problem is not None),
             *_absent(task, "broken_link", "directory", "not_regular", "outside_old_project"),
         ],
-        f"{sum(f.link for f in present)} links and {sum(not f.link for f in present)} regular files.",
+        sentence(
+            f"{safe(sum(f.link for f in present))} links and {safe(sum(not f.link for f in present))} regular files."
+        ),
         'The trainer may say "Unable to load JSONL file". Put the file in its place in the old project and migrate '
         "again: links are made again",
         facts={"links": sum(f.link for f in present), "files": len(present)},
@@ -115,7 +118,7 @@ def readable_0644(task: TaskFolder) -> Finding:
             *(Fault(f"{told[f.split]}, not {MODE:04o}", taken=True, split=f.split) for f in other),
             *_absent(task, "unreadable"),
         ],
-        f"Everyone may read the {len(files)} files.",
+        sentence(f"Everyone may read the {safe(len(files))} files."),
         'The trainer may say "Unable to load JSONL file". Run `chmod 644` on the file (for a link, on its target), or '
         "migrate again",
         facts={"files": len(files)},
@@ -135,7 +138,7 @@ def _closed_0600(task: TaskFolder, files: Sequence[FolderFile]) -> Finding:
             ),
             *_absent(task, "unreadable"),
         ],
-        f"Nobody but the owner may read the {len(files)} files.",
+        sentence(f"Nobody but the owner may read the {safe(len(files))} files."),
         f"Run `chmod {PRIVATE_MODE:o}` on the file, or migrate again",
         facts={"files": len(files)},
     )

@@ -7,13 +7,14 @@ from dataprep_assets.graph.finding import Finding, Row, judged, verdict
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.loader import HARMLESS, LOADED, SilentAct
+from dataprep_assets.sentences import safe, sentence, typed
 
 
 @judged
 def loads_as_trainer(task: TaskFolder) -> Finding:
     """What `load_as_trainer` finds; fails for an error, for no samples, and for anything done silently."""
     load = task.load
-    defects = [] if load.error is None else [f"the trainer's loader stops: {load.error}"]
+    defects = [] if load.error is None else [sentence(f"the trainer's loader stops: {typed(load.error)}")]
     names = {split: task.contract.file(split).name for split in LOADED}
     lines: dict[tuple[Split, SilentAct], list[int]] = {}
     for act in load.acts:
@@ -55,4 +56,4 @@ def _silently(act: SilentAct, lines: Sequence[int]) -> str:
         "truth_of_no_boolean": f"{many} whose answer is not a boolean: any string that is not empty counts as Yes",
         "answer_not_a_choice": f"{many} whose answer is none of the choices",
     }[act]
-    return told if lines[0] == 0 else f"{told} (first: line {lines[0]})"
+    return told if lines[0] == 0 else sentence(f"{typed(told)} (first: line {safe(lines[0])})")

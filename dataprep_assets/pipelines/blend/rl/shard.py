@@ -29,6 +29,7 @@ from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.through import NO_PROMPT, LeftOut, Refused, through
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock
@@ -242,7 +243,7 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
     for bad in block.bad:
         _refuse(shard, part, tally, bad)
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
-        made = through(record, steps, shard.rules, f"{part.label}: row {row}")
+        made = through(record, steps, shard.rules, sentence(f"{part.label}: row {safe(row)}"))
         if isinstance(made, LeftOut):
             tally.dropped[f"left_out_by_{made.by}"] += 1
             continue
@@ -291,9 +292,9 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> 
     if shard.bad_records == "fail":
         told = f"{bad}: nothing is where its prompt should be" if bad.reason == NO_PROMPT else str(bad)
         place = ", name the place in `rl.prompt`" if bad.reason == NO_PROMPT else ""
-        byte = f", byte {bad.byte}" if bad.byte >= 0 else ""
+        byte = sentence(f", byte {safe(bad.byte)}") if bad.byte >= 0 else ""
         raise BadRecordError(
-            f"{part.label}: row {bad.row}{byte}: {told}. Correct the source{place}, or set "
+            f"{part.label}: row {safe(bad.row)}{typed(byte)}: {told}. Correct the source{place}, or set "
             "`bad_records: {policy: drop}` to count and skip such rows"
         )
     tally.dropped[bad.reason] += 1
@@ -306,6 +307,7 @@ def _check_budget(shard: RlShard, tally: _Tally) -> None:
         first = tally.quarantine[0]
         raise BadRecordError(
             f"{shard.artifact}: {bad} of {tally.rows} rows would be dropped as bad, more than the budget of "
-            f"{shard.budget:.4%}. The first is {first['file']}, row {first['row']}: {first['reason']}. Correct the "
+            f"{shard.budget:.4%}. The first is {first['file']}, row {safe(first['row'])}: {first['reason']}. Correct "
+            "the "
             "source, or raise `bad_records.budget`"
         )

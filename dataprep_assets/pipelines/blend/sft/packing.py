@@ -34,6 +34,7 @@ from dataprep_assets.pipelines.blend.sft.shard import (
     SftShard,
 )
 from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, read_quarantine, spool_artifact, spool_source
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.files import concatenate
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 
@@ -205,7 +206,9 @@ class _Packing:
             for row in read_quarantine(folder / QUARANTINE):
                 if row["reason"] not in CHOSEN:
                     at = "" if row["message"] is None else f", message {row['message']}"
-                    return f"{row['file']}, row {row['row']}, byte {row['byte']}{at}: {row['reason']}"
+                    return sentence(
+                        f"{row['file']}, row {safe(row['row'])}, byte {safe(row['byte'])}{at}: {row['reason']}"
+                    )
         return "not in the quarantine"
 
 

@@ -35,6 +35,7 @@ from dataprep_assets.integrity.digest import canonical_json, digest_value, sha25
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, conversation_renderer
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock, RowReader
@@ -198,11 +199,12 @@ class _Spooling:
 
     def _drop(self, bad: BadRecord, message: int | None) -> None:
         if self._plan.bad_rows == "fail" and bad.reason not in CHOSEN:
-            where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
+            where = sentence(f"byte {safe(bad.byte)}") if bad.byte >= 0 else "no byte position"
             at = "" if message is None else f", message {message}"
             advice = f" ({ADVICE[bad.reason]})" if bad.reason in ADVICE else ""
             raise BadRecordError(
-                f"{self._source.label}: row {bad.row}, {where}{at}: {bad}{advice}. Correct the source, or set "
+                f"{self._source.label}: row {safe(bad.row)}, {typed(where)}{at}: {bad}{advice}. Correct the source, "
+                "or set "
                 "`bad_records: {policy: drop}` to count and skip such rows"
             )
         self._dropped[bad.reason] += 1
@@ -318,7 +320,7 @@ class _Spooling:
         for index in sampled(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
             if kept[index].mark is None:
                 first, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
-                where = f"{self._source.label}: row {rows[index]}"
+                where = sentence(f"{self._source.label}: row {safe(rows[index])}")
                 self._encoder.recheck(kept[index], tokens[first:stop], where)
                 self._sampled += 1
 
@@ -353,4 +355,6 @@ def read_quarantine(path: Path) -> Iterator[Mapping[str, Any]]:
                 row = orjson.loads(line)
                 yield {name: row[name] for name in ("file", "row", "byte", "reason", "message")}
             except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-                raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. Rebuild it") from error
+                raise FormatError(
+                    f"{path}: line {safe(number)} is not a quarantined row: {error}. Rebuild it"
+                ) from error
