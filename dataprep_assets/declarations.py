@@ -54,8 +54,8 @@ class Declarations:
                 if len(documents) > 1:
                     second = documents[1]
                     raise ConfigError(
-                        f"{path}:{safe(second.line)}: a second document: a dataset has a defs.yaml of its own. "
-                        "Move what is below the `---` into the defs.yaml of another folder"
+                        f"{path}:{safe(second.line)}: a second document: a dataset has a defs.yaml of its own. Move "
+                        "what is below the `---` into the defs.yaml of another folder"
                     )
                 dotted = [part for part in path.parent.relative_to(self.folder).parts if "." in part]
                 if dotted:

@@ -25,7 +25,7 @@ Each message says what broke, the value, where (file, row, byte), and what to do
 from collections.abc import Sequence
 from typing import NoReturn
 
-from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.sentences import joined, safe, sentence
 
 MOST_NAMED = 20
 
@@ -118,9 +118,10 @@ def together(errors: Sequence[DataprepError]) -> DataprepError:
     """One error with the messages of all of them (at least one). Of more than 20 it counts the rest."""
     if len(errors) == 1:
         return errors[0]
-    more = f" | and {safe(len(errors) - MOST_NAMED, ',')} more" if len(errors) > MOST_NAMED else ""
-    told = " | ".join(typed(error) for error in errors[:MOST_NAMED])
-    return type(errors[0])(f"{safe(len(errors), ',')} files: {told}{more}")
+    told = [str(error) for error in errors[:MOST_NAMED]]
+    if len(errors) > MOST_NAMED:
+        told.append(sentence(f"and {safe(len(errors) - MOST_NAMED, ',')} more"))
+    return type(errors[0])(sentence(f"{safe(len(errors), ',')} files: ") + joined(" | ", told))
 
 
 def raise_alone(error: BaseException) -> NoReturn:

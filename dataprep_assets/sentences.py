@@ -41,7 +41,7 @@ class Span:
 
 
 class Sentence(str):
-    """A text with its typed parts. `+` and slices keep them; what else makes a text of it makes a plain one."""
+    """A text with its typed parts. `+`, slices and `joined` keep them; all else makes a plain text."""
 
     __slots__ = ("spans",)
     spans: tuple[Span, ...]
@@ -72,10 +72,10 @@ class Sentence(str):
         return Sentence(text, spans)
 
     def __add__(self, other: str) -> str:
-        return sentence(typed(self) + typed(other))
+        return joined("", (self, other))
 
     def __radd__(self, other: str) -> str:
-        return sentence(typed(other) + typed(self))
+        return joined("", (other, self))
 
 
 def sentence(text: str) -> str:
@@ -123,6 +123,11 @@ def typed(text: object) -> str:
         parts += (plain(said[done : one.start]), _BEGIN, counted, plain(said[one.start : one.stop]), _END)
         done = one.stop
     return "".join((*parts, said[done:]))
+
+
+def joined(separator: str, texts: Iterable[str]) -> str:
+    """As `str.join`, of texts that stay typed."""
+    return sentence(separator.join(map(typed, texts)))
 
 
 def spans_of(text: str) -> list[list[Any]]:

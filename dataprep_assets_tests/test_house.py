@@ -95,6 +95,45 @@ def test_no_variable_of_the_environment_is_a_message_to_the_same_process() -> No
     }
 
 
+MARKING = {"safe", "number_of", "safe_number_of", "typed"}
+
+
+@cache
+def errors() -> set[str]:
+    """The names of this project's errors."""
+    found, classes = (
+        {"DataprepError"},
+        [node for path in PRODUCT for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)],
+    )
+    for _ in range(3):
+        found |= {
+            one.name for one in classes if any(isinstance(base, ast.Name) and base.id in found for base in one.bases)
+        }
+    return found
+
+
+def marks_left(path: Path) -> Iterator[str]:
+    """Where a text is marked and not given to a reader at once, which would show the marks to people."""
+    marking = {found.rpartition(".")[2] for found in imports(path) if found.startswith("dataprep_assets.sentences.")}
+    readers = {"sentence", "verdict", *errors()}
+
+    def walk(node: ast.AST, *, read: bool) -> Iterator[str]:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in readers:
+            read = True
+        elif isinstance(node, ast.FunctionDef):
+            read = False
+        elif isinstance(node, ast.Name) and node.id in marking & MARKING and not read:
+            yield f"{name(path)}:{node.lineno}: {node.id}"
+        for below in ast.iter_child_nodes(node):
+            yield from walk(below, read=read)
+
+    return walk(tree(path), read=False)
+
+
+def test_numbers_are_typed_only_where_a_sentence_is_made() -> None:
+    assert [left for path in PRODUCT if path.name != "sentences.py" for left in marks_left(path)] == []
+
+
 def test_no_class_is_called_work() -> None:
     """What is made has a name of its own: a token shard, a cohort, a route of a task's files."""
     classes = {node.name for path in PRODUCT for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dataprep_assets.graph.rebuild import Rebuild, ToBuild
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.planning.cost import shown_bytes, shown_time
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.sentences import joined, safe, safe_number_of, sentence
 
 MOST_ROWS = 20
 
@@ -54,11 +54,11 @@ def rebuild_lines(rebuild: Rebuild) -> Iterable[str]:
     shown = [("artifact", "count", "partitions", "source", "tokens", "time", "why"), *rows[:MOST_ROWS]]
     widths = [max(len(row[at]) for row in shown) for at in range(6)]
     for row in shown:
-        cells = [
-            " " * (w - len(cell)) + typed(cell) if at in (1, 3, 4, 5) else typed(cell) + " " * (w - len(cell))
-            for at, (cell, w) in enumerate(_zip(row, widths))
-        ]
-        yield sentence("  ".join([*cells, typed(row[6])]).rstrip())
+        cells = []
+        for at, (cell, width) in enumerate(_zip(row, widths)):
+            blank = " " * (width - len(cell))
+            cells.append(blank + cell if at in (1, 3, 4, 5) else cell + blank)
+        yield joined("  ", [*cells, row[6]] if row[6] else cells)
     if len(rows) > MOST_ROWS:
         hidden = list(groups.values())[MOST_ROWS:]
         yield sentence(
@@ -80,9 +80,9 @@ def _sums(rebuild: Rebuild) -> Iterable[str]:
     for name, works in by_name.items():
         if len(works) > 1:
             source, tokens, seconds = _amounts(works)
-            parts = {f"{typed(source)} of source": source, f"{tokens} tokens": tokens, typed(seconds): seconds}
-            known = [f"{safe(len(works))} artifacts", *(text for text, value in parts.items() if value != "-")]
-            yield sentence(f"{name}: {', '.join(known)}")
+            parts = {source + " of source": source, tokens + " tokens": tokens, seconds: seconds}
+            known = [text for text, value in parts.items() if value != "-"]
+            yield joined(", ", [sentence(f"{name}: {safe(len(works))} artifacts"), *known])
     if provisional := sum(work.stale.provisional for work in rebuild.works):
         yield sentence(
             f"{safe(provisional)} of {safe(len(rebuild.works))} are built only where an input comes out other than it "

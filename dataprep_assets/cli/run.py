@@ -15,7 +15,7 @@ from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.library.part import Part
-from dataprep_assets.sentences import number_of, safe_number_of, sentence, typed
+from dataprep_assets.sentences import joined, number_of, safe_number_of, sentence
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
@@ -114,7 +114,7 @@ def _sound(names: Sequence[str]) -> list["OpenDataset"]:
             print(f"note: {hint}", file=sys.stderr)
         found.append(dataset)
     if wrong:
-        raise ConfigError("\n".join(map(typed, wrong)))
+        raise ConfigError(joined("\n", wrong))
     return found
 
 

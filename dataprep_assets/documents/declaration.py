@@ -31,7 +31,6 @@ from dataprep_assets.documents.tagging import (
 )
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declared import Declared
-from dataprep_assets.sentences import typed
 
 _NAME = r"^[a-z][a-z0-9_]*$"
 RuleName = Annotated[str, Field(pattern=_NAME)]
@@ -377,7 +376,7 @@ def _built_in(name: str) -> Tagger:
     try:
         return BuiltInTagger(name=name, columns=named_tagger(name).columns)
     except ConfigError as error:
-        raise ConfigError(f"tag: {typed(error)}") from error
+        raise ConfigError(f"tag: {error}") from error
 
 
 def rules_of(

@@ -70,14 +70,12 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
                 f'{path}: line {safe(number)}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct '
-                "the "
-                "line, or write the list with `dataprep retract`"
+                "the line, or write the list with `dataprep retract`"
             ) from error
         if made_of != wanted:
             raise ConfigError(
                 f"{path}: line {safe(number)}: its hash is of {_shown(made_of)}, the dataset's index is of "
-                f"{_shown(wanted)}. "
-                "Retract these documents again by ids of today, and remove the line"
+                f"{_shown(wanted)}. Retract these documents again by ids of today, and remove the line"
             )
         hashed = value["hash"].lower()
         found[hashed] = Retraction(hash=hashed, given=value.get("id"))

@@ -128,7 +128,6 @@ def other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOut
             yield (
                 sentence(
                     f"{file}, row {safe(row)}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, "
-                    f"{DROPPED} says "
-                    f"{held.get(row) or 'by none'}"
+                    f"{DROPPED} says {held.get(row) or 'by none'}"
                 )
             )

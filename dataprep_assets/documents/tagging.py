@@ -339,8 +339,7 @@ def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, 
     if len(values) != len(batch.texts):
         raise TaggingError(
             f"{batch.label}: rows {safe(batch.row(0))} and after: tagger {tagger.name!r} gave {len(values)} values of "
-            f"{name} "
-            f"for {len(batch.texts)} documents: it has to give one for each"
+            f"{name} for {len(batch.texts)} documents: it has to give one for each"
         )
     if (wrong := first_wrong(values, tagger.columns[name])) is not None:
         at, why = wrong

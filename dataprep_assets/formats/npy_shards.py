@@ -140,8 +140,7 @@ def read_header(path: Path) -> NpyHeader:
     if size != expected:
         raise FormatError(
             f"{path}: {safe(size)} bytes, but its header says {found.tokens} {found.dtype} tokens, which are "
-            f"{expected}. It "
-            f"is {'cut' if size < expected else 'longer'}: fetch or build it again"
+            f"{expected}. It is {'cut' if size < expected else 'longer'}: fetch or build it again"
         )
     return found
 

@@ -50,8 +50,7 @@ def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
         at = int(np.argmax(tokens > LARGEST_ID))
         raise FormatError(
             f"{where}: token id {tokens[at]} at position {safe(at)} does not fit int32, the type of `input_ids`: it "
-            "would "
-            "come out negative. The tokenizer and its engine disagree: materialize the engine certificate again"
+            "would come out negative. The tokenizer and its engine disagree: materialize the engine certificate again"
         )
     return tokens.view(np.int32)
 

@@ -100,8 +100,7 @@ def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
     if size != samples * ID_BYTES:
         raise FormatError(
             f"{path}: {safe(size)} bytes are {size / ID_BYTES:g} ids, the shard has {samples} samples. The file was "
-            "cut, or "
-            "belongs to another shard or sequence length: fetch or build it again"
+            "cut, or belongs to another shard or sequence length: fetch or build it again"
         )
     return mapped(path, _DTYPE, samples)
 

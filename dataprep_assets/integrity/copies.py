@@ -127,8 +127,8 @@ class Copies:
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
                     f"{self.root}: the cache may hold {safe(self.budget_bytes, ',')} bytes; {total:,} of them are in "
-                    "use by "
-                    f"running readers, and {needed:,} more are needed. Raise DATAPREP_CACHE_BYTES, or let them finish"
+                    f"use by running readers, and {needed:,} more are needed. Raise DATAPREP_CACHE_BYTES, or let them "
+                    "finish"
                 )
             yield
 
@@ -150,8 +150,7 @@ class Copies:
         if self.budget_bytes is not None and needed > self.budget_bytes:
             raise ConfigError(
                 f"{self.root}: the cache may hold {safe(self.budget_bytes, ',')} bytes; {artifact} alone needs "
-                f"{needed:,}. "
-                "Raise DATAPREP_CACHE_BYTES, or read it by ranges (`ArtifactHandle.open`, `.tokens`)"
+                f"{needed:,}. Raise DATAPREP_CACHE_BYTES, or read it by ranges (`ArtifactHandle.open`, `.tokens`)"
             )
 
     def _evict(self, directory: Path, *, own: bool) -> bool:

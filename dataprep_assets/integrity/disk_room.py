@@ -49,6 +49,5 @@ def refused(error: OSError, folder: Path, needed: int | None = None) -> Dataprep
     full = "the disk is full" if error.errno == errno.ENOSPC else "the quota is used up"
     return DiskFullError(
         f"{path}: {full}: {typed(wanted)}{safe(shutil.disk_usage(there).free, ',')} bytes are free. What is finished "
-        "is kept: "
-        "free space there, or choose another disk (DATAPREP_ROOT), then run again"
+        "is kept: free space there, or choose another disk (DATAPREP_ROOT), then run again"
     )

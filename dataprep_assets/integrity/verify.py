@@ -342,7 +342,7 @@ class _Bucket(_Tree):
             return self._defect(record, info, verification)
 
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            found = [sentence for sentence in threads.map(defect, receipt.files) if sentence]
+            found = [told for told in threads.map(defect, receipt.files) if told]
         listed = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
         for key in below:
             name = PurePosixPath(key).relative_to(path)

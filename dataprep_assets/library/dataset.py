@@ -22,7 +22,7 @@ from dataprep_assets.integrity.verify import Verified, verify_place
 from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
 from dataprep_assets.library.part import Part
 from dataprep_assets.planning.cost import Machine
-from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.sentences import joined, safe, sentence, typed
 from dataprep_assets.stores.private import private_files
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class OpenDataset:
         if not wrong and (hiding := [mistake for mistake in found if mistake.hides_all]):
             wrong = hiding if never_built(self.specs, self.store) else []
         if wrong:
-            raise ConfigError("\n".join(map(typed, wrong)))
+            raise ConfigError(joined("\n", map(str, wrong)))
         return [mistake for mistake in found if mistake.hint]
 
     def status(self) -> Rebuild:
@@ -112,7 +112,7 @@ class OpenDataset:
         if result.ended:
             lines = [*self.complaints(result), *(check for check in result.checks if check.startswith("check "))]
             error = ConfigError if result.ended == result.ended.MISCONFIGURED else RunFailedError
-            raise error("\n".join(map(typed, lines)))
+            raise error(joined("\n", lines))
         return result
 
     def up_to_date(self) -> bool:

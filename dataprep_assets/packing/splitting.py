@@ -125,9 +125,8 @@ def _refuse(headers: Int64, bodies: Int64, rule: SplitRule) -> None:
         at = int(wrong[0])
         raise FormatError(
             f"document {safe(at)} (and {wrong.size - 1} more): a header of {headers[at]} tokens in rows of "
-            f"{rule.row_length} "
-            f"leaves room for {_room(headers, rule)[at]} of its {bodies[at]} body tokens, with an overlap of "
-            f"{rule.overlap}; shorten the header, lengthen the rows, or drop the document"
+            f"{rule.row_length} leaves room for {_room(headers, rule)[at]} of its {bodies[at]} body tokens, with an "
+            f"overlap of {rule.overlap}; shorten the header, lengthen the rows, or drop the document"
         )
 
 

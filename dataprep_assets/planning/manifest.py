@@ -229,8 +229,8 @@ def build_manifest(
     for name, members in by_split.items():
         if not members:
             raise ConfigError(
-                f"splits.{name}: {list(splits[name])} matches none of the source's {safe(len(seen))} files "
-                f"(include: {list(include)}). Seen, for example: {sorted(seen, key=natural_key)[:3]}"
+                f"splits.{name}: {list(splits[name])} matches none of the source's {safe(len(seen))} files (include: "
+                f"{list(include)}). Seen, for example: {sorted(seen, key=natural_key)[:3]}"
             )
     entries: list[ManifestEntry] = []
     for name, members in by_split.items():

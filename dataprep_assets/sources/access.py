@@ -96,12 +96,11 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
             wrong.append(
                 sentence(
                     f"{entry.relpath}: {safe(size)} bytes, the manifest says {entry.size_bytes}. Materialize "
-                    "`manifest` again if "
-                    "the source was meant to change"
+                    "`manifest` again if the source was meant to change"
                 )
             )
     if wrong:
-        raise together([SourceError(sentence) for sentence in wrong])
+        raise together([SourceError(one) for one in wrong])
 
 
 @dataclass(frozen=True)

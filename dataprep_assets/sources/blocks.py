@@ -97,8 +97,7 @@ class BlockReader:
         return CorruptSourceError(
             f"{self.label}: a zstd frame that ends after byte {safe(self.bytes_read - 1)} needs a window of more than "
             f"{safe(window_bytes(), ',')} bytes of memory. Compress it again with `zstd --long=27`; or, if you trust "
-            "it and "
-            f"every worker has the memory, set {WINDOW}={1 << 31}"
+            f"it and every worker has the memory, set {WINDOW}={1 << 31}"
         )
 
     def _decompressed(self) -> Iterator[bytes]:
@@ -112,14 +111,13 @@ class BlockReader:
                     raise self._too_wide() from None
                 raise CorruptSourceError(
                     f"{self.label}: {self.compression} data is damaged in the {safe(self._step)} bytes from byte "
-                    f"{safe(self.bytes_read - self._step)}: {error}. "
-                    "Fetch the file again and compare its sha256 with the source's"
+                    f"{safe(self.bytes_read - self._step)}: {error}. Fetch the file again and compare its sha256 with "
+                    "the source's"
                 ) from error
         if not whole or self.bytes_read == 0:
             raise CorruptSourceError(
                 f"{self.label}: truncated: the file ends at byte {safe(self.bytes_read)}, inside a {self.compression} "
-                "frame. "
-                "Fetch it again: what was read so far would pass for a shorter file"
+                "frame. Fetch it again: what was read so far would pass for a shorter file"
             )
 
     def _zstd(self, file: BinaryIO) -> Generator[bytes, None, bool]:

@@ -48,9 +48,8 @@ class _Lines:
         if line is None or self.size > self._most:
             raise CorruptSourceError(
                 f"{self._file.label}: row {safe(self.row)}, byte {safe(self.byte)}: has more than "
-                f"{safe(self._most, ',')} bytes, or a quote "
-                "in it is not closed: nobody can tell where it ends. Correct it, or raise "
-                "`bad_records: {max_record_bytes: …}`"
+                f"{safe(self._most, ',')} bytes, or a quote in it is not closed: nobody can tell where it ends. "
+                "Correct it, or raise `bad_records: {max_record_bytes: …}`"
             )
         try:
             return line.decode() + "\n"

@@ -23,6 +23,5 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
         raise SourceError(
             f"not enough room in {path}: {safe(needed_bytes)} bytes are to be fetched, {wanted} are wanted free "
             f"({headroom:.0%} headroom), {free} are. Free {safe(wanted - free)} bytes, choose a larger disk "
-            "(cache_dir or "
-            "HF_HUB_CACHE), or fetch fewer files. Nothing was fetched"
+            "(cache_dir or HF_HUB_CACHE), or fetch fewer files. Nothing was fetched"
         )

@@ -130,8 +130,7 @@ class HubRepo:
         except TransferError as error:
             raise TransferError(
                 f"{typed(error)}. Is {self.hub_url} reachable from here? HF_ENDPOINT names another hub; `source: "
-                f"{{kind: "
-                "hf_cache}}` reads what this machine has"
+                f"{{kind: hf_cache}}` reads what this machine has"
             ) from error
 
     def list_files(self, commit: str) -> list[HubFile]:

@@ -66,8 +66,7 @@ class Elements:
             )
             raise CorruptSourceError(
                 f"{self._label}: the file ends {typed(began)}: byte {safe(self._byte)} is its end, not that of the "
-                f"{self._what}. "
-                "It was cut, or a quote or bracket is missing; fetch it again"
+                f"{self._what}. It was cut, or a quote or bracket is missing; fetch it again"
             )
 
     def _feed(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:

@@ -249,8 +249,7 @@ class _Fetcher:
                 label,
                 sentence(
                     f"the store has {safe(info.bytes)} bytes of version {info.version}, the manifest says "
-                    f"{entry.size_bytes} of "
-                    f"{entry.etag}"
+                    f"{entry.size_bytes} of {entry.etag}"
                 ),
             )
         return info

@@ -67,8 +67,7 @@ def rows_at_once(
     if (least := sum(column.bytes(1) for column in found)) > PAGE_BYTES:
         raise FormatError(
             f"one row takes pages of {safe(len(found), ',')} columns with {safe(least, ',.0f')} bytes; {PAGE_BYTES:,} "
-            "are the most "
-            "that is decoded at once. Write the file with smaller pages"
+            "are the most that is decoded at once. Write the file with smaller pages"
         )
     if sum(column.bytes(most) for column in found) <= BATCH_BYTES:
         return most
@@ -100,9 +99,8 @@ class _Column:
             if max(page.bytes, page.values * width) > PAGE_BYTES:
                 raise FormatError(
                     f"a page of column {chunk.path_in_schema} has {page.values:,} values in {safe(page.bytes, ',')} "
-                    "bytes; "
-                    f"{safe(PAGE_BYTES, ',')} bytes are the most that is decoded at once. Write the file with smaller "
-                    "pages"
+                    f"bytes; {safe(PAGE_BYTES, ',')} bytes are the most that is decoded at once. Write the file with "
+                    "smaller pages"
                 )
         is_flat = chunk.num_values == rows
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]

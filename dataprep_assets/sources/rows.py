@@ -187,8 +187,7 @@ class _JsonRows(ReadThrough[BlockReader]):
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
                 f"{self._label}: begins like a JSON array and is not one: element {safe(number)}, at byte "
-                f"{safe(byte)}, is not "
-                f"JSON: {error.msg}. Correct it, or write one object a line"
+                f"{safe(byte)}, is not JSON: {error.msg}. Correct it, or write one object a line"
             ) from error
 
 
@@ -284,8 +283,8 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
         except (ValueError, OverflowError, LookupError) as error:  # whose message can have the value
             raise CorruptSourceError(
                 f"{file.label}: row {safe(number)} has a value that Python has not ({type(error).__name__}): a date "
-                "beyond "
-                "the year 9999, a time in an unknown zone, or two fields of one name. Correct it, or write it as a text"
+                "beyond the year 9999, a time in an unknown zone, or two fields of one name. Correct it, or write it "
+                "as a text"
             ) from None
     return block
 

@@ -155,8 +155,7 @@ class _Counting:
                 where = sentence(f"byte {safe(bad.byte)}") if bad.byte >= 0 else "no byte position"
                 raise BadRecordError(
                     f"{self._part.label}: row {safe(bad.row)}, {typed(where)}: {bad}{self._asked(bad.reason)}. "
-                    "Correct the source, "
-                    "or set `bad_records: {policy: drop}` to count and skip such rows"
+                    "Correct the source, or set `bad_records: {policy: drop}` to count and skip such rows"
                 )
             self._dropped[bad.reason] += 1
             self.quarantine.append((bad.row, bad.byte, bad.reason))

@@ -264,8 +264,7 @@ class _Layout:
         at = int(apart[0]) if len(apart) else shared
         return sentence(
             f"document {safe(document)} has {len(stored)} stored tokens, the reference gives {len(expected)}; they "
-            "part at "
-            f"token offset {safe(start + at)}"
+            f"part at token offset {safe(start + at)}"
         )
 
 

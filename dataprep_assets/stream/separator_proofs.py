@@ -110,8 +110,7 @@ class _Boundaries:
             self.defects.append(
                 sentence(
                     f"document {safe(first + index)} (from token offset {safe(int(starts[index]))}) {what}; "
-                    f"{len(where)} documents "
-                    f"of {first} to {first + len(wrong) - 1} are like it"
+                    f"{len(where)} documents of {first} to {first + len(wrong) - 1} are like it"
                 )
             )
 

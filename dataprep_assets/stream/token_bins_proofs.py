@@ -154,8 +154,7 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
         defects.append(
             sentence(
                 f"{name_of(receipt)}: {TOKENS} has {safe(size)} bytes, but {ledger.tokens} {dtype} tokens are "
-                f"{expected}: "
-                f"it is wrong from byte {safe(min(size, expected))} on, at the latest"
+                f"{expected}: it is wrong from byte {safe(min(size, expected))} on, at the latest"
             )
         )
     documents = (directory / ENDS).stat().st_size / 8
@@ -198,8 +197,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
         defects.append(
             sentence(
                 f"{name_of(receipt)}: id {first[1]} at token offset {safe(first[0])} of {TOKENS} is not below "
-                f"{vocab_size}; "
-                f"{outside} ids are not"
+                f"{vocab_size}; {outside} ids are not"
             )
         )
     if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.dtype_for_vocab(vocab_size)).itemsize:

@@ -1,4 +1,4 @@
-"""Small counts of a sensitive dataset are hidden in sentences, metadata and tables; what counts no people stays."""
+"""Small counts of a sensitive dataset are hidden in texts, metadata and tables; what is typed as none of them stays."""
 
 from pathlib import Path
 from typing import Any
@@ -8,34 +8,61 @@ import pytest
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.shown import Location, Markdown, Table
 from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
+from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence
 
 CELLS = SmallCells(11)
 
 
 @pytest.mark.parametrize(
-    ("sentence", "shown"),
+    ("text", "shown"),
     [
         ("32 notes of 7 patients.", "32 notes of < 11 patients."),
         ("3 of 7 patients", "< 11 of < 11 patients"),
-        ("1 patients of 2010-01 are in several cohorts: 2", "< 11 patients of 2010-01 are in several cohorts: < 11"),
         ("drops {'empty': 3, 'bad_json': 12}, 10 (4)", "drops {'empty': < 11, 'bad_json': 12}, < 11 (< 11)"),
         ("0 retracted, 10,500 notes, 11 records", "0 retracted, 10,500 notes, 11 records"),
-        ("record 3, note 2: its chunk 1 is not there", "record 3, note 2: its chunk 1 is not there"),
-        ("2 of 240 months, 4 shards, 3 declared files, 8 kB", "2 of 240 months, 4 shards, 3 declared files, 8 kB"),
         ("filled to 0.9304, 5 %, 5% at 1.0.3 of 2010-1-4, v2", "filled to 0.9304, 5 %, 5% at 1.0.3 of 2010-1-4, v2"),
-        ("4 note files", "< 11 note files"),
-        ("1 patient is in 2 months, 1 retracted note", "< 11 patients are in 2 months, < 11 retracted notes"),
-        ("record 1, note 3; row 1 note 3; 1 note file", "record 1, note 3; row 1 note 3; < 11 note file"),
         ("`head -n 3` shows 3 notes, `seed: 7`", "`head -n 3` shows < 11 notes, `seed: 7`"),
         ("by `a`: 3 of 30 (10.0 %)\n12 of 30 (40 %)", "by `a`: < 11 of 30 (… %)\n12 of 30 (40 %)"),
         ("< 11 patients, 7.27 % of 0.5", "< 11 patients, … % of …"),
-        ("the command ended with exit code 3", "the command ended with exit code 3"),
-        ("5 rows, 4 in shards; 3 in month 2020-01", "< 11 rows, < 11 in shards; < 11 in month 2020-01"),
+        ("5 rows, 4 in shards; row 3 of month 2020-01", "< 11 rows, < 11 in shards; row < 11 of month 2020-01"),
+        ("deux patients, 2 Patienten, x=4", "deux patients, < 11 Patienten, x=< 11"),
     ],
 )  # fmt: skip
-def test_sentences_hide_counts_of_people_and_keep_the_rest(sentence: str, shown: str) -> None:
-    assert CELLS.text(sentence) == shown
-    assert SHOW_ALL.text(sentence) == sentence
+def test_of_a_text_without_types_every_small_number_that_stands_alone_is_hidden(text: str, shown: str) -> None:
+    assert CELLS.text(text) == shown
+    assert SHOW_ALL.text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("told", "text", "shown"),
+    [
+        (
+            sentence(f"record {safe(3)}, note {safe(2)}: its chunk {safe(1)} is of {number_of(4, 'note')}"),
+            "record 3, note 2: its chunk 1 is of 4 notes",
+            "record 3, note 2: its chunk 1 is of < 11 notes",
+        ),
+        (
+            sentence(f"{safe(2)} of {safe_number_of(240, 'month')}, {safe_number_of(1, 'shard')}, 8 notes"),
+            "2 of 240 months, 1 shard, 8 notes",
+            "2 of 240 months, 1 shard, < 11 notes",
+        ),
+        (
+            sentence(f"{number_of(1, 'patient')}: {number_of(1000, 'note')} (1 %), {safe('0.5 kB')}"),
+            "1 patient: 1,000 notes (1 %), 0.5 kB",
+            "< 11 patients: 1,000 notes (… %), 0.5 kB",
+        ),
+        (
+            sentence(f"{safe(12_345, ',')} bytes\n{number_of(3, 'note')}: 20 %\n{number_of(30, 'note')}: 20 %"),
+            "12,345 bytes\n3 notes: 20 %\n30 notes: 20 %",
+            "12,345 bytes\n< 11 notes: … %\n30 notes: 20 %",
+        ),
+    ],
+)
+def test_of_a_sentence_its_types_say_what_is_hidden(told: str, text: str, shown: str) -> None:
+    assert told == text
+    assert CELLS.text(told) == shown
+    assert SHOW_ALL.text(told) == text
+    assert {type(cells.text(told)) for cells in (CELLS, SHOW_ALL)} == {str}
 
 
 def test_metadata_hide_small_numbers_and_dagsters_own_go() -> None:
@@ -52,11 +79,15 @@ def test_metadata_hide_small_numbers_and_dagsters_own_go() -> None:
         "dagster/uri": "file:///a/7",
         "path": Location("/a/7"),
         "card": Markdown("7 patients"),
+        "where": sentence(f"row {safe(7)}"),
+        "shards_failed": 2,
         "table": Table([{"split": "val", "rows": 3, "row": 3, "files": 2, "what": "3 patients"}]),
     }
     shown = CELLS.entries(given)
     assert {name: shown[name] for name in given.keys() - {"dagster/row_count", "table"}} == {
         **{name: given[name] for name in ("notes", "none", "files", "bytes", "reused", "pad_id", "fill", "path")},
+        "where": "row 7",
+        "shards_failed": 2,
         "patients": "< 11",
         "dagster/uri": "file:///a/7",
         "card": Markdown("< 11 patients"),
@@ -104,7 +135,7 @@ def test_metadata_with_a_small_count_has_no_share() -> None:
 def test_totals_are_rounded_as_long_as_a_retraction_list_is_short(tmp_path: Path) -> None:
     listing, declared = tmp_path / "retracted.jsonl", Listing(dataset="d", sensitive=True)
     declared = declared.model_copy(update={"retractions": listing})
-    told = "2,059 notes of 97 patients, 36 of 288 months, record 412, max_target_length=2048"
+    told = sentence(f"2,059 notes of 97 patients, {safe('36 of 288')} months, record {safe(412)}, length {safe(2048)}")
     assert cells_of(declared) == CELLS
     for lines, rounded in ((1, True), (10, True), (11, False)):
         listing.write_text("{}\n" * lines)
@@ -112,7 +143,7 @@ def test_totals_are_rounded_as_long_as_a_retraction_list_is_short(tmp_path: Path
         assert cells.rounded is rounded
         if rounded:
             assert cells.text(told) == (
-                "about 2,000 notes of about 90 patients, 36 of 288 months, record 412, max_target_length=2048"
+                "about 2,000 notes of about 90 patients, 36 of 288 months, record 412, length 2048"
             )
             assert cells.entries({"notes": 2059, "bytes": 5, "notes left": 3}) == {
                 "notes": 2000,

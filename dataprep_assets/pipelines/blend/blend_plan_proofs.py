@@ -25,8 +25,7 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
     return verdict(
         (defect for unit in plan.units for defect in _uncovered(unit, max_rows)),
         f"{safe(sum(len(u.entries) for u in plan.units))} files are in {safe(sum(len(u.shards) for u in plan.units))} "
-        "shards, each "
-        "row once.",
+        "shards, each row once.",
         _REPLAN,
         facts={"datasets": len(plan.units), "shards": sum(len(u.shards) for u in plan.units), "row_ranges": cut},
     )

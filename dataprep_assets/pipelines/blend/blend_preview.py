@@ -33,7 +33,7 @@ from dataprep_assets.pipelines.blend.plan import (
 )
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
-from dataprep_assets.sentences import number_of, safe
+from dataprep_assets.sentences import number_of, safe, sentence
 from dataprep_assets.stream.snapshot_files import disk_headroom
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 4, "rl": 2}
@@ -169,8 +169,10 @@ def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
     epochs = f", {times:g} times over," if times != 1 else ""
-    rows = number_of(source.rows, "row") + from_file_on(blend, unit)
-    return f"{unit.name}: {source.tokens:,} tokens in all ({rows}){epochs} are less than a sample of {size:,}"
+    return sentence(
+        f"{unit.name}: {source.tokens:,} tokens in all ({number_of(source.rows, 'row')}{from_file_on(blend, unit)})"
+        f"{epochs} are less than a sample of {safe(size, ',')}"
+    )
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

@@ -147,8 +147,7 @@ class DataBlend(_Noted):
             if (size := path.stat().st_size) > _MOST_BYTES:
                 raise ConfigError(
                     f"blend: {path}: not the JSON of a blend: {safe(size, ',')} bytes, and a list of datasets has at "
-                    "most "
-                    f"{_MOST_BYTES:,}"
+                    f"most {_MOST_BYTES:,}"
                 )
             text = path.read_bytes().decode()
             value = json_of(text, object_pairs_hook=_unique, parse_constant=_no_constant)

@@ -53,8 +53,7 @@ def _losses(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[str]
         yield (
             sentence(
                 f"{len(others):,} of {safe_number_of(len(receipts), 'shard')} left out to meet the weights: {left:,} "
-                "of "
-                f"{every:,} {_ROWS[blend.stage]}{_share(blend, left, every)}"
+                f"of {every:,} {_ROWS[blend.stage]}{_share(blend, left, every)}"
             )
         )
 

@@ -144,8 +144,7 @@ def wrong_totals(receipt: Receipt, shards: Shards) -> Finding:
     return verdict(
         wrong,
         f"The ledger is the sum of {safe_number_of(len(shards), 'shard')}: "
-        f"{number_of(summed['documents'], 'document')}, "
-        f"{number_of(summed['tokens'], 'token')}.",
+        f"{number_of(summed['documents'], 'document')}, {number_of(summed['tokens'], 'token')}.",
         _REBUILD,
         facts={
             "shards": len(shards),

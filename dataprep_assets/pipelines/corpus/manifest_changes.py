@@ -12,7 +12,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.planning.cost import Rates, density_of, shown_bytes, shown_time
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
-from dataprep_assets.sentences import safe_number_of, sentence, typed
+from dataprep_assets.sentences import joined, safe_number_of, sentence
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 _FILES_SHOWN = 50
@@ -138,9 +138,9 @@ def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: 
         changes: The changes.
         amounts: The work for new and changed shards.
     """
-    if not (sentence := str(changes)):
+    if not (told := str(changes)):
         return {}
-    shown: dict[str, Shown] = {"changes": sentence}
+    shown: dict[str, Shown] = {"changes": told}
     files = [
         {"file": path, "change": verb}
         for verb, paths in (("added", changes.added), ("removed", changes.removed), ("changed", changes.edited))
@@ -168,21 +168,17 @@ def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
 
 def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges, amounts: Amounts) -> str:
     built = len(changes.new_shards) + len(changes.edited_shards)
-    of_shards = sentence(
-        f"- `snapshot` and `token_bins` of {safe_number_of(built, 'shard')}, of all others nothing: {amounts}"
-    )
-    lines = [of_shards] if built else []
+    lines = []
+    if built:
+        made = sentence(f"- `snapshot` and `token_bins` of {safe_number_of(built, 'shard')}, of all others nothing: ")
+        lines.append(made + str(amounts))
     if corpus.combines:
-        views = sentence(f", then {safe_number_of(len(corpus.views), 'view')}") if corpus.views else ""
-        lines.append(sentence(f"- `combined_bins` of {', '.join(splits)}{typed(views)}"))
+        views = sentence(f", then {safe_number_of(len(corpus.views), 'view')}" if corpus.views else "")
+        lines.append(f"- `combined_bins` of {', '.join(splits)}" + views)
     else:
         lines.append(f"- whatever is made of {', '.join(splits)}")
     if changes.gone_shards:
-        lines.append(
-            sentence(
-                f"- {safe_number_of(len(changes.gone_shards), 'shard')}: there until `dataprep prune {corpus.dataset} "
-                "--yes`"
-            )
-        )
+        gone = sentence(f"- {safe_number_of(len(changes.gone_shards), 'shard')}: there until ")
+        lines.append(gone + f"`dataprep prune {corpus.dataset} --yes`")
     lines.append(f"- `dataprep status {corpus.dataset}` has the whole list, with sizes and times")
-    return "\n".join(lines)
+    return joined("\n", lines)

@@ -29,8 +29,7 @@ def shuffle_quality(receipts: Sequence[Receipt]) -> Finding:
                 defects.append(
                     sentence(
                         f"{name_of(receipt)}: {field} of its {safe(len(receipt.sources))} files sum to {total}, the "
-                        "ledger has "
-                        f"{getattr(ledger, field)}"
+                        f"ledger has {getattr(ledger, field)}"
                     )
                 )
     return _order_report(defects, [line for receipt in receipts for line in receipt.sources])
@@ -77,8 +76,7 @@ def _order_report(defects: Sequence[str], sources: Sequence[Mapping[str, Any]]) 
     return verdict(
         defects,
         f"{facts['documents']} documents lie in {safe(len(files))} runs of one file and {safe(len(chunks))} runs of "
-        "one chunk, "
-        f"{facts['mean_tokens_per_file_run']} tokens a file run: shuffle when training.",
+        f"one chunk, {facts['mean_tokens_per_file_run']} tokens a file run: shuffle when training.",
         f"Totals and order disagree. {_REBUILD}",
         facts=facts,
         table=[{"defect": d} for d in defects[:SHOWN]] or table,

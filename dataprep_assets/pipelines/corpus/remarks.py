@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, natural_key
-from dataprep_assets.sentences import number_of, safe, sentence
+from dataprep_assets.sentences import safe, safe_number_of, sentence
 from dataprep_assets.sources.first_rows import absent_field, first_rows, not_parquet
 from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
@@ -134,8 +134,8 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
         with suppress(OSError):
             if not_parquet(source.path(entry)):
                 name = "a file" if corpus.sensitive else entry.relpath
-                sentence = f"source: {name} is no Parquet: it does not begin and end as such a file does"
-                yield Remark(keys=("source",), sentence=sentence, of_source=True, hides_all=True)
+                why = f"source: {name} is no Parquet: it does not begin and end as such a file does"
+                yield Remark(keys=("source",), sentence=why, of_source=True, hides_all=True)
                 return
     asked: list[tuple[tuple[str, ...], str, tuple[type, ...]]] = [(("text_field",), corpus.text_field, (str,))]
     if corpus.document.id_field is not None:
@@ -149,9 +149,11 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
                 paths = [source.path(entry) for entry in members if entry.format == name]
                 rows[name] = list(first_rows(paths, corpus.reading))
         if rows and not any(rows.values()):
-            files = number_of(len(members), "file")
-            sentence = f"splits.{split}: no record is in its {files}; give it one that has some, or leave it out"
-            yield Remark(keys=("splits", split), sentence=sentence)
+            told = sentence(
+                f"splits.{split}: no record is in its {safe_number_of(len(members), 'file')}; give it one that has "
+                "some, or leave it out"
+            )
+            yield Remark(keys=("splits", split), sentence=told)
             continue
         seen += chain.from_iterable(rows.values())
         begun = "" if corpus.sensitive or not members else f", from {members[0].relpath} on,"
@@ -182,8 +184,8 @@ def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) 
         if path is not None and rows and all(value_at(row, path) is None for row in rows):
             names = dict.fromkeys(name for row in rows for name in row)
             there = "" if corpus.sensitive else f": they have {', '.join(map(repr, names))}"
-            sentence = f"{'.'.join(keys[:2])}: no row that was looked at has {path!r}{there}"
-            yield Remark(keys=keys, sentence=sentence, hint=True)
+            told = f"{'.'.join(keys[:2])}: no row that was looked at has {path!r}{there}"
+            yield Remark(keys=keys, sentence=told, hint=True)
 
 
 def _split_remarks(

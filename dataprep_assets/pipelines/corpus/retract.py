@@ -229,8 +229,7 @@ def _hash(
         what = "" if corpus.sensitive else f" ({one.id!r})"
         raise ConfigError(
             f"line {safe(one.line)}{what}: {corpus.dataset} declares no `document.id_field`, so its documents have no "
-            "ids of "
-            "their own. Give file:row, or the 16 hex digits of the hash of a text"
+            "ids of their own. Give file:row, or the 16 hex digits of the hash of a text"
         )
     return id_of(one.id or "", ids)
 

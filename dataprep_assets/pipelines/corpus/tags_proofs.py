@@ -123,8 +123,7 @@ def _repeated(shard: TaggedShard, directory: Path, receipt: Receipt, taggers: li
                     yield (
                         sentence(
                             f"{part.label}: row {safe(sample.row(at))}: tagger {tagger.name!r} gave another {name} "
-                            "when it was "
-                            "asked again"
+                            "when it was asked again"
                         )
                     )
                     break

@@ -167,8 +167,7 @@ def sampler_dry_run(
             defects.append(
                 sentence(
                     f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset "
-                    f"{safe(offsets[row] + 1 + column)} "
-                    f"is not below {vocab_size}"
+                    f"{safe(offsets[row] + 1 + column)} is not below {vocab_size}"
                 )
             )
         elif number < batches // 2:

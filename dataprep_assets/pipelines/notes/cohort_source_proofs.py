@@ -94,8 +94,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
                 defects.append(
                     sentence(
                         f"record {safe(lost.record)}, note {safe(lost.number)}: its chunk {safe(chunk.chunk + 1)} is "
-                        "not in the rows of "
-                        f"{name}"
+                        f"not in the rows of {name}"
                     )
                 )
         defects += misplaced(packed, name, searched, chunks)

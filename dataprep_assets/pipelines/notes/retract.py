@@ -62,8 +62,7 @@ def _given(path: Path, number: int, line: bytes, key: bytes) -> bytes | At:
         pass
     raise ConfigError(
         f'--ids {path}: line {safe(number)}: give the id of a patient, {{"patient": …}}, a note as month:record:note, '
-        "or a "
-        "record as month:record"
+        "or a record as month:record"
     )
 
 

@@ -64,8 +64,7 @@ def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
     if not is_one:
         raise ConfigError(
             f'{path}: line {safe(number)}: not a retraction, {{"patient": "32 hex digits", "key": "16 hex digits"}}, '
-            "of a "
-            'note with "note": "32 hex digits", too. Correct the line, or write the list with `dataprep retract`'
+            'of a note with "note": "32 hex digits", too. Correct the line, or write the list with `dataprep retract`'
         )
     if made_with != key:
         raise ConfigError(

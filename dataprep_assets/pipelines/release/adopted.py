@@ -185,8 +185,7 @@ def _shard(place: Place, index: int, header: npy_shards.NpyHeader, files: Files,
     if not ids.bytes or header.tokens * sample_ids.ID_BYTES != ids.bytes * length:
         raise FormatError(
             f"{place}/{tokens.key}: {header.tokens} tokens, which the {safe(ids.bytes)} bytes of ids beside them do "
-            "not name "
-            f"in sequences of {length}: no reader takes such a shard"
+            f"not name in sequences of {length}: no reader takes such a shard"
             + (f". --shards {index} adopts those before it" if index else "")
         )
     token_file, ids_file = (ReleaseFile(key=info.key, bytes=info.bytes, sha256="") for info in files)

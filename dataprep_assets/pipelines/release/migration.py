@@ -49,8 +49,7 @@ class MigrationPlan:
         found = [
             sentence(
                 f"{len(self.todo)} of {safe(len(self.release.files))} files are to be copied, {safe(self.bytes)} "
-                "bytes; the scratch "
-                f"folder needs {self.scratch_bytes}."
+                f"bytes; the scratch folder needs {self.scratch_bytes}."
             )
         ]
         found += [f"The source does not have {key} as its manifest says." for key in gaps]

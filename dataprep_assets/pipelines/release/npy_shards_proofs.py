@@ -218,14 +218,13 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
         defects.append(
             sentence(
                 f"{safe(len(receipts))} shards hold {position} tokens of the stream and dropped {dropped}; the token "
-                "bins have "
-                f"{source_tokens}"
+                f"bins have {source_tokens}"
             )
         )
     return verdict(
         defects,
-        f"{position} tokens in {safe_number_of(len(receipts), 'shard')}, {dropped} dropped at the end, "
-        f"{padding} of padding: all of {source_tokens}.",
+        f"{position} tokens in {safe_number_of(len(receipts), 'shard')}, {dropped} dropped at the end, {padding} of "
+        f"padding: all of {source_tokens}.",
         "Materialize npy_shards of this split again",
         facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
     )

@@ -308,6 +308,5 @@ def _check_budget(shard: RlShard, tally: _Tally) -> None:
         raise BadRecordError(
             f"{shard.artifact}: {bad} of {tally.rows} rows would be dropped as bad, more than the budget of "
             f"{shard.budget:.4%}. The first is {first['file']}, row {safe(first['row'])}: {first['reason']}. Correct "
-            "the "
-            "source, or raise `bad_records.budget`"
+            "the source, or raise `bad_records.budget`"
         )

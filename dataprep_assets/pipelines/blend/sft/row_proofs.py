@@ -135,8 +135,7 @@ def stop_tokens_trained(packed: OpenedShard) -> Finding:
     defects = [
         sentence(
             f"{packed.name}: row {safe(row)}: the trained labels that end at token {token} end with id {label}, not "
-            "with the "
-            f"stop token {stop} ({count} such in this row group)"
+            f"with the stop token {stop} ({count} such in this row group)"
         )
         for row, token, label, count in found.wrong
     ]
