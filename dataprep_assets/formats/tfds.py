@@ -124,7 +124,9 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
     ``total``. (tensorflow-datasets, ``core/naming.py``.)
     """
     if not 0 <= index < total:
-        raise FormatError(f"{dataset}-{split}: invalid shard index {index} of {safe(total)} shards; the first is 0")
+        raise FormatError(
+            f"{dataset}-{split}: invalid shard index {safe(index)} of {safe(total)} shards; the first is 0"
+        )
     digits = max(_DIGITS, len(str(total)))
     return f"{dataset}-{split}.{file_format}-{index:0{digits}d}-of-{total:0{digits}d}"
 

@@ -70,7 +70,7 @@ def shard_name(cohort: str, index: int, total: int) -> str:
     if not _COHORT.fullmatch(cohort):
         raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
     if not 0 <= index < total:
-        raise FormatError(f"cohort {cohort}: invalid shard index {index} of {safe(total)} shards; the first is 0")
+        raise FormatError(f"cohort {cohort}: invalid shard index {safe(index)} of {safe(total)} shards; the first is 0")
     digits = max(_DIGITS, len(str(total)))
     return f"{cohort}_{index + 1:0{digits}d}-of-{total:0{digits}d}.tfrecords"
 

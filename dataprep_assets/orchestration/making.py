@@ -37,7 +37,7 @@ from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.orchestration.plans import made_of
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.orchestration.versions import version_tags
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.sentences import safe, safe_number_of, sentence
 
 _FAILURES_SHOWN = 20
 
@@ -244,7 +244,7 @@ def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> 
         shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
     return dg.Failure(
         description=sentence(
-            f"{len(failed):,} of {safe_number_of(len(failed) + done, noun)} failed; "
+            f"{safe(len(failed), ',')} of {safe_number_of(len(failed) + done, noun)} failed; "
             + ("the others are finished and kept. " if done else "")
             + " | ".join(f"{partition}: {error}" for partition, error in shown.items())
         ),

@@ -241,7 +241,7 @@ def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[I
     found = store.receipts(artifacts)
     if missing := [str(a.partition) for a, receipt in zip(artifacts, found, strict=True) if receipt is None]:
         raise MissingArtifactError(
-            f"trace: {len(missing)} of {safe(len(artifacts))} shards of {artifacts[0].dataset} are not there, the "
-            f"first is {missing[0]}. Run the dataset first"
+            f"trace: {safe(len(missing))} of {safe(len(artifacts))} shards of {artifacts[0].dataset} are not there, "
+            f"the first is {missing[0]}. Run the dataset first"
         )
     return [IndexedShard(store, a, receipt) for a, receipt in zip(artifacts, found, strict=True) if receipt is not None]

@@ -112,8 +112,8 @@ def finished_shards(
 def _named(blend: BlendDeclaration, partitions: Sequence[str], total: int, what: str) -> str:
     shown = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
     return sentence(
-        f"{blend.dataset}: {len(partitions)} of {safe(total)} shards {what}: {shown}. Materialize these partitions "
-        "first"
+        f"{blend.dataset}: {safe(len(partitions))} of {safe(total)} shards {what}: {shown}. Materialize these "
+        "partitions first"
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.sentences import number_of, safe_number_of, sentence
+from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence
 
 _ROWS = {"pretrain": "documents", "sft": "packed rows", "rl": "records"}
 _CUT_OFF, _TOO_LONG = "empty_after_masking", "longer_than_pack_size"
@@ -50,11 +50,9 @@ def _losses(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[str]
     others = [r for r in receipts if rows_of(r) and r.partition not in used]
     if others:
         left, every = sum(map(rows_of, others)), sum(map(rows_of, receipts))
-        yield (
-            sentence(
-                f"{len(others):,} of {safe_number_of(len(receipts), 'shard')} left out to meet the weights: {left:,} "
-                f"of {every:,} {_ROWS[blend.stage]}{_share(blend, left, every)}"
-            )
+        yield sentence(
+            f"{safe(len(others), ',')} of {safe_number_of(len(receipts), 'shard')} left out to meet the weights: "
+            f"{left:,} of {every:,} {_ROWS[blend.stage]}{_share(blend, left, every)}"
         )
 
 

@@ -35,7 +35,12 @@ def shards_complete(store: ArtifactStore, plan: BlendPlan, shards: Sequence[Shar
     stale = [p for p, r in receipts.items() if r is not None and r.key != by_partition[p].key]
     empty = [p for p, r in receipts.items() if r is not None and not ledger_of(r).documents]
     defects = (
-        [sentence(f"{len(missing)} of {safe(len(plan.partitions))} shards are missing or failed: {first_of(missing)}")]
+        [
+            sentence(
+                f"{safe(len(missing))} of {safe(len(plan.partitions))} shards are missing or failed: "
+                f"{first_of(missing)}"
+            )
+        ]
         if missing
         else []
     )

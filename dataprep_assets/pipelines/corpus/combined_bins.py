@@ -84,7 +84,7 @@ def shard_receipts(
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{corpus.dataset}/{split}: {len(missing)} of {safe(len(shards))} shards are not there: {shown}. "
+            f"{corpus.dataset}/{split}: {safe(len(missing))} of {safe(len(shards))} shards are not there: {shown}. "
             "Materialize these partitions of token_bins first"
         )
     for shard, receipt in found:

@@ -197,7 +197,7 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
     missing = [e.relpath for e in wanted if e.relpath not in seen]
     if missing:
         defects.insert(
-            0, sentence(f"{split}: {len(missing)} of {safe(len(wanted))} files are missing: {first_of(missing)}")
+            0, sentence(f"{split}: {safe(len(missing))} of {safe(len(wanted))} files are missing: {first_of(missing)}")
         )
     return verdict(
         defects,

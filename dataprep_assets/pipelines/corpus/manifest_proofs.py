@@ -101,7 +101,7 @@ def entries_resolve(
             defects.append(sentence(f"{entry.relpath}: {typed(error)}"))
     return verdict(
         defects,
-        f"{len(drawn):,} of {safe_number_of(len(entries), 'file')}, drawn at random: there, with their sizes.",
+        f"{safe(len(drawn), ',')} of {safe_number_of(len(entries), 'file')}, drawn at random: there, with their sizes.",
         "Materialize `snapshot` again, or restore the files",
         facts={"sampled": len(drawn), "files": len(entries)},
     )

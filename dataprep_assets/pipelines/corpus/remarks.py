@@ -108,7 +108,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         yield Remark(
             keys=("splits",),
             sentence=sentence(
-                f"splits: {len(left):,} of {safe(len(files), ',')} files are in no split and are left out"
+                f"splits: {safe(len(left), ',')} of {safe(len(files), ',')} files are in no split and are left out"
             )
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
@@ -149,11 +149,11 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
                 paths = [source.path(entry) for entry in members if entry.format == name]
                 rows[name] = list(first_rows(paths, corpus.reading))
         if rows and not any(rows.values()):
-            told = sentence(
+            empty = sentence(
                 f"splits.{split}: no record is in its {safe_number_of(len(members), 'file')}; give it one that has "
                 "some, or leave it out"
             )
-            yield Remark(keys=("splits", split), sentence=told)
+            yield Remark(keys=("splits", split), sentence=empty)
             continue
         seen += chain.from_iterable(rows.values())
         begun = "" if corpus.sensitive or not members else f", from {members[0].relpath} on,"

@@ -136,8 +136,8 @@ def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{notes.dataset}: {len(missing)} of {safe(len(months))} months are not there: {shown}. Materialize these "
-            f"partitions of packed_cohorts and {COHORT_SHARDS[format]} first"
+            f"{notes.dataset}: {safe(len(missing))} of {safe(len(months))} months are not there: {shown}. Materialize "
+            f"these partitions of packed_cohorts and {COHORT_SHARDS[format]} first"
         )
     _require_same(notes, found)
     return found

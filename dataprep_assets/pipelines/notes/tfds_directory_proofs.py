@@ -139,7 +139,8 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration, store: Ar
             if of_month != sorted(of_month) or len(of_month) != int(total):
                 defects.append(
                     sentence(
-                        f"{split}: {month} has {len(of_month)} of {safe(int(total))} shards, or not in their order"
+                        f"{split}: {month} has {safe(len(of_month))} of {safe(int(total))} shards, or not in their "
+                        "order"
                     )
                 )
         seen.update(runs)

@@ -151,7 +151,7 @@ def names_complete(directory: TfdsDirectory) -> Finding:
             defects.append(f"{where}: {tfds.DATASET_INFO} says {what} {said}, declared is {declared}")
     if missing := sorted(wanted - there):
         defects.append(
-            sentence(f"{where}: {len(missing)} of {safe(len(wanted))} shards are not there: {first_of(missing)}")
+            sentence(f"{where}: {safe(len(missing))} of {safe(len(wanted))} shards are not there: {first_of(missing)}")
         )
     if strays := sorted(there - wanted):
         defects.append(

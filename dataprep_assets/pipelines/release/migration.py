@@ -48,8 +48,9 @@ class MigrationPlan:
         gaps = [*(f.key for f in self.source.missing), *self.source.different]
         found = [
             sentence(
-                f"{len(self.todo)} of {safe(len(self.release.files))} files are to be copied, {safe(self.bytes)} "
-                f"bytes; the scratch folder needs {self.scratch_bytes}."
+                f"{safe(len(self.todo))} of {safe(len(self.release.files))} files are to be copied, "
+                f"{safe(self.bytes)} bytes; the scratch folder needs "
+                f"{self.scratch_bytes}."
             )
         ]
         found += [f"The source does not have {key} as its manifest says." for key in gaps]

@@ -106,7 +106,7 @@ def _finished(store: ArtifactStore, name: str, part: Part) -> list[tuple[Artifac
     found = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
     if missing := [str(artifact.partition) for artifact, receipt in found if receipt is None]:
-        raise _absent(name, dataset, sentence(f"{len(missing)} of {safe(len(found))} shards, first {missing[0]}"))
+        raise _absent(name, dataset, sentence(f"{safe(len(missing))} of {safe(len(found))} shards, first {missing[0]}"))
     return [(artifact, receipt) for artifact, receipt in found if receipt is not None]
 
 

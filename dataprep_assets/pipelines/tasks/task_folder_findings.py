@@ -114,7 +114,7 @@ def _of_all_tasks(found: Mapping[str, Finding], unjudged: Sequence[str], waiting
     first = (bad or passed)[0]
     told = f"{first}: {found[first].summary}"
     if bad:
-        summary = sentence(f"{len(bad)} of {safe(len(found))} tasks: {first_of(bad, 6)}. {typed(told)}")
+        summary = sentence(f"{safe(len(bad))} of {safe(len(found))} tasks: {first_of(bad, 6)}. {typed(told)}")
     else:
         summary = sentence(f"All {safe(len(found))} tasks pass. {typed(told)}") if len(found) > 1 else told
     if unjudged:
