@@ -49,8 +49,7 @@ class MigrationPlan:
         found = [
             sentence(
                 f"{safe(len(self.todo))} of {safe(len(self.release.files))} files are to be copied, "
-                f"{safe(self.bytes)} bytes; the scratch folder needs "
-                f"{self.scratch_bytes}."
+                f"{safe(self.bytes)} bytes; the scratch folder needs {safe(self.scratch_bytes)}."
             )
         ]
         found += [f"The source does not have {key} as its manifest says." for key in gaps]
