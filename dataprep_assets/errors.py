@@ -25,7 +25,7 @@ Each message says what broke, the value, where (file, row, byte), and what to do
 from collections.abc import Sequence
 from typing import NoReturn
 
-from dataprep_assets.sentences import joined, safe, sentence
+from dataprep_assets.sentences import joined, safe, sentence, typed
 
 MOST_NAMED = 20
 
@@ -109,7 +109,7 @@ class WorkerDiedError(DataprepError):
 def out_of_memory(where: str) -> OutOfMemoryError:
     """An error that says that memory ran out; `where` names the work that needed it."""
     return OutOfMemoryError(
-        f"{where}: out of memory. The file need not be damaged: give the process more memory, or run fewer "
+        f"{typed(where)}: out of memory. The file need not be damaged: give the process more memory, or run fewer "
         "workers at once"
     )
 

@@ -9,7 +9,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 from dataprep_assets.errors import ConfigError, DriftError
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.sentences import safe, safe_number_of, sentence
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.drift import Drift
@@ -133,4 +133,4 @@ def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
         say(f"drift: … and {len(by_reason) - _SHOWN:,} more reasons")
     if by_reason:
         count = len({name for names in by_reason.values() for name in names})
-        raise DriftError(f"{lock.dataset}: {count:,} artifacts are not as the lock says; {told}")
+        raise DriftError(f"{lock.dataset}: {safe(count, ',')} artifacts are not as the lock says; {told}")

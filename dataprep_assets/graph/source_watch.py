@@ -13,6 +13,7 @@ from pathlib import Path
 from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.sentences import safe_number_of, sentence
 
 EDITED = "files were edited in place, with the same names and sizes"
 
@@ -94,5 +95,8 @@ def time_of(path: Path, label: str) -> int:
 
 
 def in_words(counts: Iterable[tuple[int, str, str]]) -> str:
-    """Join (count, noun, what happened) to `1 file added, 2 shards new`, leaving out zero counts."""
-    return ", ".join(f"{count:,} {noun if count == 1 else noun + 's'} {verb}" for count, noun, verb in counts if count)
+    """Join (count, noun, what happened) to `1 file added, 2 shards new`, leaving out zero counts.
+
+    The nouns are things of a source, as files, and no documents or people.
+    """
+    return sentence(", ".join(f"{safe_number_of(count, noun)} {verb}" for count, noun, verb in counts if count))

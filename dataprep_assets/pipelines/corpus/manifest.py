@@ -197,7 +197,7 @@ def _commit(
     corpus: CorpusDeclaration, store: ArtifactStore, planned: PlannedManifest, warn: Callable[[str], None]
 ) -> tuple[Receipt, bool]:
     if told := str(planned.changes or ""):
-        warn(f"the source changed: {told}")
+        warn("the source changed: " + told)
 
     def write(staged: Path) -> Written:
         counts = shard_plan.counts(planned.plan)

@@ -62,7 +62,7 @@ class ManifestChanges:
             )
         )
         moved = [f"the revision moved from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
-        return "; ".join(filter(None, [*moved, counted]))
+        return joined("; ", filter(None, [*moved, counted]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ def _order_report(defects: Sequence[str], sources: Sequence[Mapping[str, Any]]) 
     table: Sequence[Row] = sorted(chunks, key=lambda r: -int(r["tokens"]))[:SHOWN]
     return verdict(
         defects,
-        f"{facts['documents']} documents lie in {safe(len(files))} runs of one file and {safe(len(chunks))} runs of "
+        f"{facts['documents']} documents lie in {len(files)} runs of one file and {len(chunks)} runs of "
         f"one chunk, {facts['mean_tokens_per_file_run']} tokens a file run: shuffle when training.",
         f"Totals and order disagree. {_REBUILD}",
         facts=facts,

@@ -72,7 +72,8 @@ def alignment(
         ]
     return verdict(
         defects,
-        f"{len(documents)} windows are aligned: labels one token on, {boundaries} separators where documents end.",
+        f"{safe(len(documents))} windows are aligned: labels one token on, {boundaries} separators where documents "
+        "end.",
         f"The file is shifted, cut or of another dtype: verify its digest. {_REBUILD}",
         facts={"windows": len(documents), "boundaries": boundaries, "tokens": count},
     )

@@ -123,7 +123,7 @@ class CohortShards:
                     found.invalid += [sentence(f"{where}: {typed(d)}") for d in self._invalid(batch, rows.shape)]
                     found.different += [sentence(f"{where}: {typed(d)}") for d in _differences(batch, stored)]
             except FormatError as error:
-                found.broken.append(sentence(f"{typed(error)}").replace(f"{self.directory}/", ""))
+                found.broken.append(str(error).replace(f"{self.directory}/", ""))
             found.records.append(records)
             found.payload_bytes.append(size)
         if sum(found.records) != len(rows):
@@ -278,7 +278,7 @@ def only_the_last_is_shorter(shards: CohortShards) -> Finding:
                 defects.append(f"{name}: {rows} rows, {most} are declared and only the last shard has fewer")
     return verdict(
         (f"{name_of(shards.receipt)}: {typed(d)}" for d in defects),
-        f"All shards but the last have {most} rows.",
+        f"All shards but the last have {safe(most)} rows.",
         f"rows_per_shard may have changed since. {_REBUILD}",
         facts={"rows_per_shard": str(most)},
     )

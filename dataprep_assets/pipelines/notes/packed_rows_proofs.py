@@ -201,7 +201,7 @@ def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
         defects.append(f"{name_of(packed.receipt)}: {pads} tokens of notes are the reserved pad id")
     return verdict(
         defects,
-        f"Ids are {low} to {high}, below {size}; {pads} tokens of notes are the pad id.",
+        f"Ids are {safe(low)} to {safe(high)}, below {safe(size)}; {pads} tokens of notes are the pad id.",
         f"The rows were made with another tokenizer, or are damaged. {REBUILD}",
         facts={
             "vocab_size": str(size),

@@ -89,7 +89,7 @@ def _metadata(
     replay: ReplayDeclaration, tokenizer: Callable[[], str | None], store: ArtifactStore, receipt: Receipt
 ) -> Mapping[str, Shown]:
     line = combined_line(replay, store, DirectoryFacts.of(receipt), tokenizer())
-    return {**split_counts(receipt), "maxtext": Markdown(f"```\n{line}\n```")}
+    return {**split_counts(receipt), "maxtext": Markdown("```\n" + line + "\n```")}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ from dataprep_assets.pipelines.notes.reading import (
     note_digest,
     read_notes,
 )
-from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.sentences import joined, safe, sentence, typed
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.stream.token_stream import load_encoder
 
@@ -92,7 +92,7 @@ class DropCounter:
         count = "" if self._refusals == 1 else f"{self._refusals} cannot be used: "
         more = f"; and {self._refusals - len(self._refused)} more" if self._refusals > len(self._refused) else ""
         raise BadRecordError(
-            f"{self._month}: {count}{'; '.join(self._refused)}{more}. Correct the source, or "
+            f"{self._month}: {count}{typed(joined('; ', self._refused))}{more}. Correct the source, or "
             f"{', or '.join(self._remedies)}"
         )
 

@@ -97,7 +97,7 @@ def _metadata(
         "months": facts.months,
         "patients": facts.patients,
         "patients_in_several_cohorts": facts.patients_in_several_cohorts,
-        "maxtext": Markdown(f"```\n{maxtext_line(notes, store, format)}\n```"),
+        "maxtext": Markdown("```\n" + maxtext_line(notes, store, format) + "\n```"),
     }
 
 

@@ -39,7 +39,7 @@ from dataprep_assets.pipelines.release.published_proofs import (
     remote_equals_local,
     remote_readable,
 )
-from dataprep_assets.sentences import safe
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, locate
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import Progress
@@ -290,10 +290,10 @@ def _metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[str, S
         "release_digest": facts.digest,
         "published_files": facts.files,
         "published_bytes": facts.bytes,
-        "train_on_it": Markdown(f"```python\n{consumer_code(place)}\n```"),
+        "train_on_it": Markdown(sentence(safe(f"```python\n{consumer_code(place)}\n```"))),
     }
     if lines := consumer_environment(place_of(target, os.environ)):
-        shown["consumer_environment"] = Markdown("```\n" + "\n".join(lines) + "\n```")
+        shown["consumer_environment"] = Markdown(sentence(safe("```\n" + "\n".join(lines) + "\n```")))
     return shown
 
 

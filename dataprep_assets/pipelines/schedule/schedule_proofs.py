@@ -14,7 +14,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import found_sources
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
 from dataprep_assets.serving.revise import Documents, removed_between
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.simulation import simulated
@@ -149,7 +149,7 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
             elif (step, position) not in {(one.step, one.position) for one in found}:
                 defects.append(sentence(f"{typed(where)}: are not found at that step by their document"))
     holds = sentence(
-        f"{safe_number_of(looked, 'span')} of tokens drawn from {safe_number_of(sampler.end, 'step')}, each read once "
+        f"{number_of(looked, 'span')} of tokens drawn from {safe_number_of(sampler.end, 'step')}, each read once "
         "an epoch."
     )
     return verdict(defects, holds, "Do not train on it, and report a bug", facts={"spans": looked})

@@ -112,13 +112,13 @@ def _of_all_tasks(found: Mapping[str, Finding], unjudged: Sequence[str], waiting
     rows += [{"task": p, "verdict": "not judged"} for p in unjudged]
     rows += [{"task": p, "verdict": "not migrated yet"} for p in waiting]
     first = (bad or passed)[0]
-    told = f"{first}: {found[first].summary}"
+    told = f"{first}: " + found[first].summary
     if bad:
         summary = sentence(f"{safe(len(bad))} of {safe(len(found))} tasks: {first_of(bad, 6)}. {typed(told)}")
     else:
         summary = sentence(f"All {safe(len(found))} tasks pass. {typed(told)}") if len(found) > 1 else told
     if unjudged:
-        summary += f" Nothing to judge: {first_of(unjudged, 6)}."
+        summary = summary + f" Nothing to judge: {first_of(unjudged, 6)}."
     return Finding(passed=not bad, warning=not failed, facts=facts, summary=summary, table=tuple(rows))
 
 

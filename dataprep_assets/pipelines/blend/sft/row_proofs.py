@@ -118,7 +118,7 @@ def ids_in_vocabulary(packed: OpenedShard) -> Finding:
         )
     return verdict(
         defects,
-        f"Ids are in [{scan.low}, {scan.high}], below {size}.",
+        f"Ids are in [{safe(scan.low)}, {safe(scan.high)}], below {safe(size)}.",
         REBUILD,
         facts={"vocab_size": str(size)},
     )
