@@ -278,7 +278,7 @@ def only_the_last_is_shorter(shards: CohortShards) -> Finding:
                 defects.append(f"{name}: {rows} rows, {most} are declared and only the last shard has fewer")
     return verdict(
         (f"{name_of(shards.receipt)}: {typed(d)}" for d in defects),
-        f"All shards but the last have {safe(most)} rows.",
+        f"All shards but the last are full: `rows_per_shard` is {safe(most)}.",
         f"rows_per_shard may have changed since. {_REBUILD}",
         facts={"rows_per_shard": str(most)},
     )
