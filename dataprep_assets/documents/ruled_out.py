@@ -19,7 +19,7 @@ from dataprep_assets.graph.finding import SHOWN
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
-from dataprep_assets.sentences import number_of, safe, sentence
+from dataprep_assets.sentences import safe, sentence
 
 DROPPED = "dropped.parquet"
 COLUMNS: Columns = {"file": "string", "row": "integer", "reason": "string"}
@@ -61,8 +61,9 @@ class RuledOut:
     rows: int
 
     def __str__(self) -> str:
-        """As a recipe shows it; empty if no row is dropped."""
-        return sentence(f"{number_of(self.rows, 'dropped row')} ({self.digest[:12]})") if self.digest else ""
+        """As a recipe shows it, and a receipt keeps it: in the plural, which does not tell how many; empty if no row is
+        dropped."""
+        return f"{self.rows:,} dropped rows ({self.digest[:12]})" if self.digest else ""
 
     def of(self, file: str) -> RuledOutRows:
         """The dropped rows of one of its files."""

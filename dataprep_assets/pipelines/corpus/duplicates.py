@@ -177,10 +177,8 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     receipt, reused = ensure(recipe, store, partial(_write, corpus, store, recipe), corpus.verify)
     back = 0 if reused else _come_back(corpus, store, before)
     if back:
-        comes = "comes" if back == 1 else "come"
-        request.warn(
-            sentence(f"{artifact}: {number_of(back, 'document')} {comes} back, because the representative is gone")
-        )
+        # without a verb, which would tell whether it is one
+        request.warn(sentence(f"{artifact}: back, because the representative is gone: {number_of(back, 'document')}"))
     outcome = Outcome.of(receipt, reused)
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 

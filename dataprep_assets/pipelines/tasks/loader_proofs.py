@@ -7,7 +7,7 @@ from dataprep_assets.graph.finding import Finding, Row, judged, verdict
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.loader import HARMLESS, LOADED, SilentAct
-from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.sentences import number_of, safe, sentence, typed
 
 
 @judged
@@ -46,14 +46,14 @@ def loads_as_trainer(task: TaskFolder) -> Finding:
 
 def _silently(act: SilentAct, lines: Sequence[int]) -> str:
     """A silent act of the loader, and where it happens first."""
-    many = f"{len(lines)} rows" if len(lines) > 1 else "a row"
+    many = sentence(number_of(len(lines), "row"))
     told = {
         "missing_file": "is missing, and the loader takes that for 0 samples without an error",
-        "blank_line_skipped": f"{many} skipped as blank",
-        "bad_line_skipped": f"{many} left out because they cannot be parsed",
-        "row_dropped": f"{many} left out because the label or a key is wrong",
-        "empty_sample": f"{many} kept as an empty sample, at which training fails",
-        "truth_of_no_boolean": f"{many} whose answer is not a boolean: any string that is not empty counts as Yes",
-        "answer_not_a_choice": f"{many} whose answer is none of the choices",
+        "blank_line_skipped": many + " skipped as blank",
+        "bad_line_skipped": many + " left out because they cannot be parsed",
+        "row_dropped": many + " left out because the label or a key is wrong",
+        "empty_sample": many + " kept as an empty sample, at which training fails",
+        "truth_of_no_boolean": many + " whose answer is not a boolean: any string that is not empty counts as Yes",
+        "answer_not_a_choice": many + " whose answer is none of the choices",
     }[act]
-    return told if lines[0] == 0 else sentence(f"{typed(told)} (first: line {safe(lines[0])})")
+    return told if lines[0] == 0 else told + sentence(f" (first: line {safe(lines[0])})")

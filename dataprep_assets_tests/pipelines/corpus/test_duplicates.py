@@ -213,7 +213,7 @@ def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> Non
     built = pages.build()
     assert built[0] == "duplicates"
     assert len(built) == 2
-    assert pages.warnings == ["pages/duplicates: 1 document comes back, because the representative is gone"]
+    assert pages.warnings == ["pages/duplicates: back, because the representative is gone: 1 document"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
     assert pages.build() == []
 

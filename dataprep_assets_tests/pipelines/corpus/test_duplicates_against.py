@@ -126,7 +126,7 @@ def test_what_the_other_dataset_drops_by_a_rule_or_retraction_stands_for_nothing
     pages = shelf.pages()
     # of the version of it in both splits one copy stays in each: they are alike, and no one asked to drop across
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
-    assert pages.warnings == ["pages/duplicates: 2 documents come back, because the representative is gone"]
+    assert pages.warnings == ["pages/duplicates: back, because the representative is gone: 2 documents"]
     assert len(pages.dropped()) == 13
     assert passes(pages)
     listed.unlink()

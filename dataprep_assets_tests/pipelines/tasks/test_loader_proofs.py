@@ -28,8 +28,8 @@ def test_a_train_file_that_a_contract_need_not_have_is_no_samples_for_the_loader
 @pytest.mark.parametrize(
     ("task", "change", "message"),
     [
-        ("Copa", put(3, label=2), "a row kept as an empty sample, at which training fails (first: line 3)"),
-        ("RTE", put(3, label=7), "a row left out because the label or a key is wrong (first: line 3)"),
+        ("Copa", put(3, label=2), "1 row kept as an empty sample, at which training fails (first: line 3)"),
+        ("RTE", put(3, label=7), "1 row left out because the label or a key is wrong (first: line 3)"),
         ("BOOLQ", put(3, answer="no"), "any string that is not empty counts as Yes (first: line 3)"),
         ("ArcC_MC", put(3, answerKey="9"), "whose answer is none of the choices (first: line 3)"),
         (
