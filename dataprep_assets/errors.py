@@ -35,7 +35,7 @@ class DataprepError(Exception):
 
     def __init__(self, message: str = "") -> None:
         """`message` may have typed numbers, as in a `sentence`."""
-        super().__init__(sentence(message))
+        super().__init__(sentence(str(message)))
 
 
 class ConfigError(DataprepError):

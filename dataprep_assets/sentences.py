@@ -94,7 +94,7 @@ def sentence(text: str) -> str:
 
 def safe(value: object, form: str = "") -> str:
     """In a `sentence`: a number, or a text, that counts no people and no documents, formatted by `form`."""
-    return f"{_BEGIN}{value:{form}}{_END}"
+    return f"{_BEGIN}{value:{form}}{_END}" if form else f"{_BEGIN}{value}{_END}"
 
 
 def number_of(count: int, noun: str) -> str:

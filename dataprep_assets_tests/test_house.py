@@ -114,18 +114,20 @@ def errors() -> set[str]:
 
 def marks_left(path: Path) -> Iterator[str]:
     """Where a text is marked and not given to a reader at once, which would show the marks to people."""
-    marking = {found.rpartition(".")[2] for found in imports(path) if found.startswith("dataprep_assets.sentences.")}
-    readers = {"sentence", "verdict", *errors()}
+    imported = {found.rpartition(".")[2] for found in imports(path) if found.startswith("dataprep_assets.sentences.")}
+    marking, readers = imported & MARKING, {"sentence", "verdict", *errors()}
 
     def walk(node: ast.AST, *, read: bool) -> Iterator[str]:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in readers:
-            read = True
-        elif isinstance(node, ast.FunctionDef):
-            read = False
-        elif isinstance(node, ast.Name) and node.id in marking & MARKING and not read:
-            yield f"{name(path)}:{node.lineno}: {node.id}"
-        for below in ast.iter_child_nodes(node):
-            yield from walk(below, read=read)
+        called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        below = list(ast.iter_child_nodes(node))
+        if called in readers or isinstance(node, ast.FunctionDef):
+            read = called in readers
+        elif called in marking or (isinstance(node, ast.Name) and node.id in marking):
+            if not read:
+                yield f"{name(path)}:{node.lineno}: {called or ast.unparse(node)}"
+            read, below = False, below[1:]  # without the function's name; and of marks inside of marks nothing is read
+        for one in below:
+            yield from walk(one, read=read)
 
     return walk(tree(path), read=False)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import FormatError, SourceError
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sentences import safe
 from dataprep_assets.sources.records import Block, RecordFields
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.rows import RowBlock
@@ -225,7 +225,7 @@ def _batch(
         if all_texts:
             found = [_read_as(one, kind) for one in found]
         filled[column_of(path)] = [
-            _checked(one, kind, path, sentence(f"{label}: row {safe(number)}"), fields)
+            _checked(one, kind, path, f"{label}: row {number}", fields)
             for number, one in zip(numbers, found, strict=True)
         ]
     if not refused:
@@ -268,7 +268,8 @@ def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: Carrie
         return float(value) if kind == "number" and value is not None else value
     shown = "a value" if fields.sensitive else repr(value)[:40]
     raise SourceError(
-        f"{where}: {path} is {shown}, and `document.keep_fields` says {kind}. Declare another type, or leave it out"
+        f"{safe(where)}: {path} is {shown}, and `document.keep_fields` says {kind}. Declare another type, or leave it "
+        "out"
     )
 
 

@@ -229,7 +229,7 @@ class _Counting:
             self._encoder.recheck(
                 documents.texts[index],
                 ids[offsets[index] : offsets[index + 1]],
-                sentence(f"{self._part.label}: row {safe(documents.rows[index])}"),
+                f"{self._part.label}: row {documents.rows[index]}",
             )
 
     def all_ends(self) -> NDArray[np.uint64]:

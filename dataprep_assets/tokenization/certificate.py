@@ -16,6 +16,7 @@ import numpy as np
 
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization import reference as library
 from dataprep_assets.tokenization.adversarial import adversarial_documents
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
@@ -378,8 +379,8 @@ class CertifiedEncoder:
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(
-                f"{where}: {self.certificate.engine} {self.certificate.engine_version} differs from the reference on "
-                f"this document (class {kind}). Declare `tokenizer.refuse: [{kind}]` and materialize "
+                f"{safe(where)}: {self.certificate.engine} {self.certificate.engine_version} differs from the "
+                f"reference on this document (class {kind}). Declare `tokenizer.refuse: [{kind}]` and materialize "
                 "`engine_certificate` again, or set `tokenizer.engine: tokenizers`"
             )
 

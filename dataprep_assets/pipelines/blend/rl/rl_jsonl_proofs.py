@@ -158,7 +158,7 @@ def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
         for block in part.read_rows():
             alive()
             for record, row in zip(block.rows, block.numbers, strict=True):
-                where = sentence(f"{part.label} row {safe(row)}")
+                where = f"{part.label} row {row}"
                 made = through(record, steps, shard.rules, where)
                 if not isinstance(made, LeftOut | Refused):
                     try:

@@ -243,7 +243,7 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
     for bad in block.bad:
         _refuse(shard, part, tally, bad)
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
-        made = through(record, steps, shard.rules, sentence(f"{part.label}: row {safe(row)}"))
+        made = through(record, steps, shard.rules, f"{part.label}: row {row}")
         if isinstance(made, LeftOut):
             tally.dropped[f"left_out_by_{made.by}"] += 1
             continue

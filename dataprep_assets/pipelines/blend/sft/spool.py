@@ -319,7 +319,7 @@ class _Spooling:
         for index in sampled(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
             if kept[index].mark is None:
                 first, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
-                where = sentence(f"{self._source.label}: row {safe(rows[index])}")
+                where = f"{self._source.label}: row {rows[index]}"
                 self._encoder.recheck(kept[index], tokens[first:stop], where)
                 self._sampled += 1
 
