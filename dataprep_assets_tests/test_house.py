@@ -124,7 +124,7 @@ def marks_left(path: Path) -> Iterator[str]:
             read = called in readers
         elif called in marking or (isinstance(node, ast.Name) and node.id in marking):
             if not read:
-                yield f"{name(path)}:{node.lineno}: {called or ast.unparse(node)}"
+                yield f"{name(path)}:{getattr(node, 'lineno', 0)}: {called or ast.unparse(node)}"
             read, below = False, below[1:]  # without the function's name; and of marks inside of marks nothing is read
         for one in below:
             yield from walk(one, read=read)
