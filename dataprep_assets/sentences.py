@@ -57,6 +57,14 @@ class Sentence(str):
     def __str__(self) -> "Sentence":
         return self  # `str(error)` is the sentence that the error was raised with
 
+    def __format__(self, form: str) -> str:
+        """In an f-string, which loses the types, a count is in the plural, which does not tell that it is one."""
+        text = "".join(("", self))
+        for one in reversed(self.spans):
+            if one.count is not None:
+                text = f"{text[: one.start]}{one.count:,} {one.noun}{text[one.stop :]}"
+        return format(text, form)
+
     def __getitem__(self, key: Any) -> "Sentence":
         text = super().__getitem__(key)
         if not isinstance(key, slice) or key.step not in (None, 1):

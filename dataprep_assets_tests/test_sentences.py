@@ -67,6 +67,8 @@ def test_a_count_that_is_cut_is_hidden_and_tells_no_singular() -> None:
     one = sentence(f"of {number_of(1, 'patient')}")
     assert CELLS.text(one) == "of < 11 patients"
     assert CELLS.text(one[:5]) == "of < 11 "
+    assert f"none {one}" == "none of 1 patients", "without its type"
+    assert CELLS.text(f"none {one}") == "none of < 11 patients"
     assert SmallCells(11, rounded=True).text(sentence(number_of(1234, "note"))) == "about 1,000 notes"
 
 

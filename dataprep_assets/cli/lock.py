@@ -126,7 +126,8 @@ def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
 
     by_reason: dict[str, list[str]] = {}
     for drift in found:
-        by_reason.setdefault(project.shown(lock.cells.text(drift.reason)), []).append(drift.name)
+        reason = lock.cells.text(drift.reason) if lock.is_hidden else drift.reason
+        by_reason.setdefault(project.shown(reason), []).append(drift.name)
     for reason, names in list(by_reason.items())[:_SHOWN]:
         say(f"drift: {names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {reason}")
     if len(by_reason) > _SHOWN:

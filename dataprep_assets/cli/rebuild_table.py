@@ -23,13 +23,15 @@ class _Row:
         asset = "/".join(first.spec.path[1:]) if first.spec is not None else first.name
         partitions = [work.stale.partition for work in self.works if work.stale.partition is not None]
         reasons = list(dict.fromkeys(work.stale.reason for work in self.works))
-        more = f" (and {len(reasons) - 1} more like this)" if len(reasons) > 1 else ""
+        reason, more = reasons[0], f" (and {len(reasons) - 1} more like this)" if len(reasons) > 1 else ""
+        if first.spec is not None:  # by its own dataset: who prints the line need not look for small counts once more
+            reason = sentence(safe(cells_of(first.spec.declaration).text(reason)))
         return (
             asset,
             sentence(safe(len(partitions)) if partitions else "-"),
             partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
             *_amounts(self.works),
-            reasons[0] + more if first.spec is None else cells_of(first.spec.declaration).text(reasons[0]) + more,
+            reason + sentence(safe(more)),
         )
 
 

@@ -273,7 +273,7 @@ class SlurmPool:
         self._away_since = self._away_since or time.monotonic()
         if time.monotonic() - self._away_since > _AWAY_SECONDS:
             raise WorkerDiedError(
-                f"Slurm's controller has not answered for {safe(_AWAY_SECONDS // 60)} min: {error}. "
-                "Finished shards are kept: run it again"
+                f"Slurm's controller has not answered for {safe(_AWAY_SECONDS / 60, '.0f')} min: {error}. Finished "
+                "shards are kept: run it again"
             ) from error
         time.sleep(1)

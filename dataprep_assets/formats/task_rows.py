@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sentences import safe, sentence, typed
 
 DefectKind = Literal[
     "bom",
@@ -49,7 +49,7 @@ class Defect:
     detail: str
 
     def __str__(self) -> str:
-        return sentence(f"line {safe(self.line)} (byte {safe(self.byte)}) {self.detail}")
+        return sentence(f"line {safe(self.line)} (byte {safe(self.byte)}) {typed(self.detail)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
         if not end and (error.pos >= len(text.rstrip()) or "Unterminated" in error.msg):
             bad("cut_short", "is the last and is cut short")
         else:
-            bad("bad_json", f"is not JSON at column {error.colno}: {error.msg}")
+            bad("bad_json", sentence(f"is not JSON at column {safe(error.colno)}: {error.msg}"))
         return None
     except ValueError:
         bad("bad_json", "is not JSON: a number is too long")

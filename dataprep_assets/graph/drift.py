@@ -21,7 +21,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import Verified, name_in
-from dataprep_assets.sentences import sentence, typed
+from dataprep_assets.sentences import joined, sentence, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +286,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
         receipt = verdict.receipt
         if receipt is None:
             if verdict.defects:
-                yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
+                yield Drift(name=verdict.location, reason=joined("; ", verdict.defects))
             else:
                 unsigned.append(verdict)
             continue
@@ -295,7 +295,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
         if receipt.dataset == lock.dataset and name in lock.artifacts:
             defects = [reason] if (reason := _other_copy(name, receipt, lock)) is not None else []
             if defects := [*defects, *verdict.defects]:
-                yield Drift(name=name, reason="; ".join(defects))
+                yield Drift(name=name, reason=joined("; ", defects))
     most = Counter(above for above, _, _, receipt in placed if receipt.dataset == lock.dataset)
     home = most.most_common(1)[0][0] if most else None
     found = {name for above, name, _, receipt in placed if above == home and receipt.dataset == lock.dataset}

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.tokenization.reference import UNSAID, touched
 
 _SHOWN = 60
@@ -93,14 +94,14 @@ class Ingredients:
         if self.version != now.version:
             return Change(
                 kind="older version",
-                reason=f"made by version {self.version} of this step, which is {now.version} now",
+                reason=sentence(f"made by version {safe(self.version)} of this step, which is {safe(now.version)} now"),
             )
         if of["upstream"]:
             return Change(kind="input changed", reason=f"its input changed: {_first(of['upstream'])}")
-        source = f"its source changed: {source_change or _first(of['sources'])}" if of["sources"] else ""
+        source = "its source changed: " + (source_change or _first(of["sources"])) if of["sources"] else ""
         if settings := of["settings"]:
             told = _told([one for one in settings if one.consequence] or settings[:1], settings)
-            return Change(kind="settings changed", reason=f"{told}; {source}" if source else told)
+            return Change(kind="settings changed", reason=told + "; " + source if source else told)
         return Change(kind="input changed", reason=source) if source else None
 
 

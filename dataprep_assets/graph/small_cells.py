@@ -108,7 +108,8 @@ class SmallCells:
         found = {}
         small = any(type(value) is int and not _is_safe(name) and self.hides(value) for name, value in shown.items())
         for name, value in shown.items():
-            hidden = plain(value) if _is_safe(name) else self.value(value)
+            # what a name says holds for its own number, not for those of a table or a text
+            hidden = plain(value) if _is_safe(name) and isinstance(value, int | str) else self.value(value)
             if small and isinstance(value, float) and ("%" in name or "share" in name):
                 hidden = _NO_SHARE
             if not (name.startswith("dagster/") and type(hidden) is not type(value)):

@@ -203,7 +203,7 @@ class _Examination:
     def _damage(self, spec: ArtifactSpec, artifact: Artifact, receipt: Receipt) -> Change | None:
         wanted = self._verification or spec.verification or spec.declaration.verify
         defects = self._view.damage(artifact, receipt, wanted)
-        return Change(kind="damaged", reason=f"damaged: {defects[0]}" + _more(len(defects))) if defects else None
+        return Change(kind="damaged", reason="damaged: " + defects[0] + _more(len(defects))) if defects else None
 
     def _foresee_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
         """Foresee the inputs that these slots have to be compared with; absent slots need no comparison."""

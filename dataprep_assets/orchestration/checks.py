@@ -124,7 +124,9 @@ def _built_in_vain(
                 "declaration, or delete that folder to have it built once more"
             )
             for name in failed.checks:
-                yield name, replace(found[name], summary=f"{found[name].summary.rstrip('. ')}. {todo}")
+                said = found[name].summary
+                said = said[: len(said.rstrip(". "))] + f". {todo}"
+                yield name, replace(found[name], summary=said)
 
 
 def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckResult:

@@ -98,8 +98,8 @@ def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed
     """
     if valid + test >= len(shards):
         raise ConfigError(
-            f"held_out: {dataset} has {safe(len(shards))} shards with data; {valid} for valid and {test} for test "
-            "leave none to train on. Raise `num_shards` or hold out fewer"
+            f"held_out: {dataset} has {safe(len(shards))} shards with data; {safe(valid)} for valid and {safe(test)} "
+            "for test leave none to train on. Raise `num_shards` or hold out fewer"
         )
     shuffled = list(shards)
     _random(seed, dataset).shuffle(shuffled)

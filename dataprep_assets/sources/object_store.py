@@ -38,7 +38,7 @@ from typing import Any
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.access import Listing
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
@@ -301,8 +301,8 @@ class _Fetcher:
 
 def _changed(label: str, difference: str) -> SourceError:
     return SourceError(
-        f"{label}: the object changed since the manifest was made ({difference}). Materialize `manifest` again if that "
-        "was meant; otherwise restore the object"
+        f"{label}: the object changed since the manifest was made ({typed(difference)}). Materialize `manifest` again "
+        "if that was meant; otherwise restore the object"
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.input_format import Found, InputFormat, RowByRow
 from dataprep_assets.sources.row_files import TOO_LARGE, BadRecord
 
@@ -92,7 +92,7 @@ class WarcRows(RowByRow):
         return sum(1 for _ in self._found())
 
     def _corrupt(self, why: str) -> CorruptSourceError:
-        return CorruptSourceError(f"{self._file.label}: WARC: {why}. Fetch the file again")
+        return CorruptSourceError(f"{self._file.label}: WARC: {typed(why)}. Fetch the file again")
 
 
 FORMAT = InputFormat(rows=WarcRows, needs="fastwarc", extra="dataprep-assets[warc]")

@@ -68,7 +68,7 @@ def eye_test(
         )
     return verdict(
         foreign + odd,
-        f"{safe(len(rows))} windows of {len(tokens)} tokens decode to plausible text.",
+        f"{len(rows)} windows of {len(tokens)} tokens decode to plausible text.",
         f"The bytes are not {dtype} ids of {bundle.name}, or are damaged: verify the digests. {REBUILD}"
         if foreign
         else "Look at these documents. Where files_intact and round_trip pass, the text is like that: say so with "

@@ -112,7 +112,7 @@ def _copies(
             yield (
                 sentence(
                     f"{name}: the tokens of {file_name}: row {safe(row)}, which is retracted, are in {TOKENS}, in "
-                    f"document {safe(document)}, {receipt.sources[file]['file']}: row {other}"
+                    f"document {safe(document)}, {receipt.sources[file]['file']}: row {safe(other)}"
                 )
             )
 

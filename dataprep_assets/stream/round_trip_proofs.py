@@ -296,7 +296,7 @@ def _differences(
             for at, ids in zip(here.tolist(), expected, strict=True):
                 if done + at not in told and (why := layout.difference(first + done + at, ids)):
                     told.add(done + at)
-                    yield sentence(f"{part.label}: row {safe(documents.rows[at])}: {why}")
+                    yield sentence(f"{part.label}: row {safe(documents.rows[at])}: {typed(why)}")
         yield from index.differences(documents, reading.file, first + done, part.label)
         done += len(documents.texts)
     if done != reading.line["documents"]:

@@ -174,13 +174,13 @@ class StreamTracer(Tracer):
                 if held is not None and (refusal is None or held["reason"] not in refusal):
                     refusal = f"was dropped as {held['reason']}"
             if refusal is not None:
-                return sentence(f"{typed(absent)} {refusal}")
+                return sentence(f"{typed(absent)} {typed(refusal)}")
             return sentence(f"{typed(absent)} is blank, was filtered or retracted, or lies beyond the file's end")
         what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
         absent = f"trace: no document of {self._declaration.dataset} has {what}"
         value, ids = question.text if question.text is not None else question.id, self._ids()
         gone = None if value is None or ids is None else self._refusal_of(hash_id(value, ids.key))
-        return absent if gone is None else sentence(f"{typed(absent)}: {gone}")
+        return absent if gone is None else sentence(f"{typed(absent)}: {typed(gone)}")
 
     def _traced(self, shard: IndexedShard, document: int, shown: bool) -> Trace:
         span = self.index.span(shard, document)

@@ -93,6 +93,8 @@ def test_metadata_hide_small_numbers_and_dagsters_own_go() -> None:
         "card": Markdown("< 11 patients"),
     }
     assert "dagster/row_count" not in shown, "Dagster wants a number there"
+    of_things = CELLS.entries({"splits": Table([{"split": "val", "rows": 3, "shards": 1}])})
+    assert of_things == {"splits": Table([{"split": "val", "rows": "< 11", "shards": 1}])}, "not by the entry's name"
     assert shown["table"] == Table([{"split": "val", "rows": "< 11", "row": 3, "files": 2, "what": "< 11 patients"}])
     assert SHOW_ALL.entries(given) == given
 

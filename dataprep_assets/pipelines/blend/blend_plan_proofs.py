@@ -50,9 +50,7 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
             if reached is None or first < reached:
                 yield f"{unit.name}: rows of {entry.relpath} from {first} on are in two shards"
             elif first > reached and max_rows is None:
-                yield sentence(
-                    f"{unit.name}: rows {safe(reached)} to {safe(first - 1)} of {entry.relpath} are in no shard"
-                )
+                yield sentence(f"{unit.name}: rows {reached} to {first - 1} of {entry.relpath} are in no shard")
             reached = stop
         if ranges and reached is not None and max_rows is None:
             yield f"{unit.name}: rows of {entry.relpath} from {reached} on are in no shard"

@@ -33,7 +33,7 @@ from dataprep_assets.pipelines.blend.plan import (
 )
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
-from dataprep_assets.sentences import number_of, safe, sentence
+from dataprep_assets.sentences import safe
 from dataprep_assets.stream.snapshot_files import disk_headroom
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 4, "rl": 2}
@@ -169,9 +169,10 @@ def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
     epochs = f", {times:g} times over," if times != 1 else ""
-    return sentence(
-        f"{unit.name}: {source.tokens:,} tokens in all ({number_of(source.rows, 'row')}{from_file_on(blend, unit)})"
-        f"{epochs} are less than a sample of {safe(size, ',')}"
+    # a receipt keeps it, without types: in the plural, which does not tell how many
+    return (
+        f"{unit.name}: {source.tokens:,} tokens in all ({source.rows:,} rows{from_file_on(blend, unit)}){epochs} are "
+        f"less than a sample of {size:,}"
     )
 
 

@@ -155,7 +155,7 @@ class DataBlend(_Noted):
             raise ConfigError(f"blend: {path}: cannot be read: {error.strerror or error}") from error
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
-            raise ConfigError(f"blend: {path}:{safe(error.lineno)}: not the JSON of a blend: {why}") from error
+            raise ConfigError(f"blend: {path}:{safe(error.lineno)}: not the JSON of a blend: {safe(why)}") from error
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
         many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0

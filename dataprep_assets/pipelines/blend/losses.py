@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence
+from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
 
 _ROWS = {"pretrain": "documents", "sft": "packed rows", "rl": "records"}
 _CUT_OFF, _TOO_LONG = "empty_after_masking", "longer_than_pack_size"
@@ -35,7 +35,9 @@ def loss_lines(blend: BlendDeclaration, datasets: Mapping[str, Sequence[Receipt]
         used: The partitions that the splits of the run have.
     """
     lines = [
-        f"lost of {name}: {line}" for name, receipts in datasets.items() for line in _losses(blend, receipts, used)
+        sentence(f"lost of {name}: {typed(line)}")
+        for name, receipts in datasets.items()
+        for line in _losses(blend, receipts, used)
     ]
     rows = sum(_ledger(receipts).rows_in for receipts in datasets.values())
     return lines or [sentence(f"lost: nothing of {number_of(rows, 'row')}")]

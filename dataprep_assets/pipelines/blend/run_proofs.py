@@ -48,7 +48,7 @@ def shards_complete(store: ArtifactStore, plan: BlendPlan, shards: Sequence[Shar
         defects.append(sentence(f"{safe(len(stale))} shards were made of other inputs or settings: {first_of(stale)}"))
     return verdict(
         defects,
-        f"{safe_number_of(len(plan.partitions), 'shard')} complete, {len(empty)} empty.",
+        f"{safe_number_of(len(plan.partitions), 'shard')} complete, {safe(len(empty))} empty.",
         "Materialize these partitions",
         facts={"shards": len(plan.partitions), "missing": len(missing), "stale": len(stale), "empty": len(empty)},
     )

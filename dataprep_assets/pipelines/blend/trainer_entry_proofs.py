@@ -29,7 +29,7 @@ def entry_lists_every_shard(blend: BlendDeclaration, directory: Path, receipt: R
     return verdict(
         (f"{name_of(receipt)}: {typed(defect)}" for defect in readers[blend.stage](blend, directory, facts)),
         f"{safe_number_of(sum(used.values()), 'shard')} of {safe_number_of(len(used), 'split')}, each listed once; "
-        f"{empty} empty.",
+        f"{safe(empty)} empty.",
         _REFINALIZE,
         facts={**{f"listed_{split}": count for split, count in used.items()}, "empty": empty},
     )
@@ -69,7 +69,7 @@ def _blend_json_defects(blend: BlendDeclaration, directory: Path, facts: RunFact
         if listed != (wanted := _stems(facts, split, folders)):
             odd = sorted({*listed} ^ {*wanted})
             yield sentence(
-                f"{BLEND}: {split} lists {safe(len(listed))} shards, {len(wanted)} are used; they differ in "
+                f"{BLEND}: {split} lists {safe(len(listed))} shards, {safe(len(wanted))} are used; they differ in "
                 f"{first_of(odd)}"
             )
 
@@ -129,7 +129,7 @@ def _rl_list_defects(blend: BlendDeclaration, directory: Path, facts: RunFacts) 
             for _ in range(repeats[split, PurePosixPath(stem).parts[1]])
         ]
         if sorted(path.removeprefix(root) for path in listed) != wanted:
-            yield sentence(f"{SHARDS}: {split} lists {safe(len(listed))} files, expected {len(wanted)}")
+            yield sentence(f"{SHARDS}: {split} lists {safe(len(listed))} files, expected {safe(len(wanted))}")
         for path in dict.fromkeys(listed):
             if not (directory / path.removeprefix(root)).is_file():
                 yield f"{SHARDS}: {path}: listed, but missing"

@@ -20,7 +20,7 @@ from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, 
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence
+from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -58,7 +58,8 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
         if digest != record.sha256:
             where = _first_difference(path, start, shard / TOKENS, record.bytes)
             stop = start + record.bytes
-            defects.append(f"{path.name}: bytes {start} to {stop} are not shard {name_of(of_shard)}: {where}")
+            shown = f"bytes {start} to {stop}"
+            defects.append(sentence(f"{path.name}: {safe(shown)} are not shard {name_of(of_shard)}: {typed(where)}"))
         start += record.bytes
     if whole != claimed:
         defects.append(f"{path.name}: sha256 {whole}, the receipt of {name_of(receipt)} says {claimed}")

@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file, removed_rows
 from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
-from dataprep_assets.sentences import number_of, safe_number_of, sentence
+from dataprep_assets.sentences import number_of, safe_number_of, sentence, typed
 
 _REBUILD = "Delete the artifact's directory and materialize it again"
 _INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
@@ -68,7 +68,7 @@ def _verified(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
     if total != len(found.nodes) or facts.documents != int(np.count_nonzero(taken)):
         defects.append("its receipt counts other documents than its files")
     return verdict(
-        (f"{corpus.artifact(DUPLICATES)}: {one}" for one in defects),
+        (f"{corpus.artifact(DUPLICATES)}: {typed(one)}" for one in defects),
         f"{number_of(total, 'document')} of {facts.documents:,} go, each verified against the one that stands for it.",
         _REBUILD,
         facts={"documents": facts.documents, "removed": total, "equal": facts.equal},

@@ -35,6 +35,7 @@ from dataprep_assets.planning.manifest import (
     written_otherwise,
 )
 from dataprep_assets.planning.shard_plan import ShardSizing
+from dataprep_assets.sentences import sentence, typed
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
@@ -363,7 +364,7 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
         yield f"{where}: its summary is not that of what it lists"
     folder = store.local(corpus.artifact(MANIFEST))
     if other := written_otherwise(folder, entries):
-        yield f"{where}: of its lines {other}"
+        yield sentence(f"{where}: of its lines {typed(other)}")
     if (folder / shard_plan.SHARD_PLAN).read_bytes() != shard_plan.plan_bytes(manifest.plan):
         yield f"{where}: {shard_plan.SHARD_PLAN} is written otherwise"
     listed = listing_digest(entries)

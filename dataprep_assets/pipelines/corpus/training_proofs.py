@@ -72,8 +72,7 @@ def alignment(
         ]
     return verdict(
         defects,
-        f"{safe(len(documents))} windows are aligned: labels one token on, {boundaries} separators where documents "
-        "end.",
+        f"{len(documents)} windows are aligned: labels one token on, {boundaries} separators where documents end.",
         f"The file is shifted, cut or of another dtype: verify its digest. {_REBUILD}",
         facts={"windows": len(documents), "boundaries": boundaries, "tokens": count},
     )
@@ -160,7 +159,10 @@ def sampler_dry_run(
             place = f"{tokens_path.name}: batch {number}"
             of = source_at(offsets[row])
             constant.append(
-                sentence(f"{place}: all {block} tokens from token offset {safe(offsets[row])} are id {x[row, 0]}: {of}")
+                sentence(
+                    f"{place}: all {block} tokens from token offset {safe(offsets[row])} are id {x[row, 0]}: "
+                    f"{typed(of)}"
+                )
             )
         wrong = np.argwhere(y >= vocab_size).tolist()
         if wrong:

@@ -123,7 +123,9 @@ class CohortShards:
                     found.invalid += [sentence(f"{where}: {typed(d)}") for d in self._invalid(batch, rows.shape)]
                     found.different += [sentence(f"{where}: {typed(d)}") for d in _differences(batch, stored)]
             except FormatError as error:
-                found.broken.append(str(error).replace(f"{self.directory}/", ""))
+                said, folder = str(error), f"{self.directory}/"
+                at = said.find(folder)
+                found.broken.append(said if at < 0 else said[:at] + said[at + len(folder) :])
             found.records.append(records)
             found.payload_bytes.append(size)
         if sum(found.records) != len(rows):

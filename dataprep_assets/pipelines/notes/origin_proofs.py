@@ -28,7 +28,7 @@ def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], ch
     paths = packed_paths(packed.notes, packed.month)[split]
     origins, file = read_origins(packed.directory / paths.origins), PackedRowsFile(packed.directory / paths.rows)
     if len(origins) != packed.scans[split].segments:
-        yield sentence(f"{paths.origins} has {len(origins)} segments, the rows {safe(packed.scans[split].segments)}")
+        yield f"{paths.origins} has {len(origins)} segments, the rows {packed.scans[split].segments}"
         return
     first = row = 0
     for block in file.blocks(file.shape.batch_rows):

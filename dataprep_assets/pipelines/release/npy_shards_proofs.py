@@ -206,8 +206,11 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
         start, stop = facts.stream_start, facts.stream_stop
         if facts.index != number or start != position:
             defects.append(
-                f"{name_of(receipt)}: expected shard {number}, which begins at token {position}, found shard "
-                f"{facts.index} at token {start}"
+                sentence(
+                    f"{name_of(receipt)}: expected shard {safe(number)}, which begins at token {position}, found "
+                    f"shard {safe(facts.index)} at token "
+                    f"{start}"
+                )
             )
         if facts.tokens != stop - start + facts.padding_tokens:
             defects.append(f"{name_of(receipt)}: its length is not that of its stretch and its padding")

@@ -21,7 +21,7 @@ from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration, ScheduleSource
 from dataprep_assets.planning.shard_plan import SHARD_PLAN, read_plan, split_of
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.serving.packs import open_packs, pack_shard
 from dataprep_assets.serving.revise import Documents, FoundSource
 from dataprep_assets.serving.source_order import PackTable
@@ -93,7 +93,9 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
 
 
 def _absent(name: str, dataset: str, what: str) -> MissingArtifactError:
-    return MissingArtifactError(f"{name}: source {dataset}: not there: {what}. Run it first: dataprep run {dataset}")
+    return MissingArtifactError(
+        f"{name}: source {dataset}: not there: {typed(what)}. Run it first: dataprep run {dataset}"
+    )
 
 
 def _no_split(name: str, source: ScheduleSource, there: Collection[str]) -> ConfigError:

@@ -21,7 +21,7 @@ def loads_as_trainer(task: TaskFolder) -> Finding:
         if act.act not in HARMLESS:
             lines.setdefault((act.split, act.act), []).append(act.line)
     for (split, what), where in lines.items():
-        defects.append(f"{names[split]}: {_silently(what, where)}")
+        defects.append(sentence(f"{names[split]}: {typed(_silently(what, where))}"))
     for split, count in load.samples.items():
         if not count and load.error is None and (split, "missing_file") not in lines:
             defects.append(f"{names[split]}: 0 samples, and the loader says nothing")

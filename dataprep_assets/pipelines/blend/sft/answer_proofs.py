@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.messages import Refusal, is_trained, read_conversation
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -47,7 +47,9 @@ def answers_trained(packed: OpenedShard) -> Finding:
         for row, values in packed.compared_rows[source.ordinal].items():
             for sample in samples[row]:
                 places = comparison.wrong(values, sample)
-                defects += [sentence(f"{packed.name}: {source.label}: row {safe(row)}: {place}") for place in places]
+                defects += [
+                    sentence(f"{packed.name}: {source.label}: row {safe(row)}: {typed(place)}") for place in places
+                ]
     return verdict(
         defects,
         f"{comparison.compared} trained answers are those of their source rows; {comparison.others} have no text of "

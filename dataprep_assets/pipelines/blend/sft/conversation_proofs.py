@@ -181,4 +181,4 @@ def _not_as_encoded(
         held = (("ids", encoded.tokens[start:stop], sample.tokens), ("loss mask", mask, sample.mask))
         for what, made, packed_as in held:
             if not np.array_equal(made, packed_as):
-                yield sentence(f"{where}: its {what} differ from those in row {safe(sample.row)} of {PACKED}")
+                yield sentence(f"{typed(where)}: its {what} differ from those in row {safe(sample.row)} of {PACKED}")
