@@ -6,10 +6,13 @@ from pathlib import Path
 
 from dataprep_assets.cli.rebuild_table import MOST_ROWS, rebuild_lines
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.rebuild import Published, Rebuild, ToBuild
-from dataprep_assets.graph.spec import Reading
+from dataprep_assets.graph.small_cells import SmallCells
+from dataprep_assets.graph.spec import ArtifactSpec, Reading
 from dataprep_assets.graph.status import Stale
 from dataprep_assets.planning.cost import Machine, Rates
+from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence
 from dataprep_assets_tests.cli.commands import environment
 
 
@@ -33,6 +36,25 @@ def test_columns_are_aligned_and_partitions_of_one_asset_are_one_row() -> None:
     start = lines[0].index("why")
     assert lines[1][start:].startswith("x (")
     assert lines[2][start:] == "absent"
+
+
+def test_what_a_sensitive_dataset_shows_is_the_same_when_it_is_looked_at_twice() -> None:
+    declaration = DatasetDeclaration(dataset="ward", sensitive=True)
+    spec = ArtifactSpec(
+        declaration=declaration,
+        name="bins",
+        version=1,
+        description="",
+        kinds=frozenset(),
+        recipes=lambda *_: (),
+        build=lambda _: (),
+    )
+    told = sentence(f"a check failed: {safe(1)} of {safe_number_of(3, 'shard')} fails, {number_of(1, 'note')} is gone")
+    stale = Stale(name="bins", kind="check failed", reason=told, partition="2010-01", spec=spec)
+    _, line, *_ = rebuild_lines(rebuild(ToBuild(stale=stale, tokens=7, seconds=3.0)))
+    shown = SmallCells(11).text(line)  # as the command does with each line
+    assert shown.split()[:7] == ["bins", "1", "2010-01", "-", "<", "11", "3.0"]
+    assert shown.endswith("a check failed: 1 of 3 shards fails, < 11 notes is gone")
 
 
 def test_beyond_twenty_rows_the_rest_is_a_number() -> None:
