@@ -169,9 +169,9 @@ def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
     epochs = f", {times:g} times over," if times != 1 else ""
-    # a receipt keeps it, without types: in the plural, which does not tell how many
+    # a receipt keeps it, without types: no noun behind the number tells that it is one
     return (
-        f"{unit.name}: {source.tokens:,} tokens in all ({source.rows:,} rows{from_file_on(blend, unit)}){epochs} are "
+        f"{unit.name}: {source.tokens:,} tokens in all (rows: {source.rows:,}{from_file_on(blend, unit)}){epochs} are "
         f"less than a sample of {size:,}"
     )
 

@@ -183,7 +183,7 @@ def test_a_weight_that_is_too_small_is_still_told_as_one(tmp_path: Path) -> None
 def test_less_than_a_sample_is_told_with_its_files_and_no_weight_is_proposed(tmp_path: Path) -> None:
     blend = _blend(write_rows(tmp_path / "few.jsonl", texts("a", 1)))
     told = _previewed(blend, tmp_path / "out")
-    assert told.startswith("a: 14 tokens in all (1 row, from few.jsonl on) are less than a sample of 32. ")
+    assert told.startswith("a: 14 tokens in all (rows: 1, from few.jsonl on) are less than a sample of 32. ")
     assert "give it more, or set its weight to 0" in told
     hidden = _previewed(blend.model_copy(update={"sensitive": True}), tmp_path / "hidden")
     assert "few.jsonl" not in hidden
