@@ -126,9 +126,7 @@ def other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOut
         )
         other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))
         for row in other[:SHOWN]:
-            yield (
-                sentence(
-                    f"{file}, row {safe(row)}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, "
-                    f"{DROPPED} says {held.get(row) or 'by none'}"
-                )
+            yield sentence(
+                f"{file}, row {safe(row)}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, "
+                f"{DROPPED} says {held.get(row) or 'by none'}"
             )

@@ -15,7 +15,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.sentences import safe, sentence
 
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -184,7 +183,7 @@ def _file(file: DescribedFile) -> dict[str, Any]:
         "@id": file.id,
         "name": file.id,
         "contentUrl": file.url,
-        "contentSize": sentence(f"{safe(file.bytes)} B"),
+        "contentSize": f"{file.bytes} B",
         "encodingFormat": encoding_format(file.url),
         "sha256": file.sha256,
         "prov:wasGeneratedBy": {"@type": "prov:Activity", "prov:label": file.made_by},

@@ -109,11 +109,9 @@ def _copies(
         if at is not None:
             document = int(np.searchsorted(ends, np.uint64(at), side="right"))
             file, other = rows.locate(document)
-            yield (
-                sentence(
-                    f"{name}: the tokens of {file_name}: row {safe(row)}, which is retracted, are in {TOKENS}, in "
-                    f"document {safe(document)}, {receipt.sources[file]['file']}: row {safe(other)}"
-                )
+            yield sentence(
+                f"{name}: the tokens of {file_name}: row {safe(row)}, which is retracted, are in {TOKENS}, in "
+                f"document {safe(document)}, {receipt.sources[file]['file']}: row {safe(other)}"
             )
 
 

@@ -148,11 +148,9 @@ def _boundary_defects(receipt: Receipt, tokens: NDArray[Any], ends: NDArray[np.u
             wrong = np.flatnonzero(tokens[places] != wanted)
             if wrong.size:
                 at = int(wrong[0])
-                yield (
-                    sentence(
-                        f"{name}: {wrong.size} documents do not {what} with id {wanted}; the first is document "
-                        f"{safe(start + at)}, token {places[at]} is {int(tokens[places[at]])}"
-                    )
+                yield sentence(
+                    f"{name}: {wrong.size} documents do not {what} with id {wanted}; the first is document "
+                    f"{safe(start + at)}, token {places[at]} is {int(tokens[places[at]])}"
                 )
     if separator is not None:
         found = sum(

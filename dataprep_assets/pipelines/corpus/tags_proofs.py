@@ -120,11 +120,9 @@ def _repeated(shard: TaggedShard, directory: Path, receipt: Receipt, taggers: li
         for name, values in made.items():
             for at, value in enumerate(values):
                 if value != stored[at][name]:
-                    yield (
-                        sentence(
-                            f"{part.label}: row {safe(sample.row(at))}: tagger {tagger.name!r} gave another {name} "
-                            "when it was asked again"
-                        )
+                    yield sentence(
+                        f"{part.label}: row {safe(sample.row(at))}: tagger {tagger.name!r} gave another {name} "
+                        "when it was asked again"
                     )
                     break
 
