@@ -263,8 +263,7 @@ class SlurmPool:
             remedy = _REMEDIES.get(state, f"its log is {log}")
             raise WorkerDiedError(
                 f"{one.task.id}: its Slurm task ended {safe(again.deaths + again.returns)} times without an answer, "
-                "the "
-                f"last time as {state or 'unknown'}; {remedy}. Finished shards are kept: run it again"
+                f"the last time as {state or 'unknown'}; {remedy}. Finished shards are kept: run it again"
             )
         del array.tries[index]
         self._queue.append(again)

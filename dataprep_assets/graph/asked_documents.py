@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dataprep_assets.graph.small_cells import SmallCells
-from dataprep_assets.sentences import safe, sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +76,11 @@ class Drops:
                     shares.append(f"{source} {cells.count(number)}" + (f" ({share})" if share else ""))
             if shares:
                 more = len(one.by_source) - len(shares)
-                yield f"{one.rule}: of {', '.join(shares)}" + (
-                    sentence(f" and {safe(more)} more sources") if more > 0 else ""
-                )
+                yield f"{one.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
             if one.examples:
                 yield f"{one.rule}: for example {', '.join(one.examples)}"
         if self.untagged:
-            yield sentence(f"{safe(self.untagged, ',')} shards are not tagged yet, and not counted")
+            yield f"{self.untagged:,} shards are not tagged yet, and not counted"
 
     def to_json(self, cells: SmallCells) -> dict[str, Any]:
         """Plain builtins, with the counts that `cells` shows."""

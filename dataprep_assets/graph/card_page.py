@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dataprep_assets.formats import croissant
 from dataprep_assets.graph.card_contents import Card, CardArtifact, CardRecords, CardSource
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sentences import safe_number_of, sentence
 
 PAGE = "dataset_card.md"
 _UNDECLARED = "not declared"
@@ -92,7 +92,7 @@ def _file_set(artifact: CardArtifact) -> croissant.DescribedFiles:
     return croissant.DescribedFiles(
         id=artifact.name,
         includes=f"../{artifact.name}/**",
-        about=sentence(f"{safe(artifact.files, ',')} files, {safe(artifact.bytes, ',')} bytes."),
+        about=f"{artifact.files:,} files, {artifact.bytes:,} bytes.",
     )
 
 
@@ -247,7 +247,7 @@ def _lineage(card: Card) -> str:
 def _partitions(artifact: CardArtifact) -> str:
     if artifact.partitions is None:
         return "–"
-    return f"{artifact.partitions:,} {artifact.noun}{'' if artifact.partitions == 1 else 's'}"
+    return sentence(safe_number_of(artifact.partitions, artifact.noun))
 
 
 def _checks(card: Card) -> Iterator[str]:

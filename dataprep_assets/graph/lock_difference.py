@@ -14,7 +14,6 @@ from dataprep_assets.graph.lock import Counts, Lock, Locked
 from dataprep_assets.graph.recipe import Changed
 from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
 from dataprep_assets.planning.shard_plan import split_of
-from dataprep_assets.sentences import safe, sentence
 
 _SHOWN = 20
 """Most lines of one kind in the text output; the JSON has all."""
@@ -146,9 +145,7 @@ def _summary(totals: Collection[tuple[SplitTotals, SplitTotals]], side: int, cel
     sides = [pair[side] for pair in totals]
     documents, tokens = (sum(getattr(one.counts, what) for one in sides) for what in ("documents", "tokens"))
     files = sum(one.files for one in sides)
-    return sentence(
-        f"{safe(files, ',')} source files, {cells.count(documents)} documents, {cells.count(tokens)} tokens"
-    )
+    return f"{files:,} source files, {cells.count(documents)} documents, {cells.count(tokens)} tokens"
 
 
 def _totals_json(totals: SplitTotals, cells: SmallCells) -> dict[str, Any]:

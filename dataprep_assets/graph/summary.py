@@ -9,7 +9,6 @@ from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.sentences import safe, sentence
 
 _FILES_SHOWN = 12
 
@@ -33,7 +32,7 @@ def summary(dataset: Dataset, store: ArtifactStore, seconds: float | None = None
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
     ]
     if seconds is not None:
-        lines.append(sentence(f"time:   {safe(seconds, '.1f')} s"))
+        lines.append(f"time:   {seconds:.1f} s")
     return "\n".join(lines)
 
 
