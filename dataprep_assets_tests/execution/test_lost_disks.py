@@ -119,7 +119,8 @@ def test_a_node_of_slurm_that_is_lost_with_its_disk_costs_one_shard(
         (again,) = held & in_state(cluster, "PENDING")
         cluster.start_node(lost)
         cluster.run("scontrol", "update", f"NodeName={lost}", "State=RESUME")
-        # Slurm would let it wait for half a minute
+        # Slurm would let it wait for half a minute, in which it ends what the node was told to do before
+        cluster.wait(cluster.has_told_nodes, 30, "what the controller sends to the node")
         cluster.run("scontrol", "update", f"JobId={again}", "StartTime=now")
         run.result(120)
         after = bucket.finished("made")

@@ -119,6 +119,16 @@ class SlurmCluster:
             slurmd.poll()
             time.sleep(0.01)
         slurmd.wait()
+        # what slurmd keeps of its tasks was on that disk, too
+        shutil.rmtree(self.folder / f"spool-{name}")
+
+    def has_told_nodes(self) -> bool:
+        """Whether the controller has nothing more to send to nodes.
+
+        It goes on for a second or two to tell a node that is down to end its tasks. One that is back and has begun such
+        a task anew would end it then, which is why Slurm lets a task that lost its node wait.
+        """
+        return all(f"{what}: 0" in " ".join(self.run("sdiag").split()) for what in ("Agent queue size", "Agent count"))
 
     def run(self, *command: str) -> str:
         """What one of Slurm's commands prints."""
