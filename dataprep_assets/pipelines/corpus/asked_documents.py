@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.documents.rules import Rule, matching, parse, ruled
+from dataprep_assets.documents.rules import matching, parse
 from dataprep_assets.documents.selection import DUPLICATE, RESERVED, bad_in_words, in_words
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
@@ -18,8 +18,10 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.documents_sums import FILE
 from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, DocumentsFacts, table_columns
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, NONE_REMOVED, RemovedRows, removed_rows
-from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, NONE_REMOVED, removed_rows
+from dataprep_assets.pipelines.corpus.ruled_rows import RuledRows, ruled_rows
+from dataprep_assets.pipelines.corpus.selection_counts import Counted, folded
+from dataprep_assets.pipelines.corpus.tagged_shard import TAGS
 from dataprep_assets.sentences import safe, sentence
 
 _EXAMPLES = 10
@@ -51,15 +53,26 @@ class CorpusDocuments(AskedDocuments):
             told[DUPLICATE] = (
                 "equal to one that is kept" if least == 1 else f"alike to one that is kept, by {least:g} or more"
             )
-        counted = _Counted(told, examples=not self._corpus.sensitive)
-        untagged = 0
+        counted, untagged = Counted(), 0
+        examples: dict[str, list[str]] = {name: [] for name in told}
         for partition in self._partitions:
             try:
+                tags = self._store.local(self._corpus.artifact(TAGS, partition))
                 removed = removed_rows(self._corpus, self._store, partition) if DUPLICATE in told else NONE_REMOVED
-                counted.add(self._corpus, self._store.local(self._corpus.artifact(TAGS, partition)), rules, removed)
+                for piece in ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed):
+                    counted.add(piece)
+                    if not self._corpus.sensitive:
+                        _add_examples(examples, piece)
             except DataprepError:  # not there, or made by other taggers
                 untagged += 1
-        return counted.drops(untagged)
+        every = folded(counted.sources.values())
+        return Drops(
+            documents=every[0],
+            bytes=every[1],
+            sources={source: documents for source, (documents, _) in counted.sources.items()},
+            rules=[_drops_of(name, drops, counted, examples[name]) for name, drops in told.items()],
+            untagged=untagged,
+        )
 
     def rows(
         self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
@@ -145,59 +158,22 @@ class CorpusDocuments(AskedDocuments):
         return self._store.local(artifact) / FILE
 
 
-class _Counted:
-    """Counts what rules drop, and last what goes as a duplicate: `told` says of each name what it drops."""
+def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
+    """Put in the first documents that each rule drops."""
+    for place, reason in enumerate(rows.reasons):
+        if reason is not None and len(examples[reason]) < _EXAMPLES:
+            examples[reason].append(f"{rows.table['file'][place]}:{rows.table['row'][place]}")
 
-    def __init__(self, told: Mapping[str, str], *, examples: bool) -> None:
-        self._told, self._names, self._shown = told, [*told], _EXAMPLES if examples else 0
-        self._documents = self._bytes = 0
-        self._sources: Counter[str] = Counter()
-        self._by_rule: dict[str, Counter[str]] = {name: Counter() for name in told}
-        self._sizes: Counter[str] = Counter()
-        self._examples: dict[str, list[str]] = {name: [] for name in told}
 
-    def add(
-        self,
-        corpus: CorpusDeclaration,
-        directory: Path,
-        rules: Mapping[str, tuple[bool, Rule]],
-        removed: RemovedRows,
-    ) -> None:
-        """Count the documents of a shard, of which the tags are in a directory; `removed` go as duplicates."""
-        wanted = {column for _, rule in rules.values() for column in rule.columns}
-        files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
-        always, start = ("file", "row", "source", "bytes", "bad"), 0
-        for piece in side_by_side([directory / file for file in files], [*always, *wanted]):
-            is_good = piece["bad"].is_null()
-            good, places = piece.filter(is_good), np.flatnonzero(is_good.to_numpy()).tolist()
-            alike = removed.among(start, start + piece.num_rows)
-            start += piece.num_rows
-            # what a rule drops, as it is declared now, is that rule's
-            dropped = ruled(good, rules).tolist()
-            columns = (good[name].to_pylist() for name in ("file", "row", "source", "bytes"))
-            for file, row, source, size, rule, place in zip(*columns, dropped, places, strict=True):
-                self._documents, self._bytes = self._documents + 1, self._bytes + size
-                self._sources[source] += 1
-                if rule >= 0 or place in alike:
-                    name = self._names[rule]  # that of duplicates is the last
-                    self._by_rule[name][source] += 1
-                    self._sizes[name] += size
-                    if len(self._examples[name]) < self._shown:
-                        self._examples[name].append(f"{file}:{row}")
-
-    def drops(self, untagged: int) -> Drops:
-        """What was counted."""
-        found = [
-            RuleDrops(
-                rule=name,
-                drops=drops,
-                documents=self._by_rule[name].total(),
-                bytes=self._sizes[name],
-                by_source=dict(self._by_rule[name].most_common()),
-                examples=self._examples[name],
-            )
-            for name, drops in self._told.items()
-        ]
-        return Drops(
-            documents=self._documents, bytes=self._bytes, sources=self._sources, rules=found, untagged=untagged
-        )
+def _drops_of(name: str, drops: str, counted: Counted, examples: Sequence[str]) -> RuleDrops:
+    of_source = {source: by_rule[name] for source, by_rule in counted.by_rule.items() if name in by_rule}
+    documents, size = folded(of_source.values())
+    by_source = Counter({source: documents for source, (documents, _) in of_source.items()})
+    return RuleDrops(
+        rule=name,
+        drops=drops,
+        documents=documents,
+        bytes=size,
+        by_source=dict(by_source.most_common()),
+        examples=examples,
+    )

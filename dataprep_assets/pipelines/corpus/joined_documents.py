@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from dataprep_assets.documents.duplicates.candidates import Documents
 from dataprep_assets.documents.duplicates.kept_set import Priority, ShardOrder
 from dataprep_assets.documents.retractions import retracted_ids
-from dataprep_assets.documents.rules import ruled
-from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_of
 from dataprep_assets.pipelines.corpus.manifest import Manifest
 from dataprep_assets.pipelines.corpus.other_datasets import OtherShard, others_of
+from dataprep_assets.pipelines.corpus.ruled_rows import ruled_rows
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
-from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.pipelines.corpus.tagged_shard import TAGS
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import natural_key
 
@@ -108,29 +107,24 @@ class _Rows:
         self.starts: list[int] = []
         self.files: list[str] = []
         self.values: NDArray[np.float64] | None = None
-        rules, priority = corpus.rules, corpus.duplicates.priority
-        asked = None if isinstance(priority, str) else priority.column
-        wanted = {column for _, rule in rules.values() for column in rule.columns}
-        wanted |= set() if asked is None else {asked}
-        files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
+        priority = corpus.duplicates.priority
+        asked = [] if isinstance(priority, str) else [priority.column]
         taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
         with_ids = ["id"] if len(retracted) else []
-        for piece in side_by_side([directory / name for name in files], ["file", "bad", *with_ids, *wanted]):
-            good = piece["bad"].is_null().to_numpy()
-            if rules:
-                good = good & (ruled(piece, rules) < 0)
+        for piece in ruled_rows(corpus, directory, ("file", *with_ids, *asked)):
+            wanted = piece.good & (piece.rule < 0)
             if with_ids:
-                ids = np.array([int(one or "0", 16) for one in piece["id"].to_pylist()], np.uint64)
-                good = good & ~np.isin(ids, retracted)
-            taken.append(good)
-            if asked is not None:
-                values.append(_sortable(piece[asked].to_pylist(), priority.order))  # type: ignore[union-attr]
-            for at, name in _changes(piece["file"].to_pylist(), self.files[-1] if self.files else None):
+                ids = np.array([int(one or "0", 16) for one in piece.table["id"].to_pylist()], np.uint64)
+                wanted &= ~np.isin(ids, retracted)
+            taken.append(wanted)
+            for column in asked:
+                values.append(_sortable(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
+            for at, name in _changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
                 self.starts.append(rows + at)
                 self.files.append(name)
-            rows += len(good)
+            rows += len(wanted)
         self.taken = np.concatenate(taken)
-        if asked is not None:
+        if asked:
             self.values = np.concatenate(values)
 
 

@@ -23,9 +23,7 @@ from dataprep_assets.documents.ruled_out import (
     other_rows,
     read_dropped,
 )
-from dataprep_assets.documents.rules import ruled
-from dataprep_assets.documents.selection import DUPLICATE
-from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
+from dataprep_assets.documents.table import Columns, ParquetRows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
@@ -42,6 +40,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_in_shard
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
+from dataprep_assets.pipelines.corpus.ruled_rows import ruled_rows
 from dataprep_assets.pipelines.corpus.selection_budget import within_budget
 from dataprep_assets.pipelines.corpus.selection_counts import (
     NOTHING,
@@ -53,7 +52,7 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
     source_rows,
     totals_of,
 )
-from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.pipelines.corpus.tagged_shard import TAGS
 
 VERSION = 1
 
@@ -151,7 +150,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
     with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
 
         def written() -> Iterator[dict[str, list[Any]]]:
-            for rows in ruled_rows_of(corpus, store, partition, counted):
+            for rows in _dropped_rows(corpus, store, partition, counted):
                 writer.add(rows)
                 yield rows
 
@@ -169,41 +168,21 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
     )
 
 
-def ruled_rows_of(
-    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: Counted | None = None
+def _dropped_rows(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: Counted
 ) -> Iterator[dict[str, list[Any]]]:
-    """The rows of a shard that the declared rules drop, by its tags, or that are duplicates of others.
-
-    Yields column of `dropped.parquet` → values. A rule is the reason before a duplicate: only what rules keep is
-    compared with others.
-    """
-
-    directory = store.local(corpus.artifact(TAGS, partition))
-    removed, start = removed_rows(corpus, store, partition), 0
-    rules = corpus.rules
-    names, wanted = list(rules), {column for _, rule in rules.values() for column in rule.columns}
-    files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
-    always = ("file", "row", "source", "bytes", "bad")
-    for piece in side_by_side([directory / file for file in files], [*always, *wanted]):
-        good = piece["bad"].is_null().to_numpy()
-        by = ruled(piece, rules) if rules else np.full(len(good), -1)
-        here = removed.among(start, start + len(good))
-        reasons = [names[rule] if rule >= 0 else None for rule in by.tolist()]
-        for place in here:
-            reasons[place] = reasons[place] or DUPLICATE
-        start += len(good)
-        if counted is not None:
-            kept = piece.select(["source", "bytes"]).filter(piece["bad"].is_null())
-            of_good = [reason for reason, is_good in zip(reasons, good.tolist(), strict=True) if is_good]
-            counted.add(kept["source"].to_pylist(), kept["bytes"].to_pylist(), of_good)
-        rows = zip(reasons, good.tolist(), strict=True)
-        at = np.array([place for place, (reason, ok) in enumerate(rows) if ok and reason], np.int64)
-        chosen = piece.select(["file", "row"]).take(at)
-        by_duplicate = [here.get(one, (None, None)) for one in at.tolist()]
+    """The rows of a shard that go, as column of `dropped.parquet` → values; all of its documents are `counted`."""
+    tags = store.local(corpus.artifact(TAGS, partition))
+    removed = removed_rows(corpus, store, partition)
+    for piece in ruled_rows(corpus, tags, ("file", "row", "source", "bytes"), removed):
+        counted.add(piece)
+        at = [place for place, reason in enumerate(piece.reasons) if reason]
+        chosen = piece.table.select(["file", "row"]).take(np.array(at, np.int64))
+        by_duplicate = [piece.alike.get(one, (None, None)) for one in at]
         yield {
             "file": chosen["file"].to_pylist(),
             "row": chosen["row"].to_pylist(),
-            "reason": [reasons[one] for one in at.tolist()],
+            "reason": [piece.reasons[one] for one in at],
             "representative": [one for one, _ in by_duplicate],
             "similarity": [similar for _, similar in by_duplicate],
         }
@@ -293,7 +272,7 @@ def _rules_hold(
 ) -> Finding:
     facts, counted = SelectionFacts.of(receipt), Counted()
     stored = read_dropped(directory)
-    wanted = by_file(ruled_rows_of(corpus, store, partition, counted))
+    wanted = by_file(_dropped_rows(corpus, store, partition, counted))
     defects = [f"{name_of(receipt)}: {other}" for other in other_rows(wanted, stored)]
     if digest_of(stored) != facts.dropped:
         defects.append(f"{name_of(receipt)}: {DROPPED} has another digest of its rows than the receipt")

@@ -1,6 +1,7 @@
 """Counts of the documents of a shard: of each source, and what each rule drops of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import compress
 from typing import Any
 
 from pydantic import Field
@@ -8,6 +9,7 @@ from pydantic import Field
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import SHOWN
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.ruled_rows import RuledRows
 
 SELECTION = "selection"
 """The artifact of whose receipts these are."""
@@ -23,13 +25,19 @@ class Counted:
         self.sources: dict[str, Counts] = {}
         self.by_rule: dict[str, dict[str, Counts]] = {}
 
-    def add(self, sources: Sequence[str], sizes: Sequence[int], rules: Sequence[str | None]) -> None:
-        """Count documents, each with its source, its bytes and the rule that drops it, if any."""
-        for source, size, rule in zip(sources, sizes, rules, strict=True):
+    def add(self, rows: RuledRows) -> None:
+        """Count the documents among some rows, and of each source what each rule drops."""
+        of_good = zip(
+            rows.table["source"].filter(rows.good).to_pylist(),
+            rows.table["bytes"].filter(rows.good).to_pylist(),
+            compress(rows.reasons, rows.good),
+            strict=True,
+        )
+        for source, size, reason in of_good:
             self.sources[source] = added(self.sources.get(source, NOTHING), (1, size))
-            if rule is not None:
+            if reason is not None:
                 of_source = self.by_rule.setdefault(source, {})
-                of_source[rule] = added(of_source.get(rule, NOTHING), (1, size))
+                of_source[reason] = added(of_source.get(reason, NOTHING), (1, size))
 
 
 def added(one: Counts, other: Counts) -> Counts:
