@@ -47,6 +47,7 @@ class AssetTagger(Tagger):
         paths = [access.path(file) for file in access.list().files if file.relpath.endswith(".parquet")]
         if not paths:
             raise ConfigError(f"tag: {self.name}: {name}: there is no .parquet file where it says that its files are")
+        # sorted, because the version is a digest of all of them, in their order
         return replace(self, paths=tuple((path, _digest(path, path.stat().st_mtime_ns)) for path in sorted(paths)))
 
     def write(self, files: Sequence[str], made: Path, shard: str) -> None:
@@ -73,4 +74,5 @@ class AssetTagger(Tagger):
 
 @lru_cache(maxsize=4096)
 def _digest(path: Path, _: int) -> str:
+    # `_` is the file's time: one that was written again is read again, any other once a process
     return sha256_file(path)

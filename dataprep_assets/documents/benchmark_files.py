@@ -52,6 +52,7 @@ def fetched(path: str, cache_dir: Path | None) -> Path:
     files = [file for file in listing.files if file.relpath == name]
     if not files:
         raise ConfigError(f"{path}: there is no such file. Correct its name or its revision")
+    # as a line of a manifest, which is what an access fetches and verifies
     (entry,) = build_manifest(
         files, include=["**"], splits={"items": ["**"]}, commit=listing.commit, url_prefix=listing.url_prefix
     )

@@ -130,6 +130,7 @@ class Benchmarks:
         words: list[list[str]] = []
         firsts = [0]
         for one in sets:
+            # a text that a field of an item has twice is one
             parts = dict.fromkeys(one.parts())
             for name, text in parts:
                 found = words_of(text)
@@ -148,6 +149,7 @@ class Benchmarks:
         items = np.array([_item(name) for name in self.names], object)
         first = _first_with(words, items.tolist())
         self._ngrams = ShingleHashes(ngram)
+        # a text of several items has n-grams under the first of them alone
         hashes, ends = self._ngrams.of([one if first[at] == at else [] for at, one in enumerate(words)])
         owners = np.repeat(np.arange(len(words)), np.diff(ends, prepend=0))
         order = np.argsort(hashes, kind="stable")
@@ -156,10 +158,12 @@ class Benchmarks:
         stops = np.append(starts[1:], len(hashes))
         own = np.ones(len(hashes), np.bool_)
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            # items are counted, not parts: one item may say a phrase in several fields
             if stop - start >= _SHARED and len(set(items[owners[start:stop]])) >= _SHARED:
                 own[start:stop] = False
         self.common = int(np.count_nonzero(~own))
         self._hashes, self._owners = hashes[own], owners[own]
+        # A share is of the n-grams that are left: common ones count neither for an item nor against it.
         self._sizes = np.bincount(self._owners, minlength=len(words))
         for one, start, stop in zip(sets, firsts, firsts[1:], strict=False):
             if not self._sizes[first[start:stop]].any():
@@ -185,6 +189,7 @@ class Benchmarks:
         Of parts that are contained alike the longest is told.
         """
         hashes, ends = self._ngrams.of([words_of(text) for text in texts])
+        # Each n-gram of the texts is looked up among those of all items, which are sorted: [first, last) have it.
         first = np.searchsorted(self._hashes, hashes, side="left")
         last = np.searchsorted(self._hashes, hashes, side="right")
         hit = np.flatnonzero(last > first)
@@ -243,6 +248,7 @@ class BenchmarkTagger(VersionedTagger):
     @property
     def benchmarks(self) -> Benchmarks:
         """The items; read once a process."""
+        # by the version, too: a file that was replaced under its name is read again
         return _opened(self.sets, self.ngram, self.least, self.version)
 
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:

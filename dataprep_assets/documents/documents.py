@@ -79,4 +79,5 @@ def sampled(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp
     mixed = (rows + np.uint64(int(seed[:15], 16))) * np.uint64(0x9E3779B97F4A7C15)  # wraps: Fibonacci hashing
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    # 32 bits are compared: the limit of rate 1, which takes every row, would not fit 64 bits
     return np.flatnonzero(mixed >> np.uint64(32) < np.uint64(int(rate * (1 << 32))))

@@ -72,6 +72,7 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
                 f'{path}: line {safe(number)}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct '
                 "the line, or write the list with `dataprep retract`"
             ) from error
+        # Hashes of another field, or under another key, would match no document, and nobody would notice.
         if made_of != wanted:
             raise ConfigError(
                 f"{path}: line {safe(number)}: its hash is of {_shown(made_of)}, the dataset's index is of "
@@ -109,6 +110,7 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     if not lines:
         return
     before = path.read_bytes() if path.exists() else b""
+    # people edit the file, and some editors leave its last line open
     if before and not before.endswith(b"\n"):
         before += b"\n"
     write_atomically(path, before + b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines))
@@ -116,6 +118,7 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 def _line(one: Retraction, ids: DocumentIds) -> dict[str, Any]:
     line: dict[str, Any] = {"hash": one.hash, **_made_of(ids)}
+    # the key keeps others from finding out whose hash it is; the id beside it would tell them
     return line if one.given is None or ids.key is not None else line | {"id": one.given}
 
 

@@ -36,6 +36,7 @@ class RuledOutRows:
         """The rule that drops each of the given rows; None for those that none drops."""
         if not len(self.rows):
             return [None] * len(rows)
+        # a row beyond the last one is compared with the last one, and differs from it
         at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         found = self.rows[at] == rows
         return [self.rules[place] if there else None for place, there in zip(at.tolist(), found.tolist(), strict=True)]
@@ -69,6 +70,7 @@ class RuledOut:
         """The dropped rows of one of its files."""
         if not self.digest:
             return _NONE
+        # Read once for all files of the shard; by its digest, because a selection may be made again in the same folder.
         return _read(self.store.local(self.artifact), self.digest).get(file, _NONE)
 
 
@@ -109,9 +111,11 @@ def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
     for file, one in sorted(dropped.items()):
         names = sorted(set(one.rules))
         code = {name: at for at, name in enumerate(names)}
+        # rules by their place in the alphabet: the digest is of rows and reasons, in whatever order rules were met
         codes = np.array([code[rule] for rule in one.rules], "<u2")
         digest.update(canonical_json([file, names, len(one.rows)]))
         digest.update(one.rows.astype("<u8").tobytes() + codes.tobytes())
+    # Empty where nothing is dropped: such a shard has the key that it has without any rules.
     return digest.hexdigest() if any(len(one.rows) for one in dropped.values()) else ""
 
 

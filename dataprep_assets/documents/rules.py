@@ -56,6 +56,7 @@ class Rule:
 
     text: str
     columns: frozenset[str]
+    # Not the expression itself: a declaration is parsed without loading pyarrow.
     _build: Callable[[], Any] = field(compare=False, repr=False)
 
     @property
@@ -97,6 +98,7 @@ class _Parser:
             raise ConfigError(f"{self._where}: an expression has at most {safe(_LONGEST, ',')} characters")
         try:
             tree = ast.parse(self._in_python(), mode="eval")
+        # what Python's parser raises, for text that is nested too deeply, too
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             at = getattr(error, "offset", None)
             raise ConfigError(
@@ -112,6 +114,7 @@ class _Parser:
     def _in_python(self) -> str:
         """The text with `=` as `==`, and the words of SQL and YAML as Python's."""
         tokens = []
+        # in parentheses, so that a rule may have several lines
         for token in tokenize.generate_tokens(io.StringIO(f"({self._text.strip()})").readline):
             text = token.string
             if token.type == tokenize.OP and text == "=":
@@ -132,6 +135,7 @@ class _Parser:
         match node:
             case ast.BoolOp():
                 parts = [self._boolean(value, depth) for value in node.values]
+                # by the logic of SQL: false `and` null is false, where Arrow's plain `and` gives null
                 both = "and_kleene" if isinstance(node.op, ast.And) else "or_kleene"
                 return _Part("boolean", lambda: _folded(both, [part.build() for part in parts]))
             case ast.UnaryOp(op=ast.Not()):
@@ -240,6 +244,7 @@ class _Parser:
     def _constant(self, node: ast.Constant) -> _Part:
         value = node.value
         kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+        # by `type`, because True is an int, too; larger whole numbers fit no column
         if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
             raise self._refused(node, "not a value of a rule. Write a number, or a text in quotes")
         return _Part(kind, lambda: _scalar(value))
@@ -289,6 +294,7 @@ def matching(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[
     """For each rule the rows of a table of which its expression is true: shape `(rows,)`."""
     from pyarrow import acero
 
+    # Null counts as not true, so `keep` drops such a row and `drop` does not.
     expressions = [_call("coalesce", rule.expression, _scalar(False)) for rule in rules.values()]
     steps = [
         acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),

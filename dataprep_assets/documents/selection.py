@@ -83,6 +83,7 @@ class Selection:
         What has no tokens is known only when it has been encoded (`with_tokens`).
         """
         documents, dropped = Documents.of(block, self.ids), Counter[str]()
+        # Each record has one reason, the first in this order: a retracted one is counted as that, whatever else it is.
         listed = self.listed(documents)
         held = frozenset[str]()
         if listed.any():

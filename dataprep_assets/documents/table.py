@@ -228,10 +228,12 @@ def _batch(
             _checked(one, kind, path, f"{label}: row {number}", fields)
             for number, one in zip(numbers, found, strict=True)
         ]
+    # Without a refused record, as in most blocks, the columns are taken as they are.
     if not refused:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
         rows = {name: always[name] if name in always else filled[name] for name in fields.columns}
         return DocumentBatch(rows, list(range(len(numbers))), texts, label, fields.columns)
+    # refused rows go back to their places: every file of the table has the same rows in the same order
     order = sorted({*numbers, *refused})
     place = {number: at for at, number in enumerate(order)}
     good = [place[number] for number in numbers]

@@ -136,9 +136,11 @@ class FunctionTagger(BatchTagger):
     def absent(self) -> str | None:
         module, _, attribute = self.function.partition(":")
         try:
+            # Read, not imported: that would run the user's code here, and this process would keep that version of it.
             names = set(_defined(self._file().read_text(encoding="utf-8")))
         except (ConfigError, OSError, SyntaxError, ValueError):  # told by `version`, or when it is imported
             return None
+        # a star's names, and those that a module makes when it is asked, are known to the import alone
         if names & {attribute, "*", "__getattr__"}:
             return None
         from dataprep_assets.graph.declaration_mistakes import nearest
@@ -208,6 +210,7 @@ class CommandTagger(Tagger):
 
     def run(self, given: Path, made: Path, shard: str, *, sensitive: bool) -> None:
         """Run it on the documents of a shard; raises TaggingError if it fails or writes nothing."""
+        # No shell reads the words: a path with blanks or quotes stays one word.
         words = [word.replace("{input}", str(given)).replace("{output}", str(made)) for word in self.command]
         try:
             done = subprocess.run(
@@ -216,6 +219,7 @@ class CommandTagger(Tagger):
         except OSError as error:
             raise TaggingError(f"tag: {self.name}: {words[0]}: {error.strerror or error}") from error
         if done.returncode or not made.is_file():
+            # the end, where programs say why they stopped; of sensitive data nothing, because texts may be in it
             said = "" if sensitive else " ".join(done.stderr.split())[-300:]
             how = sentence(f"ended with exit code {safe(done.returncode)}") if done.returncode else "wrote no {output}"
             raise TaggingError(f"tag: {self.name}: {shard}: the command {typed(how)}" + (f": {said}" if said else ""))
@@ -257,6 +261,7 @@ def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str, *, s
     if missing := [name for name in (*KEYS, *tagger.columns) if name not in table.column_names]:
         only = "" if sensitive else f", only {', '.join(table.column_names)}"
         raise TaggingError(f"{where} has no column {missing[0]!r}{only}")
+    # A tool may write its rows in any order: by file and row each value goes back to its place.
     keys = list(zip(table["file"].to_pylist(), table["row"].to_pylist(), strict=True))
     place = {key: at for at, key in enumerate(keys)}
     if len(place) < len(keys):
@@ -278,9 +283,11 @@ def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str, *, s
                     raise TaggingError(
                         f"{where} has no {file}, row {safe(row)}: it has to have every row that it was given"
                     )
+                # a refused row has no text: it was not given, and has no values
                 taken.append(at if bad is None else None)
             wanted += sum(at is not None for at in taken)
             writer.add({name: [None if at is None else v[at] for at in taken] for name, v in columns.items()})
+    # rows that were not taken are none of the shard's
     if wanted < len(keys):
         raise TaggingError(f"{where} has {len(keys):,} rows, but it was given {wanted:,}")
 
@@ -292,9 +299,11 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
     """
     try:
         found = _listed(tagger, batch)
+    # an error of this project's, as of a module that cannot be imported, is not one of a row
     except DataprepError:
         raise
     except Exception as error:  # whatever a function of the user's raises
+        # asked once more, text by text, to name the row
         at = _culprit(tagger, batch)
         why = type(error).__name__ + ("" if sensitive else f": {error}")
         where = (
@@ -321,6 +330,7 @@ def _listed(tagger: BatchTagger, batch: DocumentBatch) -> Any:
 
 
 def _list(values: Any) -> list[Any]:
+    # columns of Arrow have the first, arrays of NumPy and series of pandas the second
     plain = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
     return list(values if plain is None else plain())
 
@@ -348,6 +358,7 @@ def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, 
     return values
 
 
+# Of numbers floats alone: a whole number may be larger than any of them, and is judged by itself.
 _PLAIN: Mapping[ColumnType, set[type]] = {"string": {str}, "integer": {int}, "number": {float}, "boolean": {bool}}
 
 
@@ -355,6 +366,7 @@ def first_wrong(values: Sequence[Any], kind: ColumnType) -> tuple[int, str] | No
     """The first value that is not of a column's type, and why; null is of every type."""
     # most columns are of one type, and these are judged without a Python step for each value
     if set(map(type, values)) <= _PLAIN[kind]:
+        # whole numbers fit 64 bits if the least and the largest do
         ends = (min(values), max(values)) if values and kind == "integer" else ()
         if all(is_of(one, kind) for one in ends) and (kind != "number" or all(map(math.isfinite, values))):
             return None

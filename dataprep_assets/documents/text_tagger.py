@@ -30,6 +30,7 @@ class TextTagger:
         """One that asks `measured` for the values of a text, in the order of the columns."""
 
         def tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+            # of no texts there are no rows to turn into columns, but every column has to be there
             values = zip(*map(measured, texts), strict=True) if texts else [()] * len(columns)
             return dict(zip(columns, map(list, values), strict=True))
 

@@ -107,6 +107,7 @@ class Cache:
 
     def present(self) -> dict[int, int]:
         """Shards that are on disk, completely or partly → the bytes of the complete shard."""
+        # One listing, not a look at each file: a release may have thousands of shards. Partial files take room, too.
         names = {name.removesuffix(".part") for name in _names(self.path(self._shards[0].token_file).parent)}
         return {
             shard.index: shard.bytes
@@ -138,6 +139,7 @@ class Cache:
         while not self.is_verified(index):
             with self._state.fetching(index) as mine:
                 if mine:
+                    # again, because another process may have finished it since
                     if not self.is_verified(index):
                         self._verify_or_fetch(index, progress, stopped, note)
                     return
@@ -159,6 +161,7 @@ class Cache:
                 discard_partial(self.path(file))
                 progress(file.bytes)
         if missing:
+            # before room is made: nothing is evicted for a shard that cannot come
             self._check_remote(missing)
             self._make_room(shard, stopped, note)
         try:
@@ -168,11 +171,13 @@ class Cache:
                 key, path = self._place.key(file.key), self.path(file)
                 self._begin(file)
                 self._place.store.download(key, path, sha256=file.sha256, progress=progress)
+        # Also when it was stopped: a reservation without bytes would go on taking room from the others.
         except BaseException:
             self._unreserve(shard)
             raise
         self._check_content(shard)
         looks = self._looks(index)
+        # Read and replaced under one lock: others add their shards to the state meanwhile.
         with self._state.locked():
             self._state.write_verified({**self._state.verified(), str(index): looks})
 
@@ -234,11 +239,13 @@ class Cache:
                     only_copies.add(index)
                     note("kept", index, f"{self._label(index)} is kept: {why}")
             with self._state.locked():
+                # Chosen again: others may hold some of them by now. What the store was not asked about waits.
                 evicted = [index for index in self._victims(shard, only_copies) if index in chosen]
                 for index in evicted:
                     self._throw_away(index)
                 left = {i: size for i, size in self.present().items() if i != shard.index}
                 if fits(self._keep, left, shard.bytes):
+                    # still under the lock, so that two processes do not both take the same room
                     self._begin(shard.token_file)
                 held = self._state.leases() if not fits(self._keep, left, shard.bytes) else None
             self._state.empty_trash()
@@ -291,6 +298,7 @@ class Cache:
     def _only_copy(self, index: int) -> str:
         """Why a shard cannot be fetched again if it is evicted; "" when it can."""
         shard = self._shards[index]
+        # partial files are no copy
         if not any(self.path(file).exists() for file in shard.files):
             return ""
         for file in shard.files:
@@ -309,6 +317,7 @@ class Cache:
     def _throw_away(self, index: int) -> None:
         """Move a shard to the trash, which is emptied later. A reader that has it mapped keeps its data."""
         shard = self._shards[index]
+        # The claim goes first: a kill in between leaves files without a claim, which are digested before they are used.
         verified = self._state.verified()
         if verified.pop(str(index), None) is not None:
             self._state.write_verified(verified)

@@ -33,6 +33,7 @@ def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
             raise ConfigError(f"keep: {keep.bytes} bytes are too few: {what} take up to {needed}. Give at least that")
     elif keep != "all":
         least = 2 if several else 1
+        # True is an int, too
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < least:
             why = "the active shard and the one being fetched" if several else "the active shard"
             raise ConfigError(f"keep={keep!r}: use 'all', KeepBytes(n), or a number of shards from {least} ({why})")
@@ -53,6 +54,7 @@ def victims(
     `wanted` has `size` bytes. The shards that the schedule, of `shards` shards, needs last after `wanted` are evicted
     first. Shards in `held` are never evicted, so `wanted` may still not fit afterwards.
     """
+    # partial files of the wanted shard itself are already counted by `size`
     left = {index: held_bytes for index, held_bytes in present.items() if index != wanted}
     chosen: list[int] = []
     for index in sorted((i for i in left if i not in held), key=lambda i: (i - wanted) % shards, reverse=True):

@@ -24,6 +24,7 @@ def read_or_kept(place: Place, directory: Path) -> Release:
     kept = directory / FOLDER / MANIFEST
     try:
         return read_release(place)
+    # Only where the store cannot be reached: that it has no manifest, or a damaged one, is an answer.
     except SourceError as error:
         if not kept.is_file():
             raise

@@ -77,6 +77,7 @@ def _steps_class() -> Any:
             self._data, self._rank, self._world_size = data, rank, world_size
             self._next, self._own = step, False  # the next step: of this worker alone, or of all of them together
 
+        # a class that is made inside of a function has no name by which pickle finds it again
         def __reduce__(self) -> tuple[Any, ...]:
             return _steps_again, (self._data, self._rank, self._world_size, self._next)
 
@@ -86,6 +87,7 @@ def _steps_class() -> Any:
             while step < self._data.steps:
                 batch = arrays_of(self._data.batch(step, rank=self._rank, world_size=self._world_size))
                 step += workers
+                # Before the batch is given out: a state that is asked for meanwhile goes on after it.
                 self._next, self._own = step, worker is not None
                 yield {name: torch.from_numpy(np.ascontiguousarray(rows)) for name, rows in batch.items()}
 

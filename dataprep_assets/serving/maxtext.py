@@ -73,6 +73,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
         raise ConfigError(f"columns {', '.join(missing)} are not there: these are not prepacked rows")
     if seed is not None:
         rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
+    # `deterministic`: rows that are mapped side by side keep their order
     rows = rows.repeat(epochs).map(six, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return rows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
@@ -95,6 +96,7 @@ def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
 
 def _decoded(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
     """The six columns of one record; at the top of the module, because grain's workers import it by name."""
+    # stored targets are optional, and a record is all that says whether there are any
     names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.column_names(payload) else COLUMNS
     rows = example.decode_rows([payload], [Column(name=name, length=row_length) for name in names])
     return six_columns({name: values[0] for name, values in rows.items()})

@@ -74,6 +74,7 @@ class SourceSamples:
 
     def window_blocks(self) -> Iterator[Int64]:
         """(document, offset) of the first token of every window, and of the last token of each shard; int64, (n, 2)."""
+        # where each shard begins in the split
         at = np.cumsum(self._tokens) - self._tokens
         for start, tokens, windows in zip(at.tolist(), self._tokens.tolist(), self._windows.tolist(), strict=True):
             for first in range(0, windows, _BLOCK):
@@ -110,6 +111,7 @@ class SourceSamples:
         return self.window_rows
 
     def _found(self, rule: Rule, turn: Turn, ordinals: Int64, others: list[Int64]) -> Int64:
+        # Each sample as one stretch: its shard, its first token, and where its last span ends.
         pieces = turn.pieces(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
         pieces = pieces._replace(**{name: column[order] for name, column in pieces._asdict().items()})
@@ -117,10 +119,12 @@ class SourceSamples:
         last = np.append(first[1:], len(pieces.row)) - 1
         shards, start, stop = pieces.shard[first], pieces.start[first], pieces.stop[last]
         if rule is not self.sampler.rules[-1]:
+            # The index has the shards of the last revision; what an earlier one read is found there by its content.
             here = {shard.content: at for at, shard in enumerate(self.source.shards)}
             moved = np.array([here.get(shard.content, -1) for shard in turn.source.shards], np.int64)
             shards = moved[shards]
         whole = (shards >= 0) & (stop - start <= self._length)
+        # a sample with a span that does not follow the one before it is no stretch
         whole[np.searchsorted(first, np.flatnonzero(_torn(pieces)), side="right") - 1] = False
         if rule is self.sampler.rules[-1] and not whole.all():
             raise ConfigError(
@@ -130,6 +134,7 @@ class SourceSamples:
                 "`name` to begin it again, or leave `megatron` out and use TrainingData"
             )
         tokens = self._tokens[shards]
+        # Most are windows, whose rows are there already; the others get a pair of rows of their own.
         windows = whole & (start % self._length == 0) & (stop == np.minimum(start + self._length, tokens))
         found = np.where(windows, self._firsts[shards] + start // self._length, self.padding)
         odd = np.flatnonzero(whole & ~windows)
@@ -169,6 +174,7 @@ def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> I
         for first in range(0, count, _BLOCK):
             theirs, ordinals = rule.mixture.at(np.arange(first, min(first + _BLOCK, count)))
             mine = numbers[theirs]
+            # -1, of a source that is not read any more, takes the last number of `done`, which `where` leaves out
             yield np.maximum(mine, 0), np.where(mine < 0, last, done[mine] + ordinals)
         done += [source.counts[at] for source in sources]
     rest = size - sampler.samples

@@ -31,9 +31,11 @@ class Mirrors(Store):
         with self._lock:
             start = self._next
             self._next = (start + 1) % len(self._stores)
+        # The last of them is asked outside of the loop: its answer, or its error, is that of all.
         for store in (*self._stores[start:], *self._stores[:start])[:-1]:
             try:
                 return ask(store)
+            # a TransferError by its class, but its caller's wish: no other store may begin the transfer again
             except StoppedError:
                 raise
             except (ConfigError, SourceError, MissingArtifactError):
@@ -43,6 +45,7 @@ class Mirrors(Store):
     def head(self, key: str) -> ObjectInfo | None:
         def ask(store: Store) -> ObjectInfo:
             if (info := store.head(key)) is None:
+                # a mirror that lacks the object is passed over like one that cannot be reached
                 raise MissingArtifactError(key)
             return info
 
@@ -52,6 +55,7 @@ class Mirrors(Store):
             return None
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        # Listed to the end first: a store that fails halfway would else have given some keys before another begins.
         return iter(self._first_that_can(lambda store: [*store.list(prefix)]))
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:

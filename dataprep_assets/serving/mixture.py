@@ -26,10 +26,12 @@ def shares(weights: Sequence[float | int]) -> list[int]:
 
     Raises ConfigError for a weight so small that its source would never be read.
     """
+    # exact, so that sources of equal weight tie, and rounding does not tell them apart
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
     wanted = [weight * PLACES / total for weight in exact]
     found = [int(want) for want in wanted]
+    # What rounding down left goes to the largest remainders; of equal ones, to the first source.
     by_rest = sorted(range(len(wanted)), key=lambda number: (found[number] - wanted[number], number))
     for number in by_rest[: PLACES - sum(found)]:
         found[number] += 1
@@ -48,6 +50,7 @@ class Mixture:
     def __init__(self, shares: Sequence[int]) -> None:
         self.shares = np.array(shares, np.int64)
         self.table = _filled(shares)
+        # Stable, so the places of a source ascend: the rank of a place is how many of its source come before it.
         order = np.argsort(self.table, kind="stable")
         self._starts = np.concatenate([[0], np.cumsum(self.shares)])
         self._places = order.astype(np.int64)
@@ -84,6 +87,7 @@ def _filled(shares: Sequence[int]) -> NDArray[np.int32]:
     """The table; int32, shape ``(65536,)``, read-only."""
     if sum(shares) != PLACES or min(shares, default=0) < 1:
         raise ConfigError(f"shares {list(shares)[:8]}: must be positive and sum to {PLACES}")
+    # Tijdeman's bound: of so many sources none is off by more than 1 - 1 / slack samples; a single one is never off.
     slack = max(2 * len(shares) - 2, 1)
     jobs = []
     for source, share in enumerate(shares):
@@ -101,8 +105,10 @@ def _filled(shares: Sequence[int]) -> NDArray[np.int32]:
     at = 0
     for place in range(1, PLACES + 1):
         while at < PLACES and firsts[at] <= place:
+            # of those that are due at one place the first source comes, so that the table is the same everywhere
             heappush(waiting, (dues[at], sources[at]))
             at += 1
         table[place - 1] = heappop(waiting)[1]
+    # it is shared by all that have the same shares
     table.flags.writeable = False
     return table

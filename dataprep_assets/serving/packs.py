@@ -28,8 +28,10 @@ def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
     """
     stops = np.asarray(ends, np.int64)
     tokens = np.diff(stops, prepend=0)
+    # Rounded up: the last piece of a document is short, and an empty document has none.
     pieces = -(-tokens // length)
     starts = np.repeat(stops - tokens, pieces)
+    # which piece of its document each is, from 0
     number = np.arange(len(starts)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts += number * length
     stops = np.minimum(starts + length, np.repeat(stops, pieces))
@@ -53,6 +55,7 @@ def open_packs(path: Path) -> PackTable:
     size = path.stat().st_size
     values = np.memmap(path, _DTYPE, "r") if size and not size % _DTYPE.itemsize else np.empty(0, _DTYPE)
     packs = int(values[0]) if len(values) else -1
+    # The number of packs and the last of their ends foretell the length: a cut file agrees with neither.
     pieces, odd = divmod(len(values) - 1 - packs, 2)
     if packs < 0 or odd or pieces < packs or (packs and int(values[packs]) != pieces):
         raise FormatError(f"{path}: {size} bytes are no table of packs; the file was cut. Run the schedule again")

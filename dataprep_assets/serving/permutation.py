@@ -19,6 +19,7 @@ from dataprep_assets.errors import ConfigError
 Int64 = NDArray[np.int64]
 _U64 = NDArray[np.uint64]
 
+# Both halves are then at most 2**31, so a hash of 32 bits times a limit stays below 2**64.
 LARGEST = 1 << 62
 _ROUNDS = 12
 """Sizes from 2 on have to come out uniform, and the smallest need most rounds: see test_permutation.py."""
@@ -41,6 +42,7 @@ class Permutation:
         root = isqrt(size)
         self._a = np.uint64(max(root + (root * root < size), 1))
         self._b = np.uint64(max(-(-size // int(self._a)), 1))
+        # `repr` tells a number from a text, and where one part of the key ends.
         digest = hashlib.shake_256(repr(key).encode()).digest(8 * _ROUNDS)
         self._keys = np.frombuffer(digest, "<u8").astype(np.uint64)
 
@@ -55,6 +57,7 @@ class Permutation:
     def _walked(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
         found = once(np.asarray(numbers, np.int64).astype(np.uint64))
         size = np.uint64(self.size)
+        # It ends: `once` moves the numbers below a * b in cycles, and that of a number below the size leads back to it.
         while (beyond := found >= size).any():
             found[beyond] = once(found[beyond])
         return found.astype(np.int64)
@@ -74,6 +77,7 @@ class Permutation:
         for number in reversed(range(_ROUNDS)):
             key = self._keys[number]
             if number % 2:
+                # the limit is added first, because unsigned numbers have no negative ones
                 right = (right + self._b - _below(left, key, self._b)) % self._b
             else:
                 left = (left + self._a - _below(right, key, self._a)) % self._a

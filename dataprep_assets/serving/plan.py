@@ -84,8 +84,10 @@ def plan_window(
     turn = step_seconds * steps_per_shard
     seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth
     fetched, most, turns = _replay(sizes, keep)
+    # the first fetch is the start's own wait, not a stall
     waits = [max(0.0, size * seconds_a_byte - turn) for size in turns[1:]]
     largest = max(turns[1:], default=0)
+    # of a turn, what verifying leaves for the download; nothing left means that no bandwidth is enough
     left = turn - largest / verify_bandwidth
     needed = 0.0 if not largest else largest / left if left > 0 else math.inf
     fits_disk = most <= disk_bytes
@@ -118,6 +120,7 @@ def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
         if index in present:
             turns.append(0)
             continue
+        # Before the first turn nothing is in use: `turn - 1` would then hold the last shard.
         held = {active} if turn else set()
         for victim in victims(keep, present, sizes[index], held=held, wanted=index, shards=count):
             del present[victim]

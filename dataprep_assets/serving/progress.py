@@ -34,6 +34,7 @@ class Bar:
 
     def close(self) -> None:
         """End the line."""
+        # a bar that was never drawn has no line to end
         if self._shown and self._last:
             self._draw(time.monotonic())
             self._stream.write("\n")
@@ -46,5 +47,6 @@ class Bar:
         text = (
             f"{self._label} {bar} {share:4.0%}  {self.done / 1e9:.2f} of {self._total / 1e9:.2f} GB  {speed:.0f} MB/s"
         )
+        # back to the line's beginning, and away with what a longer text left behind
         self._stream.write(f"\r{text}\x1b[K")
         self._stream.flush()

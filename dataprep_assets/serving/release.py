@@ -106,6 +106,7 @@ class Release:
         if shard.index != index:
             raise FormatError(f"{name} is missing: number {shard.index} stands in its place. Publish it again")
         keys = (shard.token_file.key, shard.ids_file.key)
+        # Compared with what they must be: a key of a manifest's own choice could lead out of a trainer's cache.
         if keys != (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)):
             raise FormatError(f"{name} is listed as {keys}, where no reader looks for it. Publish it again")
         if self.sequence_length < 1 or shard.tokens % self.sequence_length or shard.tokens == 0:
@@ -127,6 +128,7 @@ class Release:
     def digest(self) -> str:
         """SHA-256 (hex) over all that the manifest says of the shards; it identifies the release, wherever it is."""
         plain = self._plain()
+        # a copy at another place is the same release, over which checkpoints go on
         plain.pop("location", None)
         return digest_value(plain)
 
@@ -180,6 +182,7 @@ class Release:
                 for prefix, shards in value["shards"].items()
             }
             release = cls(**value)
+            # Inside of the `try`: NaN and half a surrogate pair can be parsed, but have no digest.
             found = release.digest
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
@@ -260,6 +263,7 @@ def read_release(place: Place) -> Release:
     """
     where = f"{place}/{MANIFEST}"
     data = bytearray()
+    # Counted as it comes: what is there may be larger than any manifest, and all of it would be in memory.
     for block in place.store.read(place.key(MANIFEST)):
         data += block
         if len(data) > _LARGEST:

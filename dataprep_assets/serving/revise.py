@@ -129,6 +129,7 @@ def revised(
     if before is not None:
         _require_whole_documents(before, made, from_step)
         last = (*revisions, *unmade)[-1]
+        # One that begins later is undone by this one, which is a change even where both read the same.
         if last.first_step <= from_step and reads(last) == reads(made):
             raise ConfigError(
                 f"{wanted.name}: nothing has changed: step {from_step} is already decided by the revision from step "
@@ -143,6 +144,7 @@ def revised(
 def reads(revision: Revision) -> dict[str, Any]:
     """All that decides what a revision reads, but its steps."""
     value = asdict(revision)
+    # what a shard lost is told against the revision before, so it differs where the same is read
     for source in value["sources"]:
         for shard in source["shards"]:
             del shard["removed"]
@@ -182,8 +184,10 @@ def _source(
     for name, content, tokens in found.shards:
         then = old.get(name)
         removed = () if then is None or then.content == content else _removed(found.name, then, content, documents)
+        # rounded up: the last window of a shard is short, not left out
         samples = -(-tokens // wanted.sequence_length)
         shard = SourceShard(name=name, content=content, tokens=tokens, samples=samples, removed=removed)
+        # Packs are looked up by the shard, so it is made first, and counted then.
         if wanted.samples == "documents":
             counted = len(packs(shard, wanted.sequence_length).ends)
             shard = SourceShard(name=name, content=content, tokens=tokens, samples=counted, removed=removed)
@@ -218,6 +222,7 @@ def removed_between(old: Documents, new: Documents) -> tuple[tuple[int, int], ..
     if old.ids is None or new.ids is None:
         return () if np.array_equal(old.ends, new.ends) else None
     kept = np.isin(old.ids, new.ids)
+    # a plain 0 would be an int64, which together with uint64 becomes float64
     lengths, now = np.diff(old.ends, prepend=np.uint64(0)), np.diff(new.ends, prepend=np.uint64(0))
     # a number may be given again to a shard of new documents, after one that is gone
     if kept.any() and not (np.array_equal(old.ids[kept], new.ids) and np.array_equal(lengths[kept], now)):

@@ -72,7 +72,9 @@ class Turn:
         self._rules = (revision.sequence_length, revision.seed, revision.samples)
         self._packs = packs if revision.samples == "documents" else None
         self._whole = Cut(source.shards, revision.sequence_length, self._packs)
+        # neighbouring steps lie in the same few epochs
         self._of_epoch = lru_cache(maxsize=4)(self._begun)
+        # Where the source stands as the turn begins: `done` samples of this order were read under earlier revisions.
         self.epoch, self.order, self.done = (0, self._begun(0), 0) if before is None else self._resumed(before)
         self.left = self.order.size - self.done
 
@@ -82,19 +84,23 @@ class Turn:
         removed, new = {}, []
         for number, shard in enumerate(self.source.shards):
             old = then.get(shard.name)
+            # another shard under the name of one that is gone has nothing of it: all of it is new
             if old is None or not shard.follows(before.source.shards[old]):
                 new.append(number)
                 continue
             moved[old] = number
             if shard.removed and shard.content != before.source.shards[old].content:
                 removed[old] = shard.removed
+        # The epoch has ended, and nothing came new that would still belong to it.
         if before.done == before.order.size and not new:
             return before.epoch + 1, self._begun(before.epoch + 1), 0
+        # Batch and weights do not decide the order: where all else is as before, it goes on without another link.
         if before.rules == self._rules and before.source.lock == self.source.lock:
             return before.epoch, before.order, before.done
         rest = Rest(before.order, before.done, self._whole.length, moved, removed)
         cut = Cut(self.source.shards, self._whole.length, self._packs, only=new)
         order = Order(cut, self._key(before.epoch), self.source.shards, rest)
+        # all that was left may have been retracted
         return (before.epoch, order, 0) if order.size else (before.epoch + 1, self._begun(before.epoch + 1), 0)
 
     @property
@@ -103,6 +109,7 @@ class Turn:
         return self._whole.size
 
     def _key(self, epoch: int) -> tuple[str | int, ...]:
+        # with the number of the revision: each one shuffles what is left of an epoch anew
         return self._seed, self.source.name, epoch, self._number
 
     def _begun(self, epoch: int) -> Order:
@@ -191,6 +198,7 @@ class Rule:
         )
         for number, turn in enumerate(self.turns):
             if (allowed := turn.allowed()) is not None:
+                # samples count from 0, so this is the first that the source may not give: its step cannot be made
                 sample = int(self.mixture.place_of(number, np.array([allowed]))[0])
                 often = f"{turn.source.epochs} times" if turn.source.epochs != 1 else "once"
                 why = f"source {turn.source.name} has then been read {often}, as often as its `epochs` allow"
@@ -219,6 +227,7 @@ class Sampler:
         self.schedule = schedule
         self.rules: list[Rule] = []
         turns: dict[str, Progress] = {}
+        # one after another: where a revision begins in its sources follows from what those before it read
         for reign in schedule.reigns:
             rule = Rule(schedule.revisions[reign.revision], reign, packs, turns)
             if rule.stop > rule.end:
@@ -298,6 +307,7 @@ class Sampler:
         if not parts:
             return Spans(*[_NONE] * 6)
         pieces = joined([own for own, _, _ in parts])
+        # sources were asked one by one; now back into the order of the samples, and of the spans in each
         order = np.lexsort((pieces.at, pieces.row))
         sources, epochs = (np.concatenate([part[at] for part in parts])[order] for at in (1, 2))
         return Spans(pieces.row[order], sources, epochs, pieces.shard[order], pieces.start[order], pieces.stop[order])
@@ -333,6 +343,7 @@ class Sampler:
             pieces = turn.pieces(ordinals)[1] if len(ordinals) else None
             if pieces is None:
                 continue
+            # `touching` names some samples too many, and a sample has other spans, too
             own = pieces.where((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
             samples = rule.mixture.place_of(number, ordinals[own.row])
             for sample, start, stop in zip(samples.tolist(), own.start.tolist(), own.stop.tolist(), strict=True):

@@ -67,4 +67,5 @@ class Schedule:
         if not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} of {world_size}: ranks count from 0")
         number, steps = self.sample_steps(step)
+        # Every so many-th sample: the steps of a turn, and the ranks of a step, differ by one sample at most.
         return np.arange(number, count, steps, dtype=np.int64)[rank::world_size]

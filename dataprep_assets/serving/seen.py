@@ -80,7 +80,9 @@ class Ledger:
     def __init__(self, data: TrainingData) -> None:
         self.data = data
         self._names = {record.path for record in data.handle.files}
+        # Of this object's own: a cache around the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._rows)
+        # By content: a shard that several revisions read is one entry, one that lost documents in between is two.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -107,8 +109,10 @@ class Ledger:
     def _rows(self, content: str) -> tuple[list[str], DocumentRows]:
         """The source files of a shard, and which rows of them its documents are."""
         sources = self.told(content)["sources"]
+        # only a file of which the shard has a part says its rows
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{documents_folder(content)}/{ROWS}"
+        # where no row was left out there is no such file
         runs = open_runs(self.data.handle.path(name)) if name in self._names else no_runs()
         return [str(line["file"]) for line in sources], DocumentRows(files, runs)
 
@@ -129,6 +133,7 @@ class Ledger:
         """(document, its tokens among `[start, stop)`) of each document that has any."""
         ends = self.data.ends(shard)
         at = start
+        # right of equal ends: a document that ends where the span begins, an empty one too, has none of its tokens
         for document in range(int(np.searchsorted(ends, start, side="right")), len(ends)):
             to = min(int(ends[document]), stop)
             if to > at:
@@ -207,12 +212,15 @@ def tokens_read(ledger: Ledger, until: int) -> dict[str, NDArray[np.int64]]:
         if stop <= rule.first:
             continue
         for turn, count in zip(rule.turns, rule.counts(stop), strict=True):
+            # Two epochs at most are read in part: the one under way when the turn begins, and the one at its end.
             epoch = int(turn.located(np.array([count]))[0][0])
             begun = turn.left + max(epoch - turn.epoch - 1, 0) * turn.whole_epoch
             parts = [(0, count)] if epoch == turn.epoch else [(0, turn.left), (begun, count)]
             for shard in turn.source.shards:
+                # int64, because uint64 together with an int64 becomes float64
                 ends = np.asarray(ledger.data.ends(shard), np.int64)
                 tokens = found.setdefault(shard.content, np.zeros(len(ends), np.int64))
+                # the epochs between those two read every document once each
                 tokens += max(epoch - turn.epoch - 1, 0) * np.diff(ends, prepend=0)
             for first, last in parts:
                 for at in range(first, last, _BLOCK):
@@ -248,6 +256,7 @@ def taken_back(ledger: Ledger, document: KeptDocument) -> list[tuple[Reign, Read
     """The times that a document was read in steps that were taken back, with the revision of these."""
     data, found = ledger.data, []
     for reign in data.schedule.taken_back:
+        # the schedule as it was then: that of today has no rule for steps that were taken back
         sampler = Sampler(data.schedule.upto(reign.revision + 1), data.packs)
         span = (document.start, document.stop)
         readings = sampler.readings(document.shard.content, *span, first=reign.first, until=reign.stop)

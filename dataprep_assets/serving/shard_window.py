@@ -95,10 +95,13 @@ class ShardWindow:
         self._swapping = threading.RLock()
         # Guards everything below, and is notified whenever any of it changes.
         self._changed = threading.Condition()
+        # `_wanted` is what a swap waits for, `_next` what is prefetched. The thread fetches these two, in this order.
         self._active: Shard | None = None
         self._wanted: int | None = None
         self._next: int | None = None
+        # Verified when this window last looked; asked again before use, because files may be changed or evicted since.
         self._ready: set[int] = set()
+        # Of the last try, until one succeeds. What is in `_gave_up` is not tried again before it is prepared.
         self._failures: dict[int, DataprepError] = {}
         self._gave_up: dict[int, DataprepError] = {}
         self._bar: Bar | None = None
@@ -187,6 +190,7 @@ class ShardWindow:
                         self._ready.discard(index)
                     continue
                 with self._changed:
+                    # closed meanwhile: its lease is gone, so others may evict the shard
                     self._check_open()
                     self._active, self._wanted = shard, None
                     self._open.add(shard)
@@ -262,6 +266,7 @@ class ShardWindow:
     def _hold(self) -> None:
         """Tell the other processes what this one needs or still reads. Call it while holding `_changed`."""
         held = self._needed() | {shard.index for shard in self._open}
+        # after `close` there is no lease to write, but a thread that hung in a transfer may still come here
         if held != self._held and not self._closed:
             self._cache.hold(held)
             self._held = held
@@ -274,6 +279,7 @@ class ShardWindow:
         following = self.schedule.next_shard(step)
         with self._changed:
             active = self._active
+            # of a single shard the next one is the active one
             wanted = None if active is None or following == active.index else following
             if wanted != self._next:
                 self._next = wanted
@@ -365,6 +371,7 @@ class ShardWindow:
 
     def _failed(self, index: int, error: DataprepError, tries: int, failures: int) -> bool:
         """Report a failed attempt at once, not at the swap; wait for the next one, or give up and return True."""
+        # another try does not mend a ConfigError: no room, or a setting of the store
         last = tries == self._retry.attempts or isinstance(error, ConfigError)
         urgent = self._wanted == index
         tried = f"try {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed ({failures})"

@@ -48,6 +48,7 @@ class SharedState:
         self._folder = directory / FOLDER / prefix
         self._sensitive = sensitive
         self._mode = file_mode(sensitive)
+        # a process may have several windows on a folder, and process ids come again
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lease: int | None = None
 
@@ -55,12 +56,15 @@ class SharedState:
 
     def attach(self) -> None:
         """Take an empty lease, and remove dead processes' leases and the files that killed ones left in the trash."""
+        # Made and locked under the folder's lock: in between, another process would take the lease for a dead one's.
         with self.locked():
             path = self._folder / "ranks" / self._name
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
             fcntl.flock(self._lease, fcntl.LOCK_EX)
             self._write_lease([])
+            # called for the leases of dead processes, which it removes
             self.leases()
+        # after the lock is released: nobody has to wait while large files are removed
         self.empty_trash()
 
     def make_folders(self) -> None:
@@ -110,12 +114,14 @@ class SharedState:
     @contextmanager
     def fetching(self, index: int) -> Iterator[bool]:
         """Yields whether this process is the one that fetches the shard, for the duration of the block."""
+        # The file stays for good: if it were removed, two processes could hold the locks of two files of this name.
         descriptor = own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT, self._mode)
         mine = try_lock(descriptor)
         try:
             yield mine
         finally:
             if mine:
+                # explicitly, as in `locked_file`
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
@@ -139,6 +145,7 @@ class SharedState:
 
     def throw_away(self, path: Path) -> None:
         """Move a file to the trash; `empty_trash` frees its bytes. A process that has it mapped keeps its data."""
+        # a name of its own: the shard may be fetched and evicted once more before the trash is emptied
         os.replace(path, self._folder / "trash" / f"{path.name}-{secrets.token_hex(4)}")
 
     def empty_trash(self) -> None:

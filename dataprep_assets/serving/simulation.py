@@ -46,6 +46,7 @@ def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
             name = turn.source.name
             samples[name] = samples.get(name, 0) + count
             tokens[name] = tokens.get(name, 0) + turn.tokens(count)
+            # Not added up: a turn goes on in the epoch that the revision before left unfinished, and counts from there.
             epochs[name] = turn.read(count)
             ends.setdefault(name, []).extend(_ends(rule, number, count))
     total = sum(samples.values())
@@ -64,6 +65,7 @@ def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
 
 def _ends(rule: Rule, number: int, count: int) -> Iterator[tuple[int, int]]:
     for epoch, ordinal in rule.turns[number].ends(count):
+        # samples count from 0, so this one is the first of the next epoch
         place = int(rule.mixture.place_of(number, np.array([ordinal]))[0])
         yield epoch, rule.first + place // rule.revision.batch
 

@@ -91,6 +91,7 @@ class Cut:
 
     def pieces(self, samples: Int64) -> Pieces:
         """The spans of samples, which must exist."""
+        # right of equal firsts: shards without samples begin where the next one does
         which = np.searchsorted(self._firsts, samples, side="right") - 1
         number = samples - self._firsts[which]
         if self._packs is not None:
@@ -107,6 +108,7 @@ class Cut:
             low, high = int(table.ends[pack - 1]) if pack else 0, int(table.ends[pack])
             starts = np.asarray(table.starts[low:high], np.int64)
             stops = np.asarray(table.stops[low:high], np.int64)
+            # the pieces of a pack lie one after another in its sample
             at_ = np.cumsum(stops - starts) - (stops - starts)
             parts.append(Pieces(np.full(high - low, row), at_, np.full(high - low, shard), starts, stops))
         return joined(parts)
@@ -154,6 +156,7 @@ class Rest:
         self._slots = -(-(order.size - done) * self._wide // length)
         self._was = {int(now): then for then, now in enumerate(moved.tolist()) if now >= 0}
         gone = {at: [(0, one.tokens)] for at, one in enumerate(order.shards) if moved[at] < 0 and one.tokens}
+        # samples of then that lost tokens, to a retraction or with their shard
         touched = [order.touching(s, *span) for s, spans in {**removed, **gone}.items() for span in spans]
         self._holed = np.unique(np.concatenate([_NONE, *touched]))
         # A slot is emptied by what was taken out; one that is cut anew may also lie where samples lacked tokens, and
@@ -161,9 +164,11 @@ class Rest:
         suspects = self._cover(self._holed)
         if length != self._wide and self._slots:
             suspects = np.union1d(self._cover(np.union1d(self._holed, order.short())), [self._slots - 1])
+        # Only these are looked at: every other slot has tokens, and looking at all would take as long as an epoch.
         empty = np.ones(len(suspects), np.bool_)
         empty[self._raw(suspects).row] = False
         self._empty = suspects[empty]
+        # How many slots with tokens come before each empty one: sample k lies behind all whose number is at most k.
         self._skips = self._empty - np.arange(len(self._empty))
         self.size = self._slots - len(self._empty)
 
@@ -177,6 +182,7 @@ class Rest:
         if then is None:
             return _NONE
         if then in self._kept:
+            # Back to the numbers of then: each range that was kept begins, by the numbers of now, at `firsts - shifts`.
             firsts, _, shifts = self._kept[then]
             low, high = (int(np.searchsorted(firsts - shifts, token, side="right")) - 1 for token in (start, stop - 1))
             start, stop = start + int(shifts[low]), stop + int(shifts[high])
@@ -192,6 +198,7 @@ class Rest:
         """The slots, ascending, that hold some of the order's samples, of those that were not read."""
         old = places[places >= self._done] - self._done
         first, last = old * self._wide // self._length, ((old + 1) * self._wide - 1) // self._length
+        # All runs of slots as rows of one array, as wide as the longest; what is beyond a run's end is left out.
         most = int((last - first).max(initial=0)) + 1
         every = first[:, None] + np.arange(most)
         return np.unique(every[every <= last[:, None]])
@@ -205,12 +212,14 @@ class Rest:
         left = self._order.size - self._done
         first, stop = slots * self._length, np.minimum((slots + 1) * self._length, left * self._wide)
         parts = [Pieces(_NONE, _NONE, _NONE, _NONE, _NONE)]
+        # A slot lies in so many samples of then at most; each round looks at the next one of every slot.
         for number in range(-(-self._length // self._wide) + 1):
             old = first // self._wide + number
             rows = np.flatnonzero(old * self._wide < stop)
             if not len(rows):
                 break
             found = self._order.pieces(old[rows] + self._done)
+            # where the sample of then begins in the slot; what lies before the slot or behind it is cut off
             shift = (old * self._wide - first)[rows][found.row]
             low = np.maximum(-shift - found.at, 0)
             high = np.maximum(shift + found.at + found.stop - found.start - (stop - first)[rows][found.row], 0)
@@ -222,6 +231,7 @@ class Rest:
 
     def _present(self, pieces: Pieces) -> Pieces:
         """The same spans in the shards as they are now, without what is gone."""
+        # A span in a shard that lost documents may fall apart, so it is looked at by itself; all others at once.
         cut = np.isin(pieces.shard, list(self._kept)) if self._kept else np.zeros(len(pieces.row), np.bool_)
         whole = pieces.where(~cut)
         whole = whole._replace(shard=self._moved[whole.shard])
@@ -239,6 +249,7 @@ def _kept(removed: Sequence[tuple[int, int]]) -> tuple[Int64, Int64, Int64]:
     """The ranges between those that were removed: their starts and stops, and how far each has moved to the front."""
     starts, stops = (np.array(column, np.int64) for column in zip(*removed, strict=True))
     shifts = np.concatenate([[0], np.cumsum(stops - starts)])
+    # the last range is open, because nothing here knows how long the shard is; empty ones between neighbours go
     first, last = np.concatenate([[0], stops]), np.concatenate([starts, [np.iinfo(np.int64).max]])
     return first[first < last], last[first < last], shifts[first < last]
 

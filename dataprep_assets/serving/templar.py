@@ -163,6 +163,7 @@ class SharedShardedDataset:
             ids_path=Path(self.ids_file),
             sequence_length=sequence_length,
         )
+        # There is no manifest to compare with here: the ids alone tell whether the two files belong together.
         if wrong := sample_ids.differing(shard.tokens, shard.sample_ids, sequence_length, sample=SAMPLED_IDS):
             raise CorruptSourceError(
                 f"{self.ids_file}: the ids of samples {wrong[:4]} are not those of the tokens in {self.tokens_file} "
@@ -177,6 +178,7 @@ class SharedShardedDataset:
     ) -> tuple[str, str]:
         """The paths of a shard's tokens and ids in a folder, by default DATASET_BINS_PATH."""
         folder = Path(custom_path or _folder())
+        # the original's names: that of the ids has no prefix
         tokens, ids = f"{file_prefix}_{shard_index:06d}.npy", f"sample_ids_{shard_index:06d}.bin"
         return str(folder / tokens), str(folder / ids)
 
@@ -212,6 +214,7 @@ def _from_environment(on_disk: Path) -> Path | Place | str:
     """
     if (kept := on_disk / MANIFEST).is_file():
         return kept
+    # one variable is both a folder of this machine and the beginning of the keys, which have no outer slashes
     prefix = _folder().strip("/")
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
         return Place(Mirrors([place() for place in _listed(prefix)]))
@@ -230,6 +233,7 @@ def _listed(prefix: str) -> list[S3Place]:
         buckets = json_of(os.environ["R2_DATASET_BUCKET_LIST"])
         for bucket in buckets:
             keys = bucket["credentials"]["read"]
+            # each bucket is of an account of its own, unless DATAPREP_ENDPOINT_URL names one endpoint for all
             account = {"R2_DATASET_ACCOUNT_ID": str(bucket["account_id"])}
             found.append(
                 S3Place(

@@ -118,6 +118,7 @@ class TrainingData:
             raise IntegrityError(f"{where}: not JSON: {error}. `dataprep verify` says what is damaged") from error
         self.schedule = TrainingSchedule.of_json(value, where)
         self.sampler = Sampler(self.schedule, self.packs)
+        # What steps have needed so far, by the content of its shard. Never emptied: it is mapped, or read by ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
@@ -155,6 +156,7 @@ class TrainingData:
             name, digest, step = str(state["schedule"]), str(state["digest"]), int(state["step"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"not the state of a schedule: {str(state)[:100]}") from error
+        # A checkpoint has the digest of the schedule as it was then, which may have had fewer revisions.
         known = {self.schedule.upto(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)}
         if name != self.name or digest not in known:
             raise ConfigError(
@@ -189,6 +191,7 @@ class TrainingData:
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
         block, at = divmod(step - rule.first, ahead)
         spans, mine = self._block(rule.number, block, ahead, rank, world_size)
+        # Rows ascend, and a step has `mine` of them: its spans are one stretch.
         first, last = (int(np.searchsorted(spans.row, at * mine + row)) for row in (low, high))
         own = Spans(*(column[first:last] for column in spans))
         return own._replace(row=own.row - at * mine - low)
@@ -212,9 +215,11 @@ class TrainingData:
         try:
             found = self._ids(rule.revision.sources, spans)
         except (DataprepError, OSError) as error:
+            # what another try does not mend keeps its kind; all else is a transfer that failed
             kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
             told = str(error).removeprefix(f"{self.name}: ")
             raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {told}") from error
+        # `at` is the place in the sample of the next token, `document` the number of the next document there.
         at, last = 0, -1
         for (row, source, _, shard, start, stop), ids in zip(
             zip(*(c.tolist() for c in spans), strict=True), found, strict=True
@@ -223,8 +228,10 @@ class TrainingData:
                 at, last, document = 0, row, 0
             to = at + stop - start
             tokens[row, at:to] = ids[: stop - start]
+            # one token more than the span was read, for the last label; at the end of a shard there is none
             labels[row, at : at + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
+                # the ends of documents within the span, as places in the sample
                 ends = self.ends(rule.revision.sources[source].shards[shard])
                 first = int(np.searchsorted(ends, start, side="right"))
                 inside = np.asarray(ends[first : int(np.searchsorted(ends, stop, side="right"))], np.int64)
@@ -247,6 +254,7 @@ class TrainingData:
             (self.tokens(sources[source], sources[source].shards[shard]), start, stop + 1)
             for _, source, _, shard, start, stop in wanted
         ]
+        # each is a request, whose time is mostly waiting
         if any(isinstance(tokens, RemoteTokens) for tokens, _, _ in read):
             return list(_readers(os.getpid()).map(lambda one: np.asarray(one[0][one[1] : one[2]]), read))
         return [np.asarray(tokens[start:stop]) for tokens, start, stop in read]
@@ -277,6 +285,7 @@ class TrainingData:
         """Where the documents of a shard end, as the schedule keeps it."""
         if shard.content not in self._ends:
             path = self._handle.path(f"{documents_folder(shard.content)}/{ENDS}")
+            # an empty file cannot be mapped
             empty = np.empty(0, np.uint64)
             self._ends[shard.content] = np.memmap(path, "<u8", "r") if path.stat().st_size else empty
         return self._ends[shard.content]

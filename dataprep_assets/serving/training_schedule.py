@@ -132,6 +132,7 @@ class Revision:
             if not any(shard.samples for shard in source.shards):
                 raise ConfigError(f"{where}: source {source.name} has no tokens. Leave it out")
             for shard in source.shards:
+                # shards without tokens may be alike in several sources, and nothing of them can come twice
                 if not shard.tokens:
                     continue
                 if (other := read.setdefault(shard.content, source.name)) != source.name:
@@ -171,6 +172,7 @@ class TrainingSchedule:
         """Which steps each revision decides; those that were taken back are in none."""
         held: list[tuple[int, int]] = []
         for number, revision in enumerate(self.revisions):
+            # it takes back those that begin at its first step or after it: they decide no step any more
             held = [(n, first) for n, first in held if first < revision.first_step]
             held.append((number, revision.first_step))
         stops = [*(first for _, first in held[1:]), None][: len(held)]
@@ -250,6 +252,7 @@ def _source(value: Mapping[str, Any]) -> Source:
 
 
 def _shard(value: Mapping[str, Any]) -> SourceShard:
+    # JSON has lists, but `follows` compares tuples
     return SourceShard(**{**value, "removed": tuple((int(a), int(b)) for a, b in value.get("removed", ()))})
 
 

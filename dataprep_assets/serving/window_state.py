@@ -35,6 +35,7 @@ class WindowState:
     def of(cls, value: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; raises ConfigError if the value is not the state of a window."""
         names = {field.name: field.type for field in fields(cls)}
+        # `type`, not `isinstance`: a step that is `true` would pass for 1
         if set(value) != set(names) or any(type(value[name]) is not kind for name, kind in names.items()):
             raise ConfigError(f"not the state of a window: it has {sorted(map(str, value))}, wanted {sorted(names)}")
         return cls(**value)

@@ -32,6 +32,7 @@ def banding_for(threshold: float, permutations: int) -> Banding:
     found = Banding(permutations, 1)
     for rows in range(2, permutations + 1):
         wider = Banding(permutations // rows, rows)
+        # the wider, the fewer pairs they find: after the first that finds too few none finds enough
         if float(wider.chance(threshold)) < PROMISED:
             break
         found = wider

@@ -41,6 +41,7 @@ class Documents:
         """
         self.shards = shards
         self.first = np.cumsum([0, *(one.rows for one in shards)])
+        # the empty array is for no shards: NumPy joins at least one
         self.taken = np.concatenate([*taken, np.zeros(0, np.bool_)])
 
     def __len__(self) -> int:
@@ -95,6 +96,7 @@ def sharing(documents: Documents, key: int, among: NDArray[np.bool_]) -> Iterato
         key: Which key: 0 is the first half of the digest, from 1 on the bands.
         among: Which of all documents count.
     """
+    # Hashes are spread evenly, so ranges of equal width hold about as many documents each.
     ranges = max(1, -(-documents.compared // AT_ONCE))
     bounds = [number * (1 << 64) // ranges for number in range(ranges + 1)]
     for low, high in pairwise(bounds):
@@ -105,6 +107,7 @@ def sharing(documents: Documents, key: int, among: NDArray[np.bool_]) -> Iterato
             table, rows = shard.keys
             column = table[key]
             start = int(np.searchsorted(column, np.uint64(low)))
+            # the end of the last range, 2**64, fits no uint64
             stop = len(column) if high >> 64 else int(np.searchsorted(column, np.uint64(high)))
             here = rows[key, start:stop].astype(np.int64) + first
             wanted = among[here]
@@ -181,6 +184,7 @@ class Order:
             order = np.lexsort((digests[:, 1], digests[:, 0]))
             starts, ends = runs_of(digests[order])
             with_theirs = np.repeat(np.logical_or.reduceat(theirs[order], starts), ends - starts)
+            # a number that no split has: there a document of another dataset stands for those of all splits
             found[order[with_theirs]] = len(self.split)
         return found
 
@@ -213,8 +217,10 @@ def pairs_of(documents: Documents, among: NDArray[np.bool_], order: Order) -> ND
         order: What is compared, and which comes first.
     """
     bands = max((one.bands for one in documents.shards), default=0)
+    # Where splits are not compared, runs are cut by split first: else a band could be full because of another split.
     apart = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
     found: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
+    # Of each band with full runs: their documents, and the run of each.
     waiting: list[tuple[Nodes, Nodes]] = []
     for band in range(1, bands + 1):
         made = [np.empty((0, 2), np.int64)]
@@ -233,6 +239,7 @@ def pairs_of(documents: Documents, among: NDArray[np.bool_], order: Order) -> ND
         found.append(np.concatenate(made))
     found += _sharing_two(documents, waiting, order)
     pairs = _unique(np.concatenate(found))
+    # without other datasets, either all pairs are compared, or the runs were cut by split before
     return pairs[order.compared(documents, pairs)] if order.theirs.any() else pairs
 
 
@@ -241,6 +248,7 @@ def _in_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> It
     sizes = ends - starts
     two = starts[sizes == 2]
     yield np.column_stack([nodes[two], nodes[two + 1]])
+    # all runs of one size together: a step of Python for each size, not for each run
     for size in np.unique(sizes[(sizes > 2) & (sizes <= FULL)]).tolist():
         begin = starts[sizes == size]
         one, other = np.triu_indices(size, 1)
@@ -264,6 +272,7 @@ def _sharing_two(
         others, theirs = others[by_number], theirs[by_number]
         at = np.minimum(np.searchsorted(others, nodes), len(others) - 1)
         there = others[at] == nodes
+        # the full runs of both bands that a document is in: those with the same two share two bands
         both = np.column_stack([runs[there], theirs[at[there]]])
         members = nodes[there]
         place = np.lexsort((members, both[:, 1], both[:, 0]))

@@ -66,6 +66,7 @@ class Priority:
         for number in np.unique(homes).tolist():
             at, shard = np.flatnonzero(homes == number), self.shards[number]
             here = np.searchsorted(shard.starts, rows[at], side="right") - 1
+            # The split that is declared last comes first, so a document goes from train rather than from a test set.
             split[at] = -shard.split
             file[at], row[at] = shard.files[here], rows[at] - shard.starts[here]
             if shard.values is not None:
@@ -75,7 +76,9 @@ class Priority:
         digests = self.documents.digests(nodes)
         first: list[NDArray[np.generic]] = [split] if self.by_split else []
         if self.theirs.any():
+            # False sorts before True: documents of other datasets come before all of this one
             first = [~self.theirs[homes], *first]
+        # Texts that are equal in every character are told apart by file and row, which no order of reading changes.
         return [*first, asked, digests[:, 1], digests[:, 0], digests[:, 2], file, row]
 
     @cached_property
@@ -90,6 +93,7 @@ class Priority:
 
     def ranks(self, nodes: Nodes) -> Nodes:
         """The place of each among these, from 0."""
+        # the last key is lexsort's most important one
         order = np.lexsort(self.columns(nodes)[::-1])
         found = np.empty(len(nodes), np.int64)
         found[order] = np.arange(len(nodes))
@@ -116,6 +120,7 @@ class Compared:
         low, high = np.minimum(one, other), np.maximum(one, other)
         held = _pair_key(self.pairs[:, 0], self.pairs[:, 1])
         at = np.minimum(np.searchsorted(held, _pair_key(low, high)), len(held) - 1)
+        # the sorting key may be that of another pair; then this one is only compared again
         same = (self.pairs[at, 0] == low) & (self.pairs[at, 1] == high)
         return np.where(same, at, -1)
 
@@ -176,6 +181,7 @@ def kept_set(
         known: Pairs that were compared before.
     """
     order = priority.order(across)
+    # Equal documents first: of each group one stands for all, and only that is compared.
     leaders, copies, standing = _copies(documents, order, one_group=across == "drop")
     pairs = pairs_of(documents, leaders, order)
     found = _Asked(documents, order, threshold, removes_across=across == "drop", known=known or Compared())
@@ -217,6 +223,7 @@ def _copies(documents: Documents, order: Order, *, one_group: bool) -> tuple[NDA
         first = np.repeat(nodes[starts], ends - starts)
         others = first != nodes
         leaders[nodes[others]] = False
+        # those of other datasets stay, whatever they are equal to
         others &= ~order.are_theirs(documents, nodes)
         copies.append(nodes[others])
         standing.append(first[others])
@@ -253,16 +260,19 @@ class _Asked:
         place = np.searchsorted(nodes, pairs)
         swapped = ranks[place[:, 0]] > ranks[place[:, 1]]
         place[swapped] = place[swapped][:, ::-1]
+        # By the later document of each pair, then by the earlier: whoever is asked about, all before it are decided.
         place = place[np.lexsort((ranks[place[:, 0]], ranks[place[:, 1]]))]
         sizes = self._documents.sizes(nodes)[place]
         digests = self._documents.digests(nodes)[:, 0]
         splits = self._order.split[self._documents.shard_of(nodes)][place]
         of_others = self._order.are_theirs(self._documents, nodes)[place[:, 0]]
+        # The similarity of two sets is at most the quotient of their sizes: many pairs need no look at shingles.
         alike = sizes.min(axis=1) >= self._threshold * sizes.max(axis=1)
         one, other = digests[place[:, 0]], digests[place[:, 1]]
         held = self._known.of_pairs(one, other)
         gone = np.zeros(len(nodes), np.bool_)
         ask = alike.nonzero()[0]
+        # a document of another dataset takes out those of every split
         same = (splits[:, 0] == splits[:, 1]) | of_others
         for at, before, (first, second) in zip(ask.tolist(), held[ask].tolist(), place[ask].tolist(), strict=True):
             if gone[first] or gone[second]:
@@ -273,6 +283,7 @@ class _Asked:
                 sets = (self._documents.shingles(int(nodes[n])) for n in (first, second))
                 shared, either = overlap(*sets)
             low, high = sorted((int(digests[first]), int(digests[second])))
+            # Also what was known, so that pairs that were of no use this time are forgotten.
             self._compared.append((low, high, shared, either))
             if (value := similarity(shared, either)) < self._threshold:
                 continue
@@ -297,6 +308,7 @@ class _Asked:
 
     @property
     def _of_kept(self) -> list[tuple[int, int, float]]:
+        # pairs were noted on the way; where one of the two went later, there is nothing to block
         kept = {(min(a, b), max(a, b)): s for a, b, s in self._across if not {a, b} & self._removed.keys()}
         return [(*pair, value) for pair, value in sorted(kept.items())]
 

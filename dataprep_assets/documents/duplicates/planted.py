@@ -65,6 +65,7 @@ def plant(texts: Sequence[str], settings: SignatureSettings, seed: int) -> list[
     draw, signer, vocabulary = random.Random(seed), Signer(settings), _vocabulary(texts)
     found = []
     for name, rate, edit in _edits(vocabulary):
+        # at a low rate some texts stay as they are, and those are found by any method
         pairs = [(one, other) for text in texts for one, other in [edit(text, draw)] if other != one]
         if pairs:
             similarities, shared = _looked_at(signer, pairs)

@@ -94,6 +94,7 @@ class Signer:
         """Take what decides them; raises ConfigError if the library that is needed is not installed."""
         self._settings = settings
         self._shingles = ShingleHashes(settings.shingle, settings.key)
+        # BLAKE2b takes at most 64 bytes of a key
         self._key = b"" if settings.key is None else hashlib.sha256(settings.key).digest()
         if settings.kind == "near":
             try:
@@ -114,6 +115,7 @@ class Signer:
         made = self._minhash.digest_matrix_from_flat_token_hashes(hashes, starts, used, SEED)
         values = np.array(made.to_rows(), np.uint64).reshape(len(ends), banding.bands, banding.rows)
         found = np.zeros((len(ends), banding.bands), np.uint64)
+        # One hash for all values of a band, mixed in with their places, for all texts at once.
         for row in range(banding.rows):
             found = mixed(found * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
         return found
@@ -149,6 +151,7 @@ class SignatureWriter:
         self.rows = self.documents = 0
         self._directory, self._settings = directory, settings
         self._signer = Signer(settings)
+        # Kept until the end, because the tables are written sorted: 8 bytes for each key of each document.
         self._keys: list[NDArray[np.uint64]] = []
         self._key_rows: list[NDArray[np.uint32]] = []
         self._ends: list[NDArray[np.uint64]] = []
@@ -167,6 +170,7 @@ class SignatureWriter:
             good: The positions, among them, of those with a text.
             texts: Their texts.
         """
+        # empty texts are not alike, and are compared with nothing
         kept = [(at, text) for at, text in zip(good, texts, strict=True) if text and not text.isspace()]
         at = np.array([one for one, _ in kept], np.int64)
         counts, digests = np.zeros(rows, np.uint64), np.zeros((rows, 3), np.uint64)

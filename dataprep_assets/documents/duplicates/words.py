@@ -63,6 +63,7 @@ _LETTERS = _Letters()
 def words_of(text: str, normalization: Normalization = "words") -> list[str]:
     """The words of a text; none of an empty one."""
     if normalization == "none":
+        # at every single blank: joined by blanks the words are the text again, so every character counts
         return text.split(" ") if text else []
     if normalization == "space":
         return unicodedata.normalize("NFC", text).split()
@@ -134,6 +135,7 @@ class ShingleHashes:
         at = first_word[text_of] + np.arange(len(text_of)) - (ends - windows)[text_of]
         stop = (first_word + counts)[text_of]
         hashes = np.zeros(len(at), np.uint64)
+        # A polynomial of each window's words, one more word in each round, for all windows at once.
         for _ in range(size):
             inside = at < stop
             if inside.all():
@@ -152,6 +154,7 @@ def _sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[
         start = end
     first = np.ones(len(hashes), np.bool_)
     first[1:] = hashes[1:] != hashes[:-1]
+    # A text's first shingle counts even if it equals the last one of the text before. Texts at the end may have none.
     begins = ends[:-1][ends[:-1] < len(hashes)]
     first[begins] = True
     kept = np.concatenate([[0], np.cumsum(first)])

@@ -58,6 +58,7 @@ _NEGATIVES = {
 
 def cases() -> Iterator[Case]:
     """The cases."""
+    # a text is a seed that gives the same numbers in every process, which Python's hash of it would not
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():

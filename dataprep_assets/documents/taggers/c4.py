@@ -24,10 +24,12 @@ def sentences(line: str) -> int:
 
 def measured(text: str) -> tuple[int, int, bool, bool]:
     """What the columns say of one text, in their order."""
+    # The order counts: a line that one check leaves out has nothing to say to those after it.
     kept = counted = 0
     lorem = curly = False
     for whole in text.splitlines():
         words = whole.split()
+        # words are measured only in a line that is long enough to have such a one
         if len(words) < _FEWEST_WORDS or (
             len(whole) > _LONGEST_WORD and any(len(word) > _LONGEST_WORD for word in words)
         ):

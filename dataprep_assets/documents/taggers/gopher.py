@@ -18,6 +18,7 @@ def measured(
     text: str,
 ) -> tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, int]:
     """What the columns say of one text, in their order."""
+    # each word is looked at once, however often it is there
     found = Counter(text.split())
     every = found.total()
     words = characters = alphabetic = 0

@@ -26,6 +26,7 @@ def _identifier() -> Any:
         )
     except ImportError as error:
         raise ConfigError(_ABSENT) from error
+    # as probabilities from 0 to 1, so that a rule can compare the score with a threshold
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 

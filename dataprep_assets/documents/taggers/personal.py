@@ -75,8 +75,10 @@ def emails(text: str) -> Iterator[str]:
     """E-mail addresses."""
     at = text.find("@")
     while at >= 0:
+        # 64 characters are the longest local part, and a bound on what each @ costs
         local, domain = _LOCAL.search(text[max(0, at - 64) : at]), _DOMAIN.match(text, at + 1)
         if local is not None and domain is not None and ".." not in local[0]:
+            # without the sign that ends a sentence
             *labels, top = domain[0].rstrip(".-").split(".")
             if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
                 yield f"{local[0]}@{'.'.join([*labels, top])}"
@@ -91,8 +93,10 @@ def ibans(text: str) -> Iterator[str]:
         found: list[str] = []
         at = match.start()
         while len(found) < length and at < len(text):
+            # one blank is allowed between groups of four
             if text[at] == " " and len(found) % 4 == 0 and found and text[at - 1] != " ":
                 at += 1
+            # digits and capitals of other scripts are no part of an account's number
             elif text[at].isascii() and (text[at].isdigit() or text[at].isupper()):
                 found.append(text[at])
                 at += 1
@@ -153,11 +157,13 @@ def phones(text: str) -> Iterator[str]:
     """
     for match in _ABROAD.finditer(text):
         digits = _digits(match[0])
+        # 15 digits are the most of an international number (E.164)
         if 8 <= len(digits) <= 15:
             yield match[0].rstrip(" ()./-")
     for match in _TRUNK.finditer(text):
         found = match[0].strip(" ./-")
         digits, groups = _digits(found), [one for one in _SEPARATED.split(found) if one]
+        # Dates and book numbers may begin with a 0 and are in groups, too.
         if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(found):
             continue
         if len(digits) == 10 and "-" in found and _is_isbn(digits):
@@ -181,6 +187,7 @@ def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
     return {name: [sum(1 for _ in find(text)) for text in texts] for name, find in _KINDS.items()}
 
 
+# `\d`, `\w` and `isalnum` follow Python's Unicode tables, so these are part of the version.
 TAGGER = TextTagger(
     columns=dict.fromkeys(_KINDS, "integer"), tag=_tag, version=lambda: f"3, Unicode {UNICODE}", planted=cases
 )

@@ -54,6 +54,7 @@ def _of_words(words: Sequence[str]) -> list[int]:
             continue
         if not all_differ:
             grams, firsts, counts = _longer(grams, ids[n - 1 :], len(number))
+            # if all n-grams differ, so do all longer ones, and nothing has to be looked at any more
             all_differ = len(counts) == len(grams)
         if n in TOP:
             # the first of those that are most frequent
@@ -66,6 +67,7 @@ def _of_words(words: Sequence[str]) -> list[int]:
 
 def _longer(grams: Grams, following: Grams, words: int) -> tuple[Grams, Grams, Grams]:
     """The n-grams one word longer, as numbers: of each place; and of each n-gram its first place and its count."""
+    # Two numbers as one: both are below the number of words, so the product stays far below 2**63.
     pairs = grams[: len(following)] * words + following
     _, firsts, numbers, counts = np.unique(pairs, return_index=True, return_inverse=True, return_counts=True)
     return numbers, firsts, counts
@@ -82,6 +84,7 @@ def _repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
     places, numbers = len(grams), grams.tolist()
     while at < places:
         if numbers[at] in seen:
+            # passed as a whole: n-grams that overlap it are not counted again
             characters += int(starts[at + n] - starts[at])
             at += n
         else:

@@ -48,6 +48,7 @@ class CorpusDocuments(AskedDocuments):
         if not rules and declared is None:
             return None
         told = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
+        # before they were looked for nobody knows what goes as a duplicate
         if declared is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
             least = declared.similarity
             told[DUPLICATE] = (
@@ -126,6 +127,7 @@ class CorpusDocuments(AskedDocuments):
         reason = row["reason"]
         if reason is None:
             return None
+        # only a refused record has no length
         if row["bytes"] is None:
             return bad_in_words(reason)
         told, rule = in_words(reason), self._corpus.rules.get(reason)

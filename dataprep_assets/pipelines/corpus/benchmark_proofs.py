@@ -52,6 +52,7 @@ def no_benchmark(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Se
             "common_ngrams_left_out": benchmarks.common,
             **{f"found_{name.replace(' ', '_')}_%": round(100 * share, 2) for name, share in planted.items()},
         },
+        # without a table the defects are listed
         table=None if left else [{"planted": name, "found_%": round(100 * one, 2)} for name, one in planted.items()],
     )
 
@@ -97,6 +98,7 @@ def _planted(tagger: BenchmarkTagger, containment: float) -> dict[str, float]:
     """The way of rewriting → the share of items that are found; `shuffled` are no items any more."""
     benchmarks = tagger.benchmarks
     items = benchmarks.items
+    # spread over the items, which are those of one set after the other
     step = max(1, len(items) // _PLANTED)
     ways: dict[str, list[str]] = {}
     for name, text in items[::step][:_PLANTED]:
@@ -106,6 +108,7 @@ def _planted(tagger: BenchmarkTagger, containment: float) -> dict[str, float]:
         for way, rewritten in rewrites(text).items():
             if way not in changed:
                 ways.setdefault(way, []).append(rewritten)
+        # seeded by the item, so each examination plants the same texts
         shuffled = random.Random(name).sample(words, len(words))
         if shuffled != words:
             ways.setdefault("shuffled", []).append(" ".join(shuffled))

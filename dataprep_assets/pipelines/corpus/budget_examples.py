@@ -36,6 +36,7 @@ def examples_of(
     for partition in partitions:
         for source, row in _dropped(corpus, store, partition, excerpts, found):
             found[source].append(row)
+        # the files of a shard are opened, or fetched, only while an example is wanted
         if all(len(rows) == _EACH for rows in found.values()):
             break
     return [row for rows in found.values() for row in rows]

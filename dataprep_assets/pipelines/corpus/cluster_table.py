@@ -27,6 +27,7 @@ def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequenc
     """
     if corpus.sensitive:
         return []
+    # all clusters are in one piece; there is none if nothing went
     found = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [

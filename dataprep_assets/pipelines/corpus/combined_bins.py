@@ -88,6 +88,7 @@ def shard_receipts(
             "Materialize these partitions of token_bins first"
         )
     for shard, receipt in found:
+        # a shard keeps its name when it loses a file
         planned = [entry.relpath for entry in manifest.shard(str(shard.partition))]
         if [line["file"] for line in receipt.sources] != planned:
             raise IntegrityError(
@@ -100,6 +101,7 @@ def shard_receipts(
 
 def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> None:
     every = [(receipt, TokenBinsFacts.of(receipt)) for receipt in receipts]
+    # what decides how ids are read: shards that differ in it are no one file
     kinds = {
         (f.dtype, str(f.separator_id), str(f.bos_id), f.special_tokens, r.inputs["tokenizer"][:12]) for r, f in every
     }
@@ -109,6 +111,7 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
             "(dtype, separator_id, bos_id, special_tokens, tokenizer). Materialize token_bins again: only stale "
             "shards are rebuilt"
         )
+    # all may be alike and of an earlier declaration, while `meta.pkl` says what is declared now
     declared = meta_of(corpus)
     for receipt, facts in every:
         if (facts.dtype, receipt.inputs["tokenizer"]) != (declared["dtype"], declared["tokenizer_sha256"]):
@@ -122,6 +125,7 @@ def _recipe(
     corpus: CorpusDeclaration, split: str, shards: Sequence[tuple[Artifact, Receipt]], meta_values: Mapping[str, Any]
 ) -> Recipe:
     settings = dict(meta_values)
+    # told as a source that changed, not as a setting
     tokenizer = settings.pop("tokenizer_sha256")
     # a receipt names its shards: if one replaced another with the same bytes, the receipt has to be made again
     made_of = [[str(r.partition), r.content] for _, r in shards]
@@ -177,6 +181,7 @@ def build_combined_bins(
             )
         return Written(
             inputs={str(r.partition): r.content for _, r in shards},
+            # the first shard's BOS is that of all: `shard_receipts` refuses shards that differ
             facts=CombinedBinsFacts(**meta_values, shards=len(shards), bos_id=TokenBinsFacts.of(shards[0][1]).bos_id),
             ledger=ledger,
             joined=(tokens,),
@@ -259,6 +264,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     facts = CombinedBinsFacts.of(receipt)
     return {
         "tokenizer": facts.tokenizer,
+        # as texts, because Dagster plots numbers, and these cannot change
         "vocab_size": str(facts.vocab_size),
         "eos_token_id": str(facts.eos_token_id),
         "dtype": facts.dtype,
@@ -298,6 +304,7 @@ def combined_without(
         listed: The ids on the retraction list.
     """
     made_of = shard_receipts(corpus, store, load_manifest(corpus, store), split)
+    # without a list the receipts are enough, and no index is fetched
     names = [IDS] if len(listed) else []
     shards = [(store.local(artifact, names), receipt) for artifact, receipt in made_of]
     return made_without(shards, listed, store.require(corpus.artifact(COMBINED_BINS, split)))
@@ -309,6 +316,7 @@ def _examine(
     manifest, artifact = load_manifest(corpus, store), corpus.artifact(COMBINED_BINS, split)
     receipt, directory, bundle = store.require(artifact), store.local(artifact), load_bundle(corpus.tokenizer)
     made_of = shard_receipts(corpus, store, manifest, split)
+    # the ends alone: tokens are compared by digest, and need not be fetched from a bucket
     shards = [(store.local(a, [ENDS]), r) for a, r in made_of]
     receipts = [r for _, r in shards]
     separator = bundle.separator(corpus.document.separator).id
@@ -340,6 +348,7 @@ def _examine(
         listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
         return combined_without(corpus, store, split, listed)
 
+    # opened only if a row has to be named
     @cache
     def index() -> StreamIndex:
         return StreamIndex({split: [IndexedShard(store, shard, made) for shard, made in made_of]})

@@ -63,6 +63,7 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
         start += record.bytes
     if whole != claimed:
         defects.append(f"{path.name}: sha256 {whole}, the receipt of {name_of(receipt)} says {claimed}")
+    # only where the tokens are right: with other tokens the ends would differ as well
     if not defects:
         defects += _differing_ends(directory / ENDS, shards)
     return verdict(
@@ -85,6 +86,7 @@ def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
                 whole.update(data)
                 left -= len(data)
             ranges.append(part.hexdigest())
+        # what lies behind the last shard belongs to the whole
         while data := file.read(_BLOCK):
             whole.update(data)
     return ranges, whole.hexdigest()
@@ -242,6 +244,7 @@ def _read_pickle(path: Path) -> Any:
         value = _PlainUnpickler(file).load()
     except _NO_PICKLE as error:
         raise FormatError(f"{path}: not a plain pickle: {error}. Do not load it; {_REBUILD.lower()}") from error
+    # Loading stops where the pickle ends: nobody would see what lies behind it.
     if more := size - file.tell():
         raise FormatError(f"{path}: {safe(more)} bytes lie behind the pickle. Do not load it; {_REBUILD.lower()}")
     return value

@@ -206,6 +206,7 @@ def view_named(name: str) -> CorpusView:
     found = extension.load()
     if not isinstance(found, CorpusView):
         raise extension.unfit("is not a CorpusView")
+    # both names are used: the declared one for the artifact, the view's own in its key
     if found.name != name:
         raise extension.unfit(f"is called {found.name!r}")
     return found

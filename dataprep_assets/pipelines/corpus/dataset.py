@@ -130,6 +130,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             for split, snapshot in snapshots.items()
         ]
         duplicates = duplicates_spec(corpus, tags=tuple(tags.values()), signatures=signatures)
+        # the list is the order in which a dataset is made, and duplicates need the tags and signatures of all splits
         specs += [*snapshots.values(), *tags.values(), *signatures, duplicates]
     token_bins = []
     for split, partitions in shards.items():
@@ -145,6 +146,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             certificate=certificate,
             selection=selection,
         )
+        # with duplicates, snapshots and tags are in the list already
         specs += [
             spec
             for spec in (snapshots[split], tagged, selection, bins)

@@ -61,6 +61,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 if TYPE_CHECKING:
     View = str
 else:
+    # of what is installed, which a type checker cannot know
     View = Literal[tuple(VIEWS)]
 
 
@@ -157,6 +158,7 @@ class CorpusDeclaration(MadeByEngine):
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     mds_sequence_length: int = Field(2048, ge=1, description="Tokens of a sample in the mds view.")
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
+    # no field: what is serialized says nothing of where the YAML is
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @model_serializer(mode="wrap")

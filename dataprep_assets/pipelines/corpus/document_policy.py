@@ -53,6 +53,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
     @model_validator(mode="after")
     def _columns_differ(self) -> Self:
         fields = {path: column_of(path) for path in self.keep_fields or ()}
+        # functions and commands are given the text beside these columns, under the name `text`
         own = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
         for path, column in fields.items():
             if column in own:
@@ -62,6 +63,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
                     f"keep_fields: the table has a column {column!r} of its own; leave {path} out"
                     + (f", and set `document.{instead}: {path}`" if instead else "")
                 )
+            # as of `meta.lang` and `meta_lang`: a dot becomes `_`
             if [*fields.values()].count(column) > 1:
                 raise ValueError(f"keep_fields: two fields become the column {column!r}; leave one out")
         return self

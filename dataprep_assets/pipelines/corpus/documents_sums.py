@@ -26,9 +26,11 @@ def counted(values: "pa.ChunkedArray") -> Counter[str]:
 def _hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
     """The numbers that ids of 16 hex digits are; zeros if one is something else."""
     try:
+        # hex digits begin with the highest byte
         found = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         found = np.empty(0, np.uint64)
+    # what is no id makes a difference that is told, not an error of the check
     return found if len(found) == len(ids) else np.zeros(len(ids), np.uint64)
 
 
@@ -64,8 +66,10 @@ class TableSums:
             for name in ("rows_in", "documents", "tokens"):
                 if found[name] != line[name]:
                     yield f"{line['file']}: {name} sum to {found[name]:,}, the ledger says {line[name]:,}"
+            # `+` leaves out zeros: a reason that dropped nothing makes no difference
             if +found["dropped"] != +Counter(line["dropped"]):
                 yield f"{line['file']}: drops are {dict(found['dropped'])}, the ledger says {dict(line['dropped'])}"
+        # what is left: the files of the ledger were taken out above
         for file in self._lines:
             yield f"{file}: is in the table, and no file of the shard"
 

@@ -119,6 +119,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     taggers = [one.name for one in corpus.taggers]
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
+        # the contents of tags do not tell the order of taggers, which is that of the table's columns
         key=digest_value([DOCUMENTS, VERSION, upstream, *order_of(taggers)]),
         version=VERSION,
         settings={"taggers": taggers},
@@ -137,6 +138,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
             recipe = _recipe(corpus, request.store, partition)
             write = partial(_write, corpus, request.store, partition, recipe)
             receipt, reused = ensure(recipe, request.store, write, corpus.verify)
+        # a shard that cannot be made does not stop the others
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
@@ -162,9 +164,11 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, reci
 def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table") -> int:
     """Add the rows of a piece to the counts of their sources; returns how many of them are kept."""
     found = piece["source"].combine_chunks().dictionary_encode()
+    # a refused record has no source: it goes to one more row of `sums`, which is left out below
     numbers = found.indices.fill_null(len(found.dictionary)).to_numpy()
     kept = piece["kept"].to_numpy()
     sums = np.zeros((len(found.dictionary) + 1, 4), np.int64)
+    # `sums[numbers, 0] += 1` would count an index once, however often it comes
     np.add.at(sums[:, 0], numbers, 1)
     np.add.at(sums[:, 1], numbers[kept], 1)
     for column, name in enumerate(("bytes", "tokens"), 2):
@@ -190,7 +194,9 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
             there, lengths = shard.of(file, run["row"].to_numpy().astype(np.uint64))
             by_rule = None if ruled_out is None else ruled_out.of(file)
             reasons += _reasons(run, there, by_rule, shard.retracted)
+            # of a row that is no document `lengths` has a neighbour's, which the mask makes null
             tokens.append(pa.array(lengths, mask=~there))
+        # duplicates are found by their place in the shard, what rules drop by file and row
         by_duplicate = removed.among(start, start + len(reasons))
         # what was retracted since is told as that
         stands = [
@@ -263,6 +269,7 @@ class _Tokenized:
         ends = document_ends.open_ends(self.directory / ENDS)
         found, first = {}, 0
         for number, line in enumerate(self.receipt.sources):
+            # documents are numbered through the shard, so those of a file are one range of its index and ends
             stop = first + int(line["documents"])
             rows = np.asarray(index.rows(number, first, stop)).astype(np.uint64)
             begin = int(ends[first - 1]) if first else 0
@@ -278,6 +285,7 @@ class _Tokenized:
         held, lengths = self._files[file]
         if not len(held):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+        # a row after the last document is compared with that one, and differs
         at = np.minimum(np.searchsorted(held, rows), len(held) - 1)
         return held[at] == rows, lengths[at]
 

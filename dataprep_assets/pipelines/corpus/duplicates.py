@@ -145,13 +145,16 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         "threshold": declared.similarity,
         "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
         "across_splits": declared.across_splits,
+        # in their order, which decides with `across_splits: drop`
         "splits": list(corpus.splits),
         "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
     }
+    # entered only if it is set, so that the keys of other datasets stay as they were
     if declared.against:
         settings["against"] = list(declared.against)
     ages = ages_of(corpus, store, manifest)
     retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    # names, because a kept document is named by file and row; ages, because they decide which one is kept
     sources = {"files": digest_value(_files_by_age(manifest, ages))}
     sources |= {f"files of {name}": digest for name, digest in others.files.items()}
     if len(retracted):
@@ -173,6 +176,7 @@ def _files_by_age(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     store, artifact = request.store, corpus.artifact(DUPLICATES)
     recipe = _recipe(corpus, store)
+    # asked now, because `ensure` replaces them
     before = _present(corpus, store)
     receipt, reused = ensure(recipe, store, partial(_write, corpus, store, recipe), corpus.verify)
     back = 0 if reused else _come_back(corpus, store, before)
@@ -201,6 +205,7 @@ def _come_back(corpus: CorpusDeclaration, store: ArtifactStore, before: Mapping[
     return sum(
         len(np.setdiff1d(rows, now[shard][1], assume_unique=True))
         for shard, (content, rows) in before.items()
+        # positions are of the same rows only if the signatures are the same
         if shard in now and now[shard][0] == content
     )
 
@@ -218,6 +223,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, stag
         across=declared.across_splits,
         known=_known(corpus, store),
     )
+    # the documents that a file names: no other name is read
     nodes = np.unique(np.concatenate([kept.removed, kept.representatives, kept.across.ravel()]))
     names = _Names(corpus, store, found, nodes)
     removed: dict[str, int] = dict.fromkeys(corpus.splits, 0)
@@ -225,6 +231,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, stag
     bits[kept.removed] = False
     for number, partition in enumerate(found.partitions):
         first, last = documents.first[number : number + 2].tolist()
+        # numbers increase, so those that go from a shard are one slice
         here = slice(*np.searchsorted(kept.removed, [first, last]).tolist())
         removed[shard_plan.split_of(partition)] += here.stop - here.start
         with ParquetRows(staged / removed_file(partition), REMOVED) as rows:
@@ -243,6 +250,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, stag
     return Written(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(
+            # from `own` on numbers are of documents of other datasets
             documents=int(np.count_nonzero(documents.taken[: found.own])),
             removed=removed,
             equal=int(np.count_nonzero(kept.similarities == 1)),
@@ -256,6 +264,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, stag
 
 def _by_other(found: Joined, kept: KeptSet) -> dict[str, int]:
     """How many documents go because another dataset keeps one that they are like, by dataset."""
+    # negative for the dataset's own shards, which come before those of others
     homes = found.documents.shard_of(kept.representatives) - len(found.partitions)
     counts: dict[str, int] = {}
     for number, other in enumerate(found.others):
@@ -267,11 +276,14 @@ def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
     """What the present duplicates compared: of the same shingles, whatever the threshold was."""
     artifact = corpus.artifact(DUPLICATES)
     try:
+        # distrusted: its own check failed, and a wrong pair may be the reason
         if store.is_distrusted(artifact) or (receipt := store.receipt(artifact)) is None:
             return Compared()
         now, before = corpus.signing.key_parts, receipt.recipe["settings"]
+        # not the bands: they decide which pairs are compared, not how alike these are
         if any(now.get(name) != before.get(name) for name in ("kind", "normalization", "unicode", "shingle", "key")):
             return Compared()
+        # these pairs are taken without a look at their shingles, so every byte is verified first
         if store.damage(artifact, receipt, "full"):
             return Compared()
         data = (store.local(artifact, [PAIRS]) / PAIRS).read_bytes()
@@ -304,6 +316,7 @@ class _Names:
 
 def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
     """The largest clusters: the document that is kept, how many go, and the one of them that is least like it."""
+    # by cluster, then by similarity: the first of each run is the one least like the kept document
     order = np.lexsort((kept.removed, kept.similarities, kept.representatives))
     stands = kept.representatives[order]
     first = np.flatnonzero(np.append(True, stands[1:] != stands[:-1])) if len(stands) else np.empty(0, np.int64)

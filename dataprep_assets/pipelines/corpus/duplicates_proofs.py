@@ -109,10 +109,12 @@ class _Removed:
                 continue
             if same:
                 found = 1.0
+            # without shingles two texts are equal or not alike at all
             elif self._declared.kind == "exact":
                 found = 0.0
             else:
                 found = similarity(*overlap(documents.shingles(node), documents.shingles(other)))
+            # the same function of the same counts as in the build, so equal to the last bit
             if found != similar or found < self._declared.similarity:
                 yield f"a document that {where} stands for is {found:.4f} alike, and not {similar:.4f}"
 
@@ -120,6 +122,7 @@ class _Removed:
         """The documents that stand for others."""
         numbers = self._numbers_of_others()
         manifest = load_manifest(self._corpus, self._store)
+        # a name has the file, and so the shard in which it is looked up
         home = {entry.relpath: key for key in manifest.plan for entry in manifest.shard(key)}
         place = {key: at for at, key in enumerate(self.joined.partitions)}
         wanted: dict[str, set[str]] = {}
@@ -161,6 +164,7 @@ class _Removed:
         documents, together = self.joined.documents, self._declared.across_splits == "drop"
         order = self.joined.priority.order(self._declared.across_splits)
         leaders = documents.taken.copy()
+        # equal documents first: the first one of each group leads, and only leaders are compared with others
         for _, nodes in sharing(documents, 0, documents.taken):
             digests = documents.digests(nodes)
             own = ~order.are_theirs(documents, nodes)
@@ -174,11 +178,14 @@ class _Removed:
                         yield "two equal documents are kept"
                 seen.setdefault(key, at)
         pairs = pairs_of(documents, leaders, order)
+        # the candidates of the build: of those that are alike at most one may be kept
         pairs = pairs[self._kept[pairs].all(axis=1)]
+        # documents of different splits may both stay then, unless one is of another dataset
         if not together:
             homes = order.split[documents.shard_of(pairs)]
             pairs = pairs[(homes[:, 0] == homes[:, 1]) | order.are_theirs(documents, pairs).any(axis=1)]
         sizes = documents.sizes(pairs.ravel()).reshape(-1, 2)
+        # sets share at most the smaller one: where sizes are too far apart, shingles need not be compared
         near = sizes.min(axis=1) >= self._declared.similarity * sizes.max(axis=1)
         for one, other in pairs[near].tolist():
             if similarity(*overlap(documents.shingles(one), documents.shingles(other))) >= self._declared.similarity:

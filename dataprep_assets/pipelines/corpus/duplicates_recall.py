@@ -46,7 +46,9 @@ def recall_as_promised(corpus: CorpusDeclaration, store: ArtifactStore, receipt:
     above_from = corpus.duplicates.similarity
     above = alike >= above_from
     found, promised = float(shared.mean()), float(chance.mean())
+    # each pair is found with a chance p of its own, so the variance of their sum is the sum of all p (1 - p)
     deviation = float(np.sqrt((chance * (1 - chance)).sum())) / len(alike)
+    # nothing planted is that much alike: nothing was missed
     recall = float(shared[above].mean()) if above.any() else 1.0
     promised_above = float(chance[above].mean()) if above.any() else 1.0
     floor = corpus.duplicates.recall if corpus.duplicates.recall is not None else promised_above - _BELOW

@@ -20,6 +20,7 @@ class Excerpts:
 
     def of(self, name: str) -> str:
         """How the text of a row, `file:row`, begins; nothing if it cannot be read, or if the dataset is sensitive."""
+        # from the right, because the name of a file may have a colon
         file, _, row = name.rpartition(":")
         if self._sensitive:
             return ""

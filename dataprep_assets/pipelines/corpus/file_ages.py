@@ -35,6 +35,7 @@ def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest)
     if corpus.duplicates.priority != "oldest":
         return {}
     before = _stored(corpus, store)
+    # `{}` is an answer: a column has decided so far, and all files are of one age
     if before is None:
         before = _selected(corpus, store)
     new = max(before.values(), default=-1) + 1
@@ -66,6 +67,7 @@ def _stored(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, int
         return None
 
 
+# The second argument is there for the cache: the path stays the same when the duplicates are replaced.
 @lru_cache(maxsize=4)
 def _read(path: Path, _: str) -> Mapping[str, int]:
     """The ages of a file; read once for all shards while the duplicates have the same content."""

@@ -66,18 +66,21 @@ def joined(
     assert declared is not None
     retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
     ages = ages_of(corpus, store, manifest) if ages is None else ages
+    # by name, not by place in the plan, which depends on the appends that brought the files
     ranks = {name: at for at, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
     splits = {name: at for at, name in enumerate(corpus.splits)}
     shards, taken, orders = [], [], []
     for partition in manifest.plan:
         signed = opened(store, corpus.artifact(SIGNATURES, partition))
         rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)), retracted)
+        # rows of both are told by position alone, so they have to be of the same files
         if len(rows.taken) != signed.rows:
             raise IntegrityError(
                 f"{corpus.artifact(SIGNATURES, partition)}: has {signed.rows:,} rows, its tags {len(rows.taken):,}. "
                 "Materialize both again"
             )
         shards.append(signed)
+        # an empty text has zeros for a digest, and is compared with nothing
         taken.append(rows.taken & signed.digests[:, :2].any(axis=1))
         orders.append(
             ShardOrder(
@@ -88,6 +91,7 @@ def joined(
                 values=rows.values,
             )
         )
+    # after the dataset's own shards, whose rows keep their numbers whatever is compared with them
     others = others_of(corpus, store).shards
     for other in others:
         signed, kept = other.opened(store)
@@ -109,16 +113,19 @@ class _Rows:
         self.values: NDArray[np.float64] | None = None
         priority = corpus.duplicates.priority
         asked = [] if isinstance(priority, str) else [priority.column]
+        # begun with nothing, because a shard may have no row
         taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
         with_ids = ["id"] if len(retracted) else []
         for piece in ruled_rows(corpus, directory, ("file", *with_ids, *asked)):
             wanted = piece.good & (piece.rule < 0)
             if with_ids:
+                # a refused record has no id, and is not wanted anyway
                 ids = np.array([int(one or "0", 16) for one in piece.table["id"].to_pylist()], np.uint64)
                 wanted &= ~np.isin(ids, retracted)
             taken.append(wanted)
             for column in asked:
                 values.append(_sortable(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
+            # a file may go on from the piece before
             for at, name in _changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
                 self.starts.append(rows + at)
                 self.files.append(name)

@@ -118,6 +118,7 @@ def plan_manifest(
     shards = _kept_shards(corpus, store, before) if kept is None else kept
     entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, shards)
     listed = listing_digest(entries)
+    # a shard is a range of the listing, so its two ends say which files it has
     key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
     changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
     return PlannedManifest(entries=entries, plan=plan, commit=listing.commit, listed=listed, key=key, changes=changes)
@@ -148,12 +149,14 @@ def _cut(manifest: Manifest, sizing: ShardSizing) -> Mapping[str, Sequence[int]]
 def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
     """The shards of a lost manifest, by receipts: of several plans those that combined bins are made of; or None."""
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
+    # by its name, because its module imports this one
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     try:
         shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
         made_of = {name for r in store.receipts(combined) if r for name in r.recipe.get("upstream", ())}
     except IntegrityError:
         return None
+    # Shards that an earlier plan left behind may hold the same files: in one plan no file is in two shards.
     for found in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in made_of}):
         if found and max(Counter(path for files in found.values() for path in files).values(), default=0) < 2:
             return found
@@ -255,6 +258,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
     if receipt is None:
         yield _recipe(corpus, plan_manifest(corpus, store))
         return
+    # the key of what is there: it stays current unless the source says otherwise
     asked = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
     if not _pinned(corpus, receipt):
         try:
@@ -269,6 +273,7 @@ def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
     source = corpus.source
     if not isinstance(source, HubSource) or source.revision != ManifestFacts.of(receipt).commit:
         return False
+    # a receipt from before recipes does not say what was declared: then the commit decides
     return not receipt.recipe or receipt.recipe["settings"] == _settings(corpus)
 
 
@@ -332,6 +337,8 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
     return shown
 
 
+# The first two ask the source as it is now, which the key does not decide: if they blocked, a manifest that is
+# current could stay red.
 _PROOFS = (
     Proof("count_matches_source", "The manifest lists what the source lists now.", blocking=False),
     Proof("entries_resolve", "Sampled entries are there with their sizes.", blocking=False),
@@ -345,6 +352,7 @@ def _examine(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str]) 
     yield "count_matches_source", count_matches(manifest.entries, listed, corpus.include, corpus.splits)
     # of a hub's files, only mirrored ones can be examined
     present = [e for e in manifest.entries if not access.mirrored or access.path(e).exists()]
+    # the same sample each time that the same manifest is examined
     seed = int(manifest.receipt.key[:8], 16)
     yield "entries_resolve", entries_resolve(present, access.path, seed=seed)
     yield "plan_covers_manifest", plan_covers(manifest.entries, manifest.plan, _other_claims(corpus, store, manifest))
@@ -358,6 +366,7 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
         yield f"{where}: its receipt counts other files or bytes than it lists"
     if facts.shards != counts:
         yield f"{where}: its receipt counts other shards than its plan has"
+    # first, because `summarize` looks up the shards of every split
     if missing := sorted({entry.split for entry in entries} - {*counts}):
         yield f"{where}: its plan has no shard of {', '.join(missing)}"
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):

@@ -107,12 +107,14 @@ def changes_between(
 ) -> ManifestChanges:
     """The differences of a manifest (`entries` and `plan`) from an older one."""
     old, new = {e.relpath: e for e in old_entries}, {e.relpath: e for e in entries}
+    # all files of a listing have one commit, or none
     commits = [next((e.commit for e in every if e.commit), None) for every in (old_entries, entries)]
     return ManifestChanges(
         added=tuple(path for path in new if path not in old),
         removed=tuple(path for path in old if path not in new),
         edited=tuple(p for p, e in new.items() if p in old and listed_identity(old[p]) != listed_identity(e)),
         new_shards=tuple(key for key in plan if key not in old_plan),
+        # by names and identities: when another split gains files, the ordinals of this one move
         edited_shards=tuple(
             key for key in plan if key in old_plan and _held(entries, plan[key]) != _held(old_entries, old_plan[key])
         ),

@@ -128,6 +128,7 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
             yield sentence(
                 f"{entry.relpath}: is line {safe(position + 1)} of the manifest, but has ordinal {entry.ordinal}"
             )
+            # the first is told: what follows it is shifted, too
             break
     expected = 0
     for key, ordinals in plan.items():
@@ -142,6 +143,7 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
         foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_of(key)]
         if foreign:
             yield sentence(f"shard {key}: {safe(len(foreign))} files are of another split: {first_of(foreign)}")
+        # after an overlap the furthest end counts: what is covered already is no gap
         expected = max(expected, ordinals.stop)
     if expected != len(entries):
         yield sentence(f"the plan ends at ordinal {expected}, the manifest has {safe(len(entries))} files")

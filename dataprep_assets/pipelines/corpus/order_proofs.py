@@ -51,6 +51,7 @@ def source_run_length(ends: NDArray[np.uint64], sources: Sequence[Mapping[str, A
             where = "is beyond the last" if held is None else f"ends at token {held}"
             place = f"{line['file']}: its last document, {document - 1}"
             defects.append(f"{place}, {where}; the sources sum to {tokens} tokens")
+            # the first is told: those after it are shifted, too
             break
     if document != len(ends) and not defects:
         defects.append(f"the sources sum to {document} documents, there are {len(ends)} document ends")
@@ -58,6 +59,7 @@ def source_run_length(ends: NDArray[np.uint64], sources: Sequence[Mapping[str, A
 
 
 def _order_report(defects: Sequence[str], sources: Sequence[Mapping[str, Any]]) -> Finding:
+    # a file without documents ends no run
     lines = [line for line in sources if line["documents"]]
     files = _runs(lines, lambda line: str(line["file"]))
     chunks = _runs(lines, lambda line: str(PurePosixPath(line["file"]).parent))

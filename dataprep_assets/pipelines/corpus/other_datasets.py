@@ -67,6 +67,7 @@ class OtherShard:
         signed = opened(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
         name = kept_file(self.partition)
         data = np.fromfile(store.local(self._duplicates, [name]) / name, np.uint8)
+        # a bit a row, the last byte filled up
         if len(data) != -(-signed.rows // 8):
             raise IntegrityError(f"{self._duplicates}: {name} is not of {signed.rows:,} rows. Materialize it again")
         return signed, np.unpackbits(data, count=signed.rows).astype(np.bool_)
@@ -135,6 +136,7 @@ def _shards(
     kept = {file.path: file.sha256 for file in receipt.files}
     artifacts = [Artifact(dataset=name, name=SIGNATURES, partition=partition) for partition in signed]
     for (partition, content), now in zip(signed.items(), store.receipts(artifacts), strict=True):
+        # which rows are kept is told by their positions in those signatures
         if now is None or now.content != content:
             raise _absent(corpus, name, f"signatures of {partition} are not those by which its duplicates were found")
         if kept_file(partition) not in kept:
@@ -159,6 +161,7 @@ def _require_alike(corpus: CorpusDeclaration, name: str, theirs: Mapping[str, An
             continue
         where = _DECLARED.get(one)
         told = f"has another `{where}`" if where else f"was made with another version of {one}: {theirs.get(one)}"
+        # of a key not even its digest is shown
         shown = "" if one == "key" or where is None else f" ({one} {theirs.get(one)}, here {own.get(one)})"
         remedy = "Give both the same" if where else f"Run it again: dataprep run {name}"
         raise ConfigError(

@@ -35,6 +35,7 @@ def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> l
         similarities: How alike the two texts of each pair are: ``(pairs,)``.
         shared: Whether they share a band: ``(pairs,)``.
     """
+    # a similarity of 1 belongs to the last bin
     bins = np.minimum((similarities * _BINS).astype(np.int64), _BINS - 1)
     at = [bins == one for one in np.unique(bins).tolist()]
     return [Found(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in at]

@@ -57,6 +57,7 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
     else:
         try:
+            # only with the key, without which the list cannot be read: that is told above
             retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
@@ -115,6 +116,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         )
     faults = list(_field_remarks(corpus, entries))
     yield from faults
+    # where a field is wrong no text is found, and every split would seem too short
     if bundle is not None and all(one.hint for one in faults):
         for view in map(view_named, corpus.views):
             if view.shortest is not None:
@@ -159,6 +161,7 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
         begun = "" if corpus.sensitive or not members else f", from {members[0].relpath} on,"
         every = {f"split {split}{begun}": list(chain.from_iterable(rows.values()))}
         apart = {f"the files of split {split} of format {name}": some for name, some in rows.items()}
+        # a field that no row has is said of the split, one that some formats lack is said of these
         for parts in (every, apart) if len(rows) > 1 else (every,):
             faults = [
                 Remark(keys=keys, sentence=told)

@@ -104,6 +104,7 @@ def stood_for(corpus: CorpusDeclaration, store: ArtifactStore, hashes: Iterable[
         for piece in side_by_side([directory / ROWS], ["file", "row", "id"]):
             ids = piece["id"].to_pylist()
             here = removed.among(start, start + len(ids))
+            # what stands for a row may be in a shard that is read later, so both are matched at the end
             rows += [(name, ids[at]) for at, (name, _) in here.items()]
             listed = [at for at, one in enumerate(ids) if one in wanted]
             if listed:

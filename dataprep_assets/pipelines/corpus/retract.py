@@ -112,6 +112,7 @@ def _given(path: Path, number: int, line: bytes) -> Given:
                 return Given(line=number, text=text, id=str(found))
             case {"file": str(file), "row": int(row)} if row > 0:
                 return Given(line=number, text=text, file=file, row=row)
+    # neither UTF-8 nor JSON: refused below with its line
     except ValueError:
         pass
     raise ConfigError(
@@ -124,6 +125,7 @@ def _plain(path: Path, number: int, text: str) -> Given:
     file, colon, row = text.rpartition(":")
     if _is_hash(text):
         return Given(line=number, text=text, hash=text.lower())
+    # `doc:17` and `https://example.org:80` are ids: what precedes a row looks like a file, and not like a URL
     if colon and "." in file and "://" not in file and row.isdecimal() and int(row):
         return Given(line=number, text=text, file=file, row=int(row))
     if colon and _is_data_file(file) and "://" not in file:
@@ -160,11 +162,13 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     ids = document_ids_of(corpus)
     planned, unplanned = _shards(corpus, store)
     shards = [*planned, *unplanned]
+    # planned shards come first: of a file that is in two plans the present one is asked first
     of_file: dict[str, list[IndexedShard]] = {}
     for shard in shards if any(one.file is not None for one in given) else ():
         for file in shard.files:
             of_file.setdefault(file, []).append(shard)
     hashes = [_hash(corpus, one, ids, of_file) for one in given]
+    # sorted, as `with_hashes` searches them
     wanted = np.array(sorted({int(one, 16) for one in hashes if one is not None}), np.uint64)
     held: set[str] = set()
     counted = []
@@ -181,6 +185,7 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
                     files=shard.sources_of(at),
                 )
             )
+    # those that finished shards dropped, and those on the list, which the next build drops
     dropped = {one for shard in planned for one in shard.facts.retracted}
     dropped |= read_retractions(corpus.retractions, ids).keys()
     pairs = list(zip(given, hashes, strict=True))
@@ -200,7 +205,9 @@ def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[Index
         return [], []
     plan, ids = load_manifest(corpus, store).plan, document_ids_of(corpus)
     left = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
+    # nothing is suppressed here: a shard of the plan that cannot be read may hold what is asked for
     planned = [shard for shard in _indexed(corpus, store, plan) if shard.facts.document_ids is not None]
+    # hashes of another field, or under another key, cannot be compared with these
     kind = (ids.id_field, ids.key_digest)
     alike = []
     for key in left:

@@ -31,6 +31,7 @@ def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: I
     """
     if corpus.retractions is None or not corpus.retractions.exists():
         return []
+    # a snapshot has names and digests of files, and no document
     every = [one for one in unplanned if one.name != SNAPSHOT]
     if not every:  # then the key of the ids is not asked for
         return []
@@ -40,6 +41,7 @@ def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: I
         return []
     kind = (ids.id_field, ids.key_digest)
 
+    # many artifacts are made of the same shard, whose ids are then compared once
     @cache
     def holds(artifact: Artifact) -> bool:
         try:
@@ -65,6 +67,7 @@ def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: I
         return found is not None and found.content == content
 
     def source(name: str) -> Artifact:
+        # a view names what it is made of by split, combined bins and others by shard
         return corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name)
 
     return sorted(filter(holds, every), key=lambda artifact: artifact.name == TOKEN_BINS)

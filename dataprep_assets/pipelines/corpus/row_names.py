@@ -30,6 +30,7 @@ class RowNames:
         """The names at some positions, which increase."""
         found = list[str]()
         for start, piece in self._pieces():
+            # positions increase, so those in a piece are one slice, and the file is read once
             here = positions[slice(*np.searchsorted(positions, [start, start + piece.num_rows]).tolist())] - start
             found += self._names(piece.take(here))
         return found

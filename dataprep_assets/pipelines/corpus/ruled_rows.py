@@ -45,6 +45,7 @@ class RuledRows:
         A rule is the reason before a duplicate: only what rules keep is compared with others.
         """
         reasons: list[str | None] = [None] * len(self.good)
+        # what is written later wins: a rule over a duplicate, and neither for a bad record
         for place in self.alike:
             reasons[place] = DUPLICATE
         for place in np.flatnonzero(self.rule >= 0).tolist():
@@ -69,6 +70,7 @@ def ruled_rows(
     """
     rules, start = corpus.rules, 0
     wanted = {"bad", *columns, *(column for _, rule in rules.values() for column in rule.columns)}
+    # files of taggers whose columns nobody asks for are not opened
     files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
     for table in side_by_side([tags / file for file in files], sorted(wanted)):
         yield RuledRows(
@@ -76,5 +78,6 @@ def ruled_rows(
             good=table["bad"].is_null().to_numpy(),
             rule=ruled(table, rules) if rules else np.full(table.num_rows, -1),
             names=tuple(rules),
+            # arguments are evaluated from the left: the first one is where this piece begins
             alike=removed.among(start, start := start + table.num_rows),
         )

@@ -138,6 +138,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
         try:
             recipe = _recipe(corpus, request.store, partition)
             receipt, reused = ensure(recipe, request.store, partial(_write, corpus, request.store, partition))
+        # a shard that cannot be made does not stop the others
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
@@ -154,6 +155,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
                 writer.add(rows)
                 yield rows
 
+        # in one pass: rows are written while they are collected for the digest
         found = by_file(written())
     ages = ages_in_shard(corpus, store, partition)
     return Written(
@@ -251,6 +253,7 @@ def _examine(
         artifact=partial(corpus.artifact, SELECTION),
         prove=prove,
     )
+    # a budget is of the whole split, whichever of its shards are examined now
     yield "within_budget", within_budget(corpus, split, store, manifest.partitions(split))
     if NO_BENCHMARK in proofs_of(corpus):
         yield NO_BENCHMARK.name, no_benchmark(corpus, store, manifest.partitions(split))

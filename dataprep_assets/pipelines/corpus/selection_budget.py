@@ -71,6 +71,7 @@ def _sources_over(corpus: CorpusDeclaration, split: str, receipts: Sequence[Rece
             (part / whole if whole else 0.0, part, whole)
             for part, whole in (pair(gone, counts, 0), pair(gone, counts, 1))
         ]
+        # told by its documents, and by its bytes only if these alone are over the budget
         at = 0 if shares[0][0] > most else 1
         if shares[at][0] > most:
             lost.append((max(share for share, _, _ in shares), source, at, shares[at]))

@@ -74,6 +74,7 @@ class ShardTasks(Generic[S]):
         manifest = load_manifest(corpus, request.store)
         fetch_again(corpus, manifest, request.partitions)
         shards = self.shards(corpus, request.store, manifest, request.partitions)
+        # on this machine the files are there now; workers on others fetch what they do not have
         fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
         jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
         yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)

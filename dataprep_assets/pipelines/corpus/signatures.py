@@ -148,8 +148,10 @@ def _other(shard: SignatureShard, signed: SignedShard) -> str | None:
         texts = [text if text and not text.isspace() else "" for text in sample.texts]
         if at[-1] >= signed.rows:
             return f"has {signed.rows:,} rows, and {part.label} has more"
+        # with `kind: exact` there are no shingles: those of every text end at 0
         made, ends = signer.shingles(texts) if shard.settings.kind == "near" else (np.empty(0, np.uint64), at * 0)
         digests = signer.digests(texts, made, ends)
+        # as the writer leaves texts of nothing but white space
         digests[[not text for text in texts]] = 0
         wrong = np.flatnonzero((digests != signed.digests[at]).any(axis=1))
         if len(wrong):

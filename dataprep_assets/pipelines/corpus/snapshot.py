@@ -70,6 +70,7 @@ def build_snapshot(
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
     lines = _lines(corpus, access, entries)
+    # of a mirrored source by what its listing says, so that `status` knows the key without the files
     recipe = _recipe(corpus, partition, _listed(entries) if access.mirrored else lines)
     return _ensured(recipe, store, entries, lines)
 
@@ -101,6 +102,8 @@ def _ensured(
 
 
 def _listing(entries: Sequence[ManifestEntry]) -> str:
+    # Not `path`, which has the hub's commit. The key does not have it: once the branch moved, a snapshot would be
+    # current, and its check would fail for good.
     return digest_value([entry.relpath for entry in entries])
 
 
@@ -227,6 +230,7 @@ def snapshot_spec(
 
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     manifest = load_manifest(corpus, request.store)
+    # for all shards at once: one by one, each would count on room that the others take
     needed = preflight(corpus, manifest, request.partitions)
 
     def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
@@ -244,6 +248,7 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
     for partition in request.partitions:
         entries = manifest.shard(partition)
         lines = _listed(entries)
+        # the keys of token bins have the files' digests, which the source's version does not tell
         if all("sha256" in line for line in lines):
             yield Outcome.of(*_ensured(_recipe(corpus, partition, lines), request.store, entries, lines))
 
@@ -290,6 +295,7 @@ def _examine(
         artifact=partial(corpus.artifact, SNAPSHOT),
         prove=prove,
     )
+    # of the disk as it is now, so no verdict on it is remembered for a shard
     size = sum(entry.size_bytes for partition in examined for entry in manifest.shard(partition))
     yield "disk_headroom", disk_headroom(store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE))
 

@@ -58,6 +58,7 @@ def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Seq
         partitions: The shards.
     """
     access = open_source(corpus.source)
+    # pickled into the tasks: each takes the entries of its shard along, not the manifest
     return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}
 
 
@@ -84,5 +85,6 @@ class PresentFiles:
         """The record of a row of a file; raises as `SourcePart.record_at`, and OSError if the file cannot be read."""
         corpus = self._corpus
         limit = corpus.bad_records.max_record_bytes
+        # without a digest: one is compared only where a file is read to its end
         part = SourcePart.of(entry, self.path(entry), "", max_record_bytes=limit, reading=corpus.reading)
         return part.record_at(row, fields)

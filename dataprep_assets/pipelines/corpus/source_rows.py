@@ -61,6 +61,7 @@ class SourceRows:
             if path.stat().st_size != entry.size_bytes:
                 return _CHANGED
             found = line_range(path, row)
+            # all of the file was read for it: it has fewer rows than when it was tokenized
             if found is None and entry.size_bytes <= MOST_BYTES:
                 return _CHANGED
             if found is None:
@@ -81,6 +82,7 @@ class SourceRows:
             file: The source file, as in the manifest.
             row: The row, from 1.
         """
+        # What rules and duplicates drop is in the table of documents alone; the source tells bad and retracted records.
         if (told := self._told(file, row)) is not None:
             return told
         entry, corpus = self._files.entries.get(file), self._corpus
@@ -156,6 +158,7 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         store,
         specs,
         corpus_splits(corpus, store),
+        # called only to show a text, and to find a document by its id or text
         bundle=lambda: load_bundle(corpus.tokenizer),
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         samples=partial(_samples, corpus, store),

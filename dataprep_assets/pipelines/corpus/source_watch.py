@@ -24,14 +24,17 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
     source = corpus.source
     if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
         return identity_of([source.revision])
+    # asked regularly, so a hub that is out of reach is not waited for
     access = open_source(source, patient=False)
     if isinstance(access, HubMirror):
         return identity_of([access.repo.resolve_commit()])
     if isinstance(access, HubCache):
         return identity_of([cached_snapshot(access.folder, access.revision)[0]])
+    # files that are not included may come and go
     wanted = [glob_pattern(glob) for glob in corpus.include]
     files = [file for file in access.list().files if any(pattern.fullmatch(file.relpath) for pattern in wanted)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
+    # local files have no version before they are read: an edit that keeps the size shows in the time alone
     if not isinstance(access, LocalTree | Partitions) or access.mirrored:
         return identity_of(listing)
     return identity_of(listing, [[f.relpath, time_of(access.path(f), f.relpath)] for f in files])
@@ -40,6 +43,7 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
 def _changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
     """The changes since the present manifest; changed settings do not count as changes of the source."""
     source, receipt = corpus.source, store.intact(corpus.artifact(MANIFEST))
+    # a pinned commit does not change, so the hub is not asked
     if receipt is not None and isinstance(source, HubSource) and source.revision == ManifestFacts.of(receipt).commit:
         return ""
     planned = plan_manifest(corpus, store, patient=False)

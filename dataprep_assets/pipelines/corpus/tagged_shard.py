@@ -77,6 +77,7 @@ class TaggedShard:
     def made_of(self) -> dict[str, str]:
         """Name of each file → digest of everything that decides it."""
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
+        # part of what decides each tagger's file: other rows make all of them anew
         rows = digest_value([VERSION, self.fields.key_parts, files])
         return {ROWS: rows, **{file_of(one): digest_value([rows, one.key_parts]) for one in self.taggers}}
 
@@ -130,6 +131,7 @@ def _taken_over(
             return None, frozenset()
         facts = TagsFacts.of(receipt)
         same = [name for name, identity in made_of.items() if facts.made_of.get(name) == identity]
+        # Copies get a receipt of their own: a byte that is wrong now would be right by it.
         if shard.store.damage(shard.artifact, receipt, "full"):
             return None, frozenset()
         directory = shard.store.local(shard.artifact, same)
@@ -151,8 +153,10 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
             elif isinstance(one, AssetTagger):
                 one.write([part.label for part in shard.files], made, shard.shard)
             else:
+                # asked batch by batch, while the source was read
                 continue
             align(one, made, staged / ROWS, staged / file_of(one), shard.shard, sensitive=shard.fields.sensitive)
+            # the next one writes a file of this name
             made.unlink()
     return facts
 
@@ -192,6 +196,7 @@ def _read(shard: TaggedShard, staged: Path, taken: frozenset[str], running: Sequ
                     found = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
                     file.add({name: _spread(values, batch) for name, values in found.items()})
                 rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
+    # what decides each file is added by `_write`
     return TagsFacts(rows=rows, bad=bad, made_of={})
 
 

@@ -78,7 +78,9 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
     # all files are read, so that their numbers of rows are compared
     for piece in side_by_side([directory / name for name in declared]):
         for file, run in runs_of(piece):
+            # a file that is none of the shard's is before all others, and so never in order
             at, numbers = order.get(file, -2), run["row"].to_numpy()
+            # of each row the one before it in its file, also from the last piece; 0 for the first, as rows count from 1
             before = np.concatenate([[last[1] if at == last[0] else 0], numbers[:-1]])
             if at < last[0] or not (after := numbers > before).all():
                 row = numbers[0] if at < last[0] else numbers[np.argmin(after)]
@@ -91,6 +93,7 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
 
 
 def _tags_repeat(shard: TaggedShard, directory: Path, receipt: Receipt) -> Finding:
+    # a command or an asset cannot be asked for a few documents alone
     taggers = [one for one in shard.taggers if isinstance(one, BatchTagger)]
     try:
         defects = list(_repeated(shard, directory, receipt, taggers))

@@ -156,6 +156,7 @@ def _examine(
         if _is_small(corpus, manifest, partitions):
             return ((shard.partition, prove(shard)) for shard in shards)
         workers = worker_count(corpus.workers)
+        # workers are forks of a process that has loaded what they encode with
         return prove_all(shards, prove, workers, engine=corpus.engine, prepare=partial(ready, plan))
 
     for name, finding in of_all_partitions(
@@ -166,6 +167,7 @@ def _examine(
         artifact=partial(corpus.artifact, TOKEN_BINS),
         prove=verdicts,
     ):
+        # without a list no shard holds anything retracted
         looks_elsewhere = name == "no_retracted_document" and plan.retracted
         yield name, _and_elsewhere(corpus, split, store, manifest, finding) if looks_elsewhere else finding
 
@@ -183,6 +185,7 @@ def _and_elsewhere(
         if key not in manifest.plan and key.rpartition("-")[0] == split
     )
     left = [one for one in corpus.holding_retracted(store, unplanned) if one.name == TOKEN_BINS]
+    # a failure says more than this warning would
     if not finding.passed or not left:
         return finding
     return replace(

@@ -53,6 +53,7 @@ def alignment(
     documents = {0, len(ends) - 1, *rng.integers(0, len(ends), max(windows - 2, 0)).tolist()} if count > 1 else set()
     defects: list[str] = []
     boundaries = 0
+    # one token less, because the last one is a label alone
     length = min(block, count - 1)
     exact = not literal_separators and bos_id != separator_id
     for document in sorted(documents):
@@ -60,6 +61,7 @@ def alignment(
         start = int(np.clip(int(ends[document]) - 1 - int(rng.integers(0, max(length, 1))), 0, count - 1 - length))
         x = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=start * width)
         y = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=(start + 1) * width)
+        # keys of the dtype of `ends`: with any other NumPy would convert the whole mapped file
         first, last = np.searchsorted(ends, np.array([start + 1, start + length + 1], np.uint64), side="left").tolist()
         inside = np.asarray(ends[first : last + 1]).astype(np.int64) - 1
         inside = inside[(inside >= start) & (inside <= start + length)]
@@ -93,6 +95,7 @@ def _misaligned(
         yield "two reads of the file disagree; a writer is at work, or the disk is failing"
     if not np.array_equal(x[1:], y[:-1]):
         yield "labels are not the inputs one token on"
+    # the whole window: its first token, which is no label, and the labels
     seen = np.concatenate((x[:1], y))
     if len(wrong := np.flatnonzero(seen >= vocab_size)):
         yield sentence(f"id {int(seen[wrong[0]])} at window position {safe(int(wrong[0]))} is not below {vocab_size}")
@@ -135,6 +138,7 @@ def sampler_dry_run(
     tokens = flat_bins.open_tokens(tokens_path, dtype)
     rng = np.random.default_rng(seed)
     uniform = math.log(vocab_size)
+    # the last token is a label alone
     blocks = max(len(tokens) - 1, 0) // block
     batch_size = min(batch_size, max(blocks // 2, 1))
     batches = min(batches, blocks // batch_size)
@@ -164,6 +168,7 @@ def sampler_dry_run(
                     f"{typed(of)}"
                 )
             )
+        # a batch with such an id is not counted: `counts` has no place for it
         wrong = np.argwhere(y >= vocab_size).tolist()
         if wrong:
             row, column = wrong[0]
@@ -173,6 +178,7 @@ def sampler_dry_run(
                     f"{safe(offsets[row] + 1 + column)} is not below {vocab_size}"
                 )
             )
+        # fitted on the first half of the batches, tried on the second
         elif number < batches // 2:
             counts += np.bincount(y.ravel().astype(np.int64), minlength=vocab_size)
         else:
@@ -192,6 +198,7 @@ def sampler_dry_run(
         f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
         "Look at `eye_test`; wrong dtype and damaged bytes look like this",
         facts={
+            # a text, because numbers are plotted, and this one cannot change
             "uniform_loss": str(round(uniform, 4)),
             "batches": batches,
             "batch_tokens": batch_size * block,

@@ -130,6 +130,7 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
         view.write(splits, made)
         return Written(
             inputs={s.split: s.receipt.content for s in splits},
+            # those of any split: `combined_splits` refuses splits of another tokenizer or dtype
             facts=ViewFacts(
                 view=name,
                 splits={s.split: s.token_count for s in splits},
@@ -141,4 +142,5 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
             joined=tuple(made.joined),
         )
 
+    # links cost nothing and are made anew; of a copy, files that a killed run finished are kept
     return ensure(_recipe(corpus, view, splits), store, write, corpus.verify, resumes=view.linked is None)

@@ -42,6 +42,7 @@ class MegatronIndices(Declared):
     """The schedule as the index files that Megatron-Core's data sets look for."""
 
     random_seed: int = Field(1234, ge=0, description="Megatron-LM's `--seed`, which is part of the files' names.")
+    # in its order, which decides the names, too
     tokenizer: Mapping[str, str | tuple[str, ...]] = Field(
         description="`unique_identifiers` of the trainer's tokenizer, which are part of the files' names: `tokenizer` "
         "in any `description.txt` that the trainer wrote."
@@ -58,6 +59,7 @@ class ScheduleDeclaration(DatasetDeclaration):
     sequence_length: int = Field(ge=1, description="Tokens of a sample.")
     batch: int = Field(ge=1, description="Samples of a step, over all ranks.")
     steps: int | None = Field(None, ge=1, description="Steps of the whole run.")
+    # a float, because YAML reads 5.0e+10 as one
     tokens: float | None = Field(
         None, ge=1, allow_inf_nan=False, description="Tokens of the whole run, instead of `steps`."
     )

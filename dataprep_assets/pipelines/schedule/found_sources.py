@@ -76,6 +76,7 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
             f"{name}: source {source.dataset} is a blend of the stage {stage}, whose rows its trainer shuffles itself; "
             "a schedule reads token streams: a corpus, a release, or a blend of the stage pretrain"
         )
+    # runs of earlier plans may lie beside it
     run = Artifact(dataset=source.dataset, name=_RUNS, partition=planned.facts["run_hash"])
     if (made := store.receipt(run)) is None:
         raise _absent(name, source.dataset, str(run))
@@ -120,6 +121,7 @@ class ShardDocuments:
     store: ArtifactStore
     name: str
     found: dict[str, tuple[Artifact, Receipt]] = field(default_factory=dict)
+    # by content and sample length: filled by `packs`, and kept as long as this object
     _packs: dict[tuple[str, int], PackTable] = field(default_factory=dict)
 
     @property
@@ -182,12 +184,14 @@ def found_sources(
         documents.found.update({receipt.content: (artifact, receipt) for artifact, receipt in everything})
         tokens = {artifact: ledger_of(receipt).tokens for artifact, receipt in everything}
         first = everything[0][1]
+        # here the shards of one dataset; sources are compared with each other when a revision is made
         for _, receipt in everything:
             if receipt.inputs["tokenizer"] != first.inputs["tokenizer"]:
                 raise IntegrityError(
                     f"{declaration.dataset}: source {declared.called}: {first.partition} and {receipt.partition} "
                     f"were made with different tokenizers. Run it first: dataprep run {declared.dataset}"
                 )
+        # weights are positive, and a source may be without a token
         weight = declared.weight or max(sum(tokens.values()), 1)
         sources += [
             FoundSource(

@@ -118,7 +118,9 @@ def build_indices(
 def _write_gpt(staged: Path, blend: Blend, number: int, samples: SourceSamples) -> None:
     base, others = blend.base(number), list[NDArray[np.int64]]()
     (staged / f"{base}description.txt").write_text(blend.description(number))
+    # documents as they lie: the order is that of the shuffle index alone
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
+    # one more than are read: a blend takes the sample after the last one for padding
     least = max(samples.size + 1, blend.asked(number), samples.window_rows)
 
     def order() -> Iterator[NDArray[np.int64]]:
@@ -130,11 +132,13 @@ def _write_gpt(staged: Path, blend: Blend, number: int, samples: SourceSamples) 
     def rows() -> Iterator[NDArray[np.int64]]:
         yield from samples.window_blocks()
         yield from others
+        # a sample ends where the next row begins, so there is one row more than samples
         yield np.tile(others[-1][-1:], (max(least + 1 - samples.window_rows - sum(map(len, others)), 0), 1))
 
     longest = int(np.diff(samples.ends, prepend=np.uint64(0)).max(initial=0))
     # samples are numbered by the rows, of which there are two at most to one that is read
     dtype = shuffle_dtype(2 * least + samples.window_rows)
+    # the order first: making it finds the samples that are no windows, which `rows` writes after these
     write_array(staged / f"{base}shuffle_index.npy", order(), dtype)
     write_array(staged / f"{base}sample_index.npy", rows(), sample_dtype(len(samples.ends), longest), columns=2)
 
@@ -143,6 +147,7 @@ def _write_blended(staged: Path, indexed: Indexed) -> None:
     base, size = indexed.blend.base(), indexed.blend.size
     (staged / f"{base}description.txt").write_text(indexed.blend.description())
     for at, (name, dtype) in enumerate((("dataset_index", "int16"), ("dataset_sample_index", "int64"))):
+        # made again for the second file, so that no more than a block is held
         blocks = (block[at] for block in blend_blocks(indexed.data.sampler, indexed.samples, size))
         write_array(staged / f"{base}{name}.npy", blocks, dtype)
 

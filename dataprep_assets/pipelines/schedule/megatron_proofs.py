@@ -78,6 +78,7 @@ def _same_samples(
 ) -> Finding:
     indexed = opened(declaration, wanted, store)
     folder = store.local(declaration.artifact(MEGATRON_INDICES))
+    # those of the last revision: what earlier steps read may be gone, and is padding then
     rule = indexed.data.sampler.rules[-1]
     count = (rule.stop - rule.first) * rule.revision.batch
     drawn = np.unique(np.random.default_rng(seed).integers(0, count, min(count, _DRAWN)))
@@ -89,11 +90,14 @@ def _same_samples(
         tokens = np.array([shard.tokens for shard in samples.source.shards], np.int64)
         begins = np.cumsum(tokens) - tokens
         mine = spans.source == at
+        # -1 for a sample of another source
         expected = np.full((len(drawn), 2), -1, np.int64)
+        # of several values for a row NumPy keeps the last: read backwards, the first span is what stays of its begin
         # in order, so the last span of a sample is what stays of its end
         rows, shards = spans.row[mine][::-1], spans.shard[mine][::-1]
         expected[rows, 0] = begins[shards] + spans.start[mine][::-1]
         rows, shards = spans.row[mine], spans.shard[mine]
+        # the last label is the token after the sample, unless its shard ends there
         expected[rows, 1] = begins[shards] + np.minimum(spans.stop[mine], tokens[shards] - 1)
         here = number == at
         if not np.array_equal(here, expected[:, 0] >= 0):
@@ -137,5 +141,6 @@ def _tokens(folder: Path, indexed: Indexed, at: int, samples: Int64) -> Int64:
     chosen = np.asarray(order[samples], np.int64)
     pairs = np.stack([rows[chosen], rows[chosen + 1]], axis=1).astype(np.int64)
     numbers = np.asarray(documents, np.int64)[pairs[:, :, 0]]
+    # of the first document `numbers - 1` is the last one's place, which `where` does not take
     begins = np.where(numbers > 0, ends[numbers - 1].astype(np.int64), 0)
     return begins + pairs[:, :, 1]

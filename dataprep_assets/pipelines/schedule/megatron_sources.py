@@ -38,6 +38,7 @@ def prefixes(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: A
     """The prefix of each source's pair, as the trainer is given it."""
     views = [Artifact(dataset=source.dataset, name=VIEW) for source in declaration.sources]
     where = [
+        # as the trainer spells it: a prefix is part of the files' names, and one slash more gives others
         store.location(view) if wanted.artifacts is None else f"{wanted.artifacts.rstrip('/')}/{view.dataset}/{VIEW}"
         for view in views
     ]
@@ -56,6 +57,7 @@ def opened(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: Art
         source.called: place
         for source, place in zip(declaration.sources, prefixes(declaration, wanted, store), strict=True)
     }
+    # in this order, too: prefixes and weights are put together by it below
     if [source.name for source in last.sources] != list(where):
         raise ConfigError(
             f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in last.sources)}, and the "

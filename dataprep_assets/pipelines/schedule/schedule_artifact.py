@@ -136,6 +136,7 @@ def _made(
         return schedule
     stored = TrainingData(store, declaration.dataset).schedule
     made = kept = len(stored.revisions)
+    # the artifact is of another history, and does not tell which of these revisions were made
     if schedule.upto(made).digest != stored.digest:
         return schedule
     for number, revision in enumerate(schedule.revisions[made:], made + 1):
@@ -164,6 +165,7 @@ def write_revisions(declaration: ScheduleDeclaration, schedule: TrainingSchedule
 
 def _recipe(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Recipe:
     last = schedule.revisions[-1]
+    # entered only if it is set, so that the keys of other schedules stay as they were
     sensitive = {"sensitive": True} if declaration.sensitive else {}
     return Recipe(
         artifact=declaration.artifact(SCHEDULE_ARTIFACT),
@@ -230,6 +232,7 @@ def _documents(
         told = {"dataset": dataset, "shard": receipt.partition, **facts, "sources": list(receipt.sources)}
         (staged / folder / SHARD).write_bytes(json.dumps(told, sort_keys=True, ensure_ascii=False).encode() + b"\n")
     else:
+        # the shard is gone or was made anew: its documents come from the artifact that this one replaces
         kept = documents.keeping(content)
         artifact = kept.artifact
         parts = {r.path.rpartition("/")[2]: r for r in kept.files if r.path.startswith(f"{folder}/")}
@@ -242,6 +245,7 @@ def _documents(
 
 def _metadata(declaration: ScheduleDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     data = TrainingData(store, declaration.dataset)
+    # another run may have committed since the build ended
     if data.handle.receipt.content != receipt.content:
         raise IntegrityError(f"{declaration.dataset}: the schedule was replaced meanwhile. Run it again")
     rows: Sequence[Mapping[str, str | int | float]] = [

@@ -34,6 +34,7 @@ SCHEDULE_PROOFS = (
     Proof(
         "read_once", "Samples drawn from all steps are read once in their epoch: looked for again by their documents."
     ),
+    # These two do not block: they ask what is declared and found now, which the key of the schedule does not decide.
     Proof("sources_current", "The sources are as the last revision has them.", blocking=False),
     Proof("repeats", "No source is read more often than `most_epochs` by the end of the run.", blocking=False),
 )
@@ -79,6 +80,7 @@ def _documents_complete(data: TrainingData) -> Finding:
                 documents = _documents(data, shard.content)
                 tokens = int(documents.ends[-1]) if len(documents.ends) else 0
                 where = f"revision {number}: {source.name}/{shard.name}"
+                # compared, not subtracted: a negative difference of uint64 would be a large number
                 if tokens != shard.tokens or np.any(documents.ends[1:] < documents.ends[:-1]):
                     defects.append(f"{where}: its documents have {tokens} tokens, the schedule {shard.tokens}")
                 if documents.ids is not None and len(documents.ids) != len(documents.ends):
@@ -101,6 +103,7 @@ def _revisions_follow(data: TrainingData) -> Finding:
     schedule = data.schedule
     for number, revision in enumerate(schedule.revisions):
         try:
+            # raises if it begins at a step that those before it do not reach
             Sampler(schedule.upto(number + 1), data.packs)
         except DataprepError as error:
             defects.append(sentence(f"revision {number}: {typed(error)}"))
@@ -144,6 +147,7 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
             where = sentence(
                 f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {safe(step)}"
             )
+            # a span may be found in pieces, which add up to it if each token is read once
             if sum(one.stop - one.start for one in found) != stop - start:
                 defects.append(sentence(f"{typed(where)}: are read {len(found)} times in epoch {epoch}"))
             elif (step, position) not in {(one.step, one.position) for one in found}:

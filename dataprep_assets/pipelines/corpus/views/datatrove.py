@@ -20,6 +20,7 @@ def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
     for split in splits:
         view.link(split, _linked(split.split))
         tokens = view.target / _linked(split.split)
+        # in a bucket a link makes no file here, and so no folder
         tokens.parent.mkdir(exist_ok=True)
         datatrove.write_sidecars(
             tokens,

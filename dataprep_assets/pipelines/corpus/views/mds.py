@@ -69,9 +69,11 @@ def _places(handle: ArtifactHandle) -> Locate:
 
     def locate(span: Span) -> Iterator[Place]:
         names, firsts = shards(span.split)
+        # `firsts` ends with the number of samples: of a span in the tail, which is no sample, no shard is found
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
             begin, end = firsts[number] * length, firsts[number + 1] * length
             start, stop = max(span.start, begin), min(span.stop, end)
+            # the span ended before this shard
             if start >= stop:
                 return
             yield Place(

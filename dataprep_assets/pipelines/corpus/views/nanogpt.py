@@ -11,6 +11,7 @@ from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusVi
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
     for split in splits:
         view.link(split, f"{split.split}.bin")
+    # of any split: `combined_splits` refuses splits of another tokenizer or dtype
     meta.write_meta(view.target, meta.read_meta(view.store.local(splits[0].artifact, ["meta.json"])))
 
 
