@@ -46,6 +46,7 @@ def answer(
         with private_files(private), nullcontext() if tell is None else told_to(tell, closely=task.closely):
             return "result", task.function(*task.arguments)
     except DataprepError as error:
+        # its words are the project's own, and quote no data
         return "error", error
     except MemoryError:
         return "error", out_of_memory(str(task.id))
@@ -69,12 +70,14 @@ def without_output(private: bool) -> Iterator[None]:
     if not private:
         yield
         return
+    # by descriptor, because native libraries do not know Python's streams
     kept, nowhere = {stream: os.dup(stream) for stream in (1, 2)}, os.open(os.devnull, os.O_WRONLY)
     try:
         for stream in kept:
             os.dup2(nowhere, stream)
         yield
     finally:
+        # what Python still buffers goes nowhere as well: flushed after the streams are back, it would be shown
         for buffered in (sys.stdout, sys.stderr):
             buffered.flush()
         for stream, copy in kept.items():

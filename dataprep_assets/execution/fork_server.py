@@ -48,6 +48,7 @@ class ForkServer:
         with theirs:
             self._process = start(theirs.fileno())
         self._channel: Connection[Any, Any] = Connection(ours.detach())
+        # Forks that nobody has waited for yet. When none is left, and no more will be asked for, the server goes.
         self._alive: set[int] = set()
         self._is_open = True
         with contextlib.suppress(OSError):  # it died: the first fork says so
@@ -149,12 +150,14 @@ def _forked(channel: "Connection[Any, Any]", serve: Callable[[int, int], None]) 
             _life(channel, serve, handle, server)
         return pid
     finally:
+        # the fork has its own: as long as the server held one, too, the pool would not see the fork's socket close
         os.close(handle)
 
 
 def _life(channel: "Connection[Any, Any]", serve: Callable[[int, int], None], handle: int, server: int) -> NoReturn:
     code = 1
     try:
+        # the server's: as long as a fork held it, the pool would not see the server's socket close
         channel.close()
         serve(handle, server)
         code = 0
@@ -175,4 +178,5 @@ def _waited(pid: int, seconds: float) -> int | None:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() >= limit:
             return None
+        # `waitpid` has no time limit: it waits for ever or not at all
         time.sleep(_POLL_SECONDS)

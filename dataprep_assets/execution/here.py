@@ -45,6 +45,7 @@ class Here:
         while self._queue:
             task = self._queue.popleft()
             done: list[dict[str, int]] = []
+            # without `tell`: what this process says of itself goes to whoever watches the command
             kind, value = answer(task, done.append, private=are_private())
             yield from (Counts(task.id, counts) for counts in done)
             yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)

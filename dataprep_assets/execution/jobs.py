@@ -161,6 +161,7 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
             job = by_partition[event.task.id.partition]
             begun.add(job.partition)
             yield from counted(job.finished(event, pool))
+            # A turn may take a lock and queue many tasks: two for each worker keep all busy, with few locks held.
             while waiting and waiting[0].partition in begun and pool.outstanding < 2 * pool.count:
                 yield from counted(waiting.popleft().turn(pool))
         progress.show()

@@ -74,6 +74,7 @@ def open_pool(
     if engine == PROCESSES:
         return WorkerPool(count, dict(settings), prepare)
     if engine == RAY:
+        # loaded where it is chosen alone: the extra need not be installed elsewhere
         from dataprep_assets.execution.ray_pool import RayPool
 
         return RayPool(count, settings, environment)

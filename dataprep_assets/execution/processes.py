@@ -67,6 +67,7 @@ def serve(handle: int, parent: int, private: bool) -> None:
             task: Task | dict[str, str] = channel.recv()
         except (EOFError, ConnectionResetError):  # the parent was killed, or closed it before this process read
             return
+        # the environment of the pool that has taken this worker over
         if isinstance(task, dict):
             os.environ.clear()
             os.environ.update(task)
@@ -131,6 +132,7 @@ class _Kind:
     private: bool = field(default_factory=are_private)
     folder: str = field(default_factory=os.getcwd)
     thread: int = field(default_factory=threading.get_ident)
+    # a fork of this process inherits the idle workers, but must not talk to them: they are its parent's
     process: int = field(default_factory=os.getpid)
 
 
@@ -140,6 +142,7 @@ _kept: list[_Worker] = []
 
 def _keep(workers: Sequence[_Worker]) -> None:
     """Keep idle workers for the next pool of their thread, at most as many as one pool has had; end the others."""
+    # those of other threads stay, for the next pools of these
     for old in [*_kept]:
         if old.kind.thread == threading.get_ident() or old.process.poll() is not None:
             _kept.remove(old)
@@ -187,6 +190,7 @@ class WorkerPool:
         self._environment = environment or {}
         self._prepare = prepare if self.count > 1 and can_fork() else None
         self._server: ForkServer | None = None
+        # as it is now: what was put on it since the start is found by workers as well
         path = os.pathsep.join(entry for entry in sys.path if entry)
         self._kind = _Kind(tuple(sorted(self._environment.items())), path)
         self._idle: list[_Worker] = []
@@ -202,6 +206,7 @@ class WorkerPool:
 
     def __exit__(self, *_exception: object) -> None:
         self._watch.close()
+        # all are killed before the first is waited for, so that they end together
         for worker, _ in self._busy.values():
             worker.process.kill()
         for worker, _ in self._busy.values():
@@ -244,6 +249,7 @@ class WorkerPool:
                 kept.channel.send(environment)
             return kept
         ours, theirs = socket.socketpair()
+        # closed here once the worker has it: else its death would not close the socket
         with theirs:
             process = self._forked(theirs.fileno(), environment) or self._start("serve", environment, theirs.fileno())
         return _Worker(process, Connection(ours.detach()), self._kind)
@@ -255,6 +261,7 @@ class WorkerPool:
         if self._server is None:
             self._server = ForkServer(partial(self._start, "serve_prepared", environment), self._prepare)
         if (forked := self._server.fork(handle)) is None:
+            # it has died, or has a second thread, which will not go away: from now on workers are new interpreters
             self._prepare = None
         return forked
 
@@ -313,6 +320,7 @@ class WorkerPool:
         if not later:
             self._last.add(channel)
         self._dispatch()
+        # last: the caller may take long with a result, and the worker is at its next task already
         yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
 
     def _bury(self, channel: Channel) -> Iterator[Finished]:

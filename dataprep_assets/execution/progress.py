@@ -49,6 +49,7 @@ class Progress:
 
     def add(self, done: Mapping[str, int]) -> None:
         """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
+        # this process waits for its workers: what they get on with is its own getting on (`bounds`)
         alive()
         for name, value in done.items():
             self.done[name] = self.done.get(name, 0) + value
@@ -114,6 +115,7 @@ class Progress:
         line = f"{self.fraction:6.1%}  {self.amount}  {self.rate}  "
         if not self.done["tokens"]:
             return f"{line}ETA {self.time_left}"
+        # divided by 1,000 for seconds, times 100 for percent
         saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
         documents = self._shown(self.done["documents"])
         return f"{line}{documents} documents  ETA {self.time_left}  CPU {saturation:.0f} % of {self.workers} workers"

@@ -144,6 +144,7 @@ class RayPool:
                 what = f"{self._address}: no Ray cluster there" if self._address else "not set: no local Ray cluster"
                 raise ConfigError(f"{ADDRESS}: {what}: {_last_line(error)}{_remedy(error)}") from error
             self._owner = True
+        # at least what was asked for, though the cluster has less: an autoscaler sees the demand
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
         # the actor may be on any node, and restarts empty if that node is lost
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Board).remote()
@@ -157,6 +158,7 @@ class RayPool:
         self._running.clear()
         self._queue.clear()
         self._ray.kill(self._board)
+        # a connection that was there before stays open: it is somebody else's
         if self._owner:
             self._ray.shutdown()
 
@@ -210,6 +212,7 @@ class RayPool:
                 yield None
             for reference in ready:
                 yield self._finished(reference)
+        # what the last tasks sent before they ended (`_Sums.close`)
         yield from self._ray.get(self._board.take.remote())
 
     def _finished(self, reference: Any) -> Finished:

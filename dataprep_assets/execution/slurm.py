@@ -28,6 +28,7 @@ from dataprep_assets.errors import ConfigError
 
 FOLDER = Path(".dataprep/slurm")
 _COMMAND_SECONDS = 60.0
+# Less than for the controller: the run waits meanwhile, and can do without the accounting.
 _ACCOUNTING_SECONDS = 20.0
 _AWAY = (
     *("Unable to contact slurm controller", "Socket timed out", "Connection refused", "Zero Bytes were transmitted"),
@@ -117,6 +118,7 @@ def submit(folder: Path, tasks: int, settings: SlurmSettings) -> str:
     command += ["--ntasks=1", "--cpus-per-task=1", f"--chdir={Path.cwd()}", f"--output={folder}/logs/%a.txt"]
     module = "dataprep_assets.execution.slurm_task"
     script = f"#!/bin/sh\nexec {settings.python} -m {module} {shlex.quote(str(folder))}\n"
+    # where several clusters are known, `--parsable` adds `;` and the cluster's name
     return _run([*command, *settings.words()], script).partition(";")[0].strip()
 
 
@@ -128,6 +130,7 @@ def states(jobs: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for job in jobs:  # one by one: an id that Slurm has forgotten hides the others
         try:
+            # `all`: tasks that have ended are listed, too, as long as the controller remembers them
             said = _run(["squeue", "--noheader", "--array", "--states=all", f"--jobs={job}", "--format=%F_%K %T"])
         except ConfigError as error:
             if "Invalid job id" not in str(error):
@@ -147,6 +150,7 @@ def accounted(tasks: Sequence[str]) -> dict[str, str]:
     """
     if not tasks:
         return {}
+    # `--allocations`: a line for each task, and none for its steps
     command = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State"]
     try:
         said = _run([*command, f"--jobs={','.join(tasks)}"], seconds=_ACCOUNTING_SECONDS)

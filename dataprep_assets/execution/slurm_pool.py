@@ -32,6 +32,7 @@ from dataprep_assets.stores.private import are_private
 
 RETURNS = 20
 """How often a task may lose its node or hit its time limit, which is normal on a cluster."""
+# Ends that are normal on a cluster, and are counted by themselves (`RETURNS`).
 WEATHER = {"PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"}
 _REMEDIES = {"TIMEOUT": "give it more time", "OUT_OF_MEMORY": "give it more memory"}
 ARRAY = 1_000
@@ -41,6 +42,7 @@ _SIGN_SECONDS = 2.0
 _LATE_SECONDS = 60.0
 """How long an answer may take from a node's disk cache to this machine, and an end to Slurm's accounting."""
 _LOGS_KEPT_SECONDS = 86_400.0
+# How long a run waits for a controller that does not answer, and for canceled tasks to go.
 _AWAY_SECONDS = 1_800.0
 _GONE_SECONDS = 90.0
 
@@ -62,6 +64,7 @@ class _Try:
     task: Task
     deaths: int = 0
     returns: int = 0
+    # the counts that were handed on, and when the task was first seen to be gone (0: it is there)
     told: dict[str, int] = field(default_factory=dict)
     missed_at: float = 0.0
 
@@ -85,6 +88,7 @@ class SlurmPool:
         self._queue: deque[_Try] = deque()
         self._arrays: list[_Array] = []
         self._made = 0
+        # when the controller first did not answer; 0 while it does
         self._away_since = 0.0
         self._over = threading.Event()
 
@@ -102,6 +106,7 @@ class SlurmPool:
         jobs = [array.job for array in self._arrays if array.tries]
         with suppress(SlurmAwayError, ConfigError):
             slurm.cancel(jobs)
+            # until they are gone tasks write to the folder that is removed below
             deadline = time.monotonic() + _GONE_SECONDS
             while jobs and self._go_on(jobs) and time.monotonic() < deadline:
                 time.sleep(0.5)
@@ -133,6 +138,7 @@ class SlurmPool:
         while not self._over.wait(_SIGN_SECONDS):
             number += 1
             with suppress(OSError):
+                # another content each time, which tasks compare: clocks of nodes and of the disk may differ
                 write(self._sign, str(number).encode())
 
     @property
@@ -181,12 +187,14 @@ class SlurmPool:
         for name in ("tasks", "answers", "counts", "logs"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         for index, one in enumerate(tries):
+            # pickled by itself: the settings are in force before a worker imports what the task needs (`slurm_task`)
             work = pickle.dumps(one.task)
             packed = (self._settings, are_private(), str(self._sign), self._slurm.orphan_seconds, work)
             (folder / "tasks" / str(index)).write_bytes(pickle.dumps(packed))
         try:
             job = slurm.submit(folder, len(tries), self._slurm)
         except SlurmAwayError as error:
+            # back to the front, in their order
             self._queue.extendleft(reversed(tries))
             self._wait_for_controller(error)
             return
@@ -196,11 +204,13 @@ class SlurmPool:
     def _news(self, array: _Array) -> Iterator[Counts | Finished]:
         """Counts and answers that arrived since the last look."""
         for path in (array.folder / "counts").iterdir():
+            # neither a draft, which has another name, nor of a task that has answered
             if path.name in array.tries:
                 yield from self._counted(array.tries[path.name], path)
         for path in (array.folder / "answers").iterdir():
             if path.name in array.tries:
                 one = array.tries.pop(path.name)
+                # a task writes its last counts before its answer
                 yield from self._counted(one, array.folder / "counts" / path.name)
                 kind, value = pickle.loads(path.read_bytes())
                 yield Finished(one.task, value if kind == "result" else None, value if kind == "error" else None)
@@ -211,6 +221,7 @@ class SlurmPool:
             sums: dict[str, int] = json_of(path.read_bytes())
         except (OSError, ValueError):
             return
+        # the file has sums, of which a part was handed on before
         if done := {name: value - one.told.get(name, 0) for name, value in sums.items() if value != one.told.get(name)}:
             one.told = sums
             yield Counts(one.task.id, done)
@@ -226,6 +237,7 @@ class SlurmPool:
         self._away_since = 0.0
         there = {task for task, state in states.items() if state not in slurm.ENDED}
         missed = []
+        # answers are looked for after the states: a task that has left the queue had written its answer by then
         for array in arrays:
             for index, one in array.tries.items():
                 if (task := f"{array.job}_{index}") in there:

@@ -58,6 +58,7 @@ def _watch(sign: Path, seconds: float) -> None:
             seen, since = now, time.monotonic()
         elif time.monotonic() - since > seconds:
             print(f"no sign of the run for {seconds:.0f} s: this array ends", flush=True)
+            # not checked: this task ends in any case, and each of the others looks for itself
             subprocess.run(["scancel", "--quiet", os.environ["SLURM_ARRAY_JOB_ID"]], check=False)
             os._exit(1)
         time.sleep(min(2.0, seconds / 4))
@@ -76,6 +77,7 @@ def main(arguments: list[str]) -> int:
     counts = _Counts(folder / "counts" / index)
     with without_output(private):
         found = answer(task, counts.add, private=private)
+    # before the answer, with which the pool reads the counts for the last time
     counts.flush()
     write(answers, pickle.dumps(found))
     return 0

@@ -82,6 +82,7 @@ class Pool(Protocol):
     def __exit__(self, *_exception: object) -> None: ...
 
 
+# Where this process's counts go while it does a task; None at all other times.
 _send: Callable[[dict[str, int]], None] | None = None
 
 
@@ -97,6 +98,7 @@ def report(**done: int) -> None:
         _send(done)
 
 
+# Once False it stays so: what a process has imported cannot be taken out of it.
 _later = True
 
 

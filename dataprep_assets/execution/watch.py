@@ -23,6 +23,7 @@ from dataprep_assets.execution.answer import without_core
 
 CAN_WATCH = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
+# Seconds between two looks: for so long a process may have more than its bound.
 _SAMPLE_SECONDS = 0.1
 _BOARD_BYTES = 4096
 if CAN_WATCH:
@@ -42,6 +43,8 @@ def taken(pid: int) -> tuple[int, float] | None:
     try:
         with open(f"/proc/{pid}/statm", "rb") as statm, open(f"/proc/{pid}/stat", "rb") as stat:
             _, resident, shared, *_ = statm.read().split()
+            # behind the program's name, which is in brackets and may hold blanks and brackets: 11 and 12 are then user
+            # and system time (fields 14 and 15 in proc(5))
             fields = stat.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -62,6 +65,7 @@ class Watch:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._lock, self._closed = threading.Lock(), threading.Event()
+        # by process id: what is watched, and why what was ended had to be, until `end` asks for it
         self._at_work: dict[int, _AtWork] = {}
         self._exceeded: dict[int, str] = {}
         self._thread: threading.Thread | None = None
@@ -94,6 +98,7 @@ class Watch:
     def _sample(self) -> None:
         while not self._closed.wait(_SAMPLE_SECONDS):
             with self._lock:
+                # under the lock: until `end` returns nobody waits for the process, so its number cannot be another's
                 for pid, process in self._at_work.items():
                     if pid not in self._exceeded and (why := _why(self._bounds, pid, process)) is not None:
                         self._exceeded[pid] = why
@@ -105,6 +110,7 @@ def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
     if (found := taken(pid)) is None:
         return None
     memory, seconds = found
+    # counted from the first look after it got on
     process.since = seconds if process.since is None else process.since
     why = bounds.exceeded(memory, seconds - process.since)
     return why and (f"{process.where}: {why}" if process.where else why)
@@ -120,6 +126,7 @@ class _Board:
         text = where.encode("utf-8", "replace")[: _BOARD_BYTES - 16]
         count = int.from_bytes(self.memory[:8], "little") + 1
         self.memory[8 : 16 + len(text)] = len(text).to_bytes(8, "little") + text
+        # Last: whoever sees a new count finds its text. Between the two lines a text may be mixed, which is only shown.
         self.memory[:8] = count.to_bytes(8, "little")
 
     def read(self) -> tuple[bytes, str]:
@@ -141,6 +148,7 @@ def over(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None
     for closely in (False, True) if again else (False,):
         board = _Board()
         blocked = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+        # Before the fork: from then on signals are for `_until_it_ends`, which passes them on to the work.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         parent = os.getpid()
         if not (pid := os.fork()):
@@ -179,6 +187,7 @@ def _until_it_ends(pid: int, board: _Board, bounds: Bounds, blocked: set[signal.
             return code, why
         # a signal of the terminal reaches the whole group by itself
         if told is not None and told.si_signo != signal.SIGCHLD and told.si_code <= 0:
+            # `si_code` is above 0 if the kernel has sent it
             os.kill(pid, told.si_signo)
         now, process.where = board.read()
         if now != count:

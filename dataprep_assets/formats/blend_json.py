@@ -31,6 +31,7 @@ class Entry:
 
 
 def _flat(entries: Sequence[Entry]) -> list[str]:
+    # 15 digits, which a double keeps of any decimal: 0.3, and not 0.30000000000000004
     return [text for entry in entries for text in (f"{entry.weight:.15g}", entry.prefix)]
 
 

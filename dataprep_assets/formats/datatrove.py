@@ -54,6 +54,7 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
     when the ends do not fit the stream, or the tokenizer's name would break the metadata; raises FileExistsError when a
     sidecar exists.
     """
+    # what can be refused comes first, and leaves no file behind
     said = metadata(tokens, dtype, tokenizer)
     document_ends.validate(ends_path, tokens)
     with flat_bins.create(metadata_path(tokens_path)) as handle:

@@ -50,6 +50,7 @@ def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
                 raise FormatError(
                     f"document {safe(documents + int(part.argmin()))} ends at token {part.min()}, below zero"
                 )
+            # no copy of what has that dtype already, as a mapped file has
             block = part.astype(_DTYPE, copy=False)
             _check_order(block, previous, documents)
             yield block

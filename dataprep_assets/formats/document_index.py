@@ -78,12 +78,14 @@ class RunWriter:
             first_row: The first row of the file's range; a first document there needs no run.
         """
         self._file = file
+        # the row that would go on with the present run, and the documents added so far
         self._next, self._documents = first_row, 0
 
     def add(self, rows: NDArray[np.uint64]) -> None:
         """Add the rows of the next documents: shape ``(documents,)``, increasing."""
         if not len(rows):
             return
+        # a run begins where a row is not the one behind its predecessor, which for the first is of the last call
         starts = np.flatnonzero(rows != np.concatenate([[np.uint64(self._next)], rows[:-1] + np.uint64(1)]))
         if len(starts):
             runs = np.stack([starts.astype(np.uint64) + np.uint64(self._documents), rows[starts]], axis=1)
@@ -111,6 +113,7 @@ def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:
         before = 0
         for path, documents in parts:
             for block in _blocks(open_runs(path)):
+                # documents move up by those of earlier files; rows are counted within their own file
                 file.write((block + np.array([before, 0], _DTYPE)).astype(_DTYPE, copy=False).tobytes())
                 runs += len(block)
             before += documents
@@ -158,6 +161,7 @@ class DocumentRows:
         plain: NDArray[np.uint64] = documents - begin + row
         if not len(self._runs):
             return plain
+        # the last run that begins at or before each document; where there is none, any stands in, and `own` drops it
         run = self._runs[np.maximum(at, 1) - 1]
         own = (at > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
         return np.where(own, documents - run[:, 0] + run[:, 1], plain)
@@ -167,6 +171,7 @@ class DocumentRows:
         begin, stop = int(self._starts[file]), int(self._starts[file + 1])
         low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")
         own = self._runs[int(low) : int(high)]
+        # of this file's runs the last one that begins at or before the row; uint64 has no negative rows
         at = int(np.searchsorted(own[:, 1], np.uint64(max(row, 0)), side="right"))
         if at:
             first, first_row = (int(value) for value in own[at - 1])
@@ -174,4 +179,5 @@ class DocumentRows:
             first, first_row = begin, self._files[file].first_row
         end = int(own[at, 0]) if at < len(own) else stop
         found = first + row - first_row
+        # what lies behind the run's last document and before the next run was left out
         return found if first <= found < end else None

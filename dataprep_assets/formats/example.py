@@ -67,6 +67,7 @@ class Column:
 
 def key_order(name: str) -> tuple[int, ...]:
     """Sort key of a column name: by its UTF-8 bytes, a longer name before its own prefix."""
+    # 256 sorts behind every byte, so that a name which ends comes after one that goes on
     return (*name.encode(), 256)
 
 
@@ -110,6 +111,7 @@ def _encode(
         some = None if lengths is None else lengths[start : start + step]
         packed = [(key, *_pack(values[start : start + step], some)) for key, values in columns]
         for row in range(min(step, rows - start)):
+            # the first piece is the row's head, which says how many bytes follow, and is filled in last
             pieces: list[bytes | memoryview] = [b""]
             for key, varints, ends in packed:
                 begin, end = ends[row], ends[row + 1]
@@ -118,11 +120,13 @@ def _encode(
             yield b"".join(pieces)
 
 
+# The same few names and lengths come again in every row.
 @lru_cache(maxsize=4096)
 def _entry_head(key: bytes, packed: int) -> bytes:
     """The bytes of a map entry before its ``packed`` bytes of varints."""
     # An empty list is left out, as proto3 leaves out every empty field.
     head = bytes([_PACKED]) + _varint(packed) if packed else b""
+    # from the inside out, because each field begins with the length of what it holds
     head = bytes([_INT64_LIST]) + _varint(len(head) + packed) + head
     head = bytes([_FEATURE]) + _varint(len(head) + packed) + head
     head = bytes([_KEY]) + _varint(len(key)) + key + head
@@ -148,11 +152,13 @@ def _pack(values: npt.NDArray[Any], lengths: npt.NDArray[np.integer[Any]] | None
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     if flat.size == 0:
         return memoryview(b""), [0] * (rows + 1)
+    # bytes of the longest varint: one for each 7 bits, of which a negative value has all 64
     width = 10 if flat.min() < 0 else max(1, -(-int(flat.max()).bit_length() // 7))
     if width == 1:
         return flat.astype(np.uint8).data, bounds.tolist()
     spread, used = _spread_in_words(flat, width) if width <= 8 else _spread_in_planes(flat)
     kept = np.flatnonzero(used)
+    # every value takes equally many bytes in `spread`: how many of them are in use before each row begins
     ends = np.searchsorted(kept, bounds * (used.size // flat.size))
     return spread.take(kept).data, ends.tolist()
 
@@ -164,16 +170,19 @@ def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[
     spread = flat & word.type(0x7F)
     more = np.zeros_like(flat)
     for byte in range(1, width):
+        # a group of 7 bits moves up by a bit for each byte before it, and so gets a byte of its own
         spread |= (flat & word.type(0x7F << 7 * byte)) << word.type(byte)
         # The top bit of a byte says that another follows.
         more |= (flat >= word.type(1 << 7 * byte)).astype(word) << word.type(8 * byte - 1)
     spread |= more
+    # The top bit of a byte, one further, is the lowest of the next: each byte of the word is then 0 or 1, a bool.
     used = (more << word.type(1)) | word.type(1)
     return spread.view(np.uint8), used.view(np.bool_)
 
 
 def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
     """As `_spread_in_words`, for values that do not fit in a word: ten bytes each, all used by a negative value."""
+    # unsigned: a negative value stays negative when it is shifted, and would look as if no byte followed
     left = values.astype(np.int64).view(np.uint64)
     spread = np.empty((values.size, 10), np.uint8)
     used = np.ones((values.size, 10), np.bool_)
@@ -277,6 +286,7 @@ def _check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
 
 def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
     """Whether any varint has five bytes or more; without one, every value is in [0, 2**28)."""
+    # two in a row that say another follows, and two of these: four, behind which is a fifth byte
     pairs = follows[1:] & follows[:-1]
     return bool((pairs[2:] & pairs[:-2]).any())
 
@@ -310,6 +320,7 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
         if feature < at and (kind := _KINDS.get(payload[feature])):
             raise FormatError(f"column {name!r} is a list of {kind}, expected integers")
         values, _ = _enter(payload, feature, at, _INT64_LIST, f"the integer list of column {name!r}", fills=True)
+        # an empty list has no packed field at all
         if values < at:
             values, _ = _enter(payload, values, at, _PACKED, f"the packed values of column {name!r}", fills=True)
         found[name] = values, at

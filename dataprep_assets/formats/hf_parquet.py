@@ -155,6 +155,7 @@ def _write_file(
                 raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
             offsets = np.concatenate([[0], np.asarray(ends[first:stop]).astype(np.int64) - begin])
             lists = pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(ids.astype(np.int32)))
+            # cast for the name of the list's child alone: pyarrow calls it `item`
             writer.write_table(pa.table([lists.cast(_schema().field(0).type)], schema=_schema()))
 
 

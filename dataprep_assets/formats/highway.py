@@ -29,6 +29,7 @@ class _State:
         self.v0, self.v1 = self.mul0 ^ lanes, self.mul1 ^ _halves_swapped(lanes)
 
     def update(self, packet: Lanes) -> None:
+        # sums and products wrap at 64 bits, as the algorithm wants, and arrays of NumPy do so without a word
         self.v1 += self.mul0 + packet
         self.mul0 ^= (self.v1 & _LOW) * (self.v0 >> _HALF)
         self.v0 += self.mul1

@@ -82,6 +82,7 @@ def write_mds(
     the folder exists and nothing is to be resumed.
     """
     config = _config(length, shard_bytes) if length > 0 else {}
+    # beside its configuration a shard has the number of samples and one offset more than samples, of 4 bytes each
     header = len(json.dumps(config, sort_keys=True).encode()) + 2 * 4
     each = length * _IDS.itemsize + 4
     if length < 1 or shard_bytes >= 1 << 32 or header + each > shard_bytes:
@@ -173,6 +174,7 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
         count, (size,) = shard["samples"], shard["column_sizes"]
         if len(data) < count * size:
             raise FormatError(f"{path}: {safe(len(data))} bytes cannot hold {count} samples of {size}")
+        # the last bytes of the file, whatever its head is
         samples = np.frombuffer(data, _IDS, offset=len(data) - count * size)
         yield samples.reshape(count, size // _IDS.itemsize)
 
@@ -214,6 +216,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     if hashlib.sha256(data).hexdigest() != shard["raw_data"]["hashes"][HASH]:
         raise FormatError(f"{path}: its {HASH} is not that of the index")
     count: int = shard["samples"]
+    # a file too short for its offsets has none, and is refused with its counts below
     offsets = np.frombuffer(data, "<u4", count + 1, 4) if len(data) >= 8 + 4 * count else np.zeros(1, "<u4")
     (size,) = shard["column_sizes"]
     config = {key: value for key, value in shard.items() if key not in ("raw_data", "samples", "zip_data")}
@@ -223,6 +226,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
         raise FormatError(f"{path}: its samples are not {safe(size)} bytes each")
     if json.loads(data[8 + 4 * count : int(offsets[0])]) != config:
         raise FormatError(f"{path}: its configuration is not that of the index")
+    # the entry as a whole, so that nothing stands in it beside what was compared
     raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
     wanted = {**_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
     if shard != {**wanted, "zip_data": None}:

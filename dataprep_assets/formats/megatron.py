@@ -91,6 +91,7 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
                 "documents"
                 f" longer than {_LONGEST} tokens"
             )
+        # in Python's integers: a product of uint64 would wrap to a small offset
         if int(block[-1]) * itemsize >= 1 << 63:
             raise FormatError(f"a stream of {block[-1]} tokens of {safe(itemsize)} bytes has offsets beyond int64")
         handle.write(lengths.astype(_LENGTH).tobytes())
@@ -106,6 +107,7 @@ def _write_pointers(handle: BinaryIO, sequences: int, itemsize: int) -> None:
         count = min(BLOCK, sequences - start)
         handle.seek(_HEADER.size + start * _LENGTH.itemsize)
         lengths = np.frombuffer(handle.read(count * _LENGTH.itemsize), dtype=_LENGTH)
+        # int64 from the first sum on: byte offsets pass 2 GiB long before any length does
         after = pointer + np.cumsum(lengths, dtype=np.int64) * itemsize
         handle.seek(_HEADER.size + sequences * _LENGTH.itemsize + start * _OFFSET.itemsize)
         handle.write((after - lengths.astype(np.int64) * itemsize).astype(_OFFSET, copy=False).tobytes())

@@ -62,6 +62,7 @@ class Blend:
 
     @cached_property
     def _normalized(self) -> list[float]:
+        # By NumPy, as Megatron does it: other last digits would give another description, and files that are not found.
         weights = np.array(self.weights, np.float64)
         found: list[float] = (weights / np.sum(weights)).tolist()
         return found
@@ -75,9 +76,11 @@ class Blend:
         """How many samples of a data set Megatron asks for."""
         if self.is_one:
             return self.samples
+        # rounded up twice, as Megatron does: the share, then the share with its surplus
         return math.ceil(math.ceil(self.samples * self._normalized[number]) * (1 + SURPLUS))
 
     def _identifiers(self, number: int) -> dict[str, Any]:
+        # in Megatron's order, with its nulls: the MD5 is of the text that this becomes
         return {
             "class": GPT,
             "dataset_path": self.prefixes[number],
@@ -154,4 +157,5 @@ def sample_dtype(documents: int, longest: int) -> str:
 
 def shuffle_dtype(samples: int) -> str:
     """The dtype of a shuffle index of so many samples."""
+    # Megatron's own limit, which is a little below what uint32 holds
     return "int64" if samples >= np.iinfo(np.uint32).max - 1 else "uint32"

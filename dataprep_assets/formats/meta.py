@@ -79,6 +79,7 @@ def _pickle_bytes(text: str) -> bytes:
 
 def _check_builtin(value: Any, key: str) -> None:
     """Raise FormatError at the first value, by dotted key, that is not exactly a JSON builtin."""
+    # The exact type: `numpy.float64` passes for a float, and a pickle of it needs NumPy to be loaded.
     kind = type(value)
     if kind is dict:
         for name, item in value.items():

@@ -79,6 +79,7 @@ def parse_key(key: str) -> ShardKey | None:
     prefix = found["prefix"] or found["folder"] or "train"
     kind: Literal["tokens", "sample_ids"] = "tokens" if found["t"] else "sample_ids"
     index = int(found["t"] or found["i"])
+    # `val/train_000000.npy` and the like have the form, but are not where a shard of that name is
     canonical = (token_key if kind == "tokens" else ids_key)(prefix, index)
     return ShardKey(prefix=prefix, index=index, kind=kind) if canonical == key else None
 
@@ -91,6 +92,7 @@ def header(tokens: int, dtype: str) -> bytes:
     if tokens < 0:
         raise FormatError(f"an array cannot have {tokens} tokens")
     text = f"{{'descr': '{token_dtype(dtype).str}', 'fortran_order': False, 'shape': ({tokens},), }}"
+    # 11: the magic, two bytes of version, two of length, and the line's end
     filled = text.ljust(HEADER_BYTES - 11) + "\n"
     return MAGIC + b"\x01\x00" + len(filled).to_bytes(2, "little") + filled.encode("latin1")
 

@@ -123,6 +123,7 @@ def _table(
     begins = np.zeros(len(items) + 1, np.int64)
     np.cumsum(ends[items + 1] - ends[items], out=begins[1:])
     rows = begins[offsets]
+    # where each sequence begins in its own row
     starts = begins[:-1] - np.repeat(rows[:-1], np.diff(offsets))
     columns = (
         (rows, np.concatenate([tokens[s] for s in slices])),
@@ -226,11 +227,13 @@ def row_defects(rows: PackedRows, pack_size: int, *, untrained_allowed: bool = F
     report(lengths > pack_size, f"longer than the pack size of {pack_size} tokens")
     report(lengths == 0, "empty")
     report(counts == 0, "no sequence starts in it")
+    # A row without a start has no entry in `starts`: what follows would look at that of the next row.
     if found and (counts == 0).any():
         return found
     row_of_start = np.repeat(np.arange(len(rows)), counts)
     report(rows.starts[rows.heads[:-1]] != 0, "its first sequence does not start at 0")
     falling = np.zeros(len(rows), np.bool_)
+    # the first start of a row comes after the last one of the row before, and may be smaller
     not_first = np.ones(len(rows.starts), np.bool_)
     not_first[rows.heads[:-1]] = False
     steps = np.diff(rows.starts, prepend=0)
@@ -240,6 +243,7 @@ def row_defects(rows: PackedRows, pack_size: int, *, untrained_allowed: bool = F
     beyond[row_of_start[rows.starts >= lengths[row_of_start]]] = True
     report(beyond, "a sequence starts behind the row's end")
     odd = np.zeros(len(rows), np.bool_)
+    # the row of a position is the last one that begins at or before it
     odd[np.searchsorted(rows.rows, np.flatnonzero(rows.mask > 1), side="right") - 1] = True
     report(odd, "loss_mask holds a value that is not 0 or 1")
     if found:
@@ -248,6 +252,7 @@ def row_defects(rows: PackedRows, pack_size: int, *, untrained_allowed: bool = F
     at_end, untrained = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
     at_end[row_of_start[rows.mask[ends - 1] != 0]] = True
     report(at_end, "the last position of a sequence is trained: its label would be the next sequence's first token")
+    # The largest mask of each sequence. For an empty one `reduceat` has no answer, but the starts were checked above.
     untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")
     return found

@@ -29,10 +29,12 @@ def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
     for group in range(footer.num_row_groups):
         for column in range(footer.num_columns):
             chunk = footer.row_group(group).column(column)
+            # a chunk's dictionary lies before its data
             begins = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
             if begins != at:
                 raise FormatError(f"{path}: its chunks do not follow one another at byte {safe(at)}. Rebuild it")
             at += chunk.total_compressed_size
+    # behind the footer: its length, and the magic once more
     end = path.stat().st_size - footer.serialized_size - _LENGTH - len(_MAGIC)
     if at != end:
         raise FormatError(

@@ -84,6 +84,7 @@ def _defects(data: Bytes) -> Iterator[str]:
 def _chunks(data: Bytes) -> Iterator[_Chunk]:
     begin = 0
     while begin < len(data):
+        # filled up with zeros where the file ends inside of a header: the chunk then ends beyond the file, and is told
         header = _without_block_headers(data, begin, _after(begin, _CHUNK_HEADER)).tobytes().ljust(_CHUNK_HEADER, b"\0")
         stop = _after(begin, _CHUNK_HEADER + int.from_bytes(header[8:16], "little"))
         # every record has a position of its own, counted from the chunk's begin
@@ -94,6 +95,7 @@ def _chunks(data: Bytes) -> Iterator[_Chunk]:
 
 def _after(begin: int, count: int) -> int:
     """The position behind so many bytes (at least one) from a position on, block headers left out."""
+    # at the begin of a block its header comes first
     at = begin % BLOCK or _BLOCK_HEADER
     blocks, rest = divmod(at - _BLOCK_HEADER + count - 1, BLOCK - _BLOCK_HEADER)
     return begin - begin % BLOCK + blocks * BLOCK + _BLOCK_HEADER + rest + 1
@@ -121,6 +123,7 @@ def _other_hashes(headers: Bytes) -> list[int]:
 def _block_defects(data: Bytes, chunks: list[_Chunk]) -> Iterator[str]:
     positions = np.arange(0, len(data), BLOCK)
     begins, ends = (np.array(found) for found in zip(*((chunk.begin, chunk.end) for chunk in chunks), strict=True))
+    # the chunk that each block header interrupts: the last that begins there or before
     of = np.searchsorted(begins, positions, "right") - 1
     headers = np.ascontiguousarray(data.reshape(-1, BLOCK)[:, :_BLOCK_HEADER])
     told = headers[:, _HASH:].view("<u8")

@@ -57,6 +57,7 @@ def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int |
 
     def hash_block(first: int) -> None:
         stop = min(first + step, samples)
+        # samples are slices of one buffer, which are not copied; each block writes to its own part of `ids`
         block = _wide(tokens[first * sequence_length : stop * sequence_length]).data.cast("B")
         digests = [blake2b(block[at : at + width], digest_size=ID_BYTES).digest() for at in range(0, len(block), width)]
         ids[first:stop] = np.frombuffer(b"".join(digests), dtype=_DTYPE)

@@ -141,12 +141,14 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
         bad("bad_json", "is nested too deeply")
         return None
     except json.JSONDecodeError as error:
+        # what ends too early, in a last line without its end, was cut and not mistyped
         if not end and (error.pos >= len(text.rstrip()) or "Unterminated" in error.msg):
             bad("cut_short", "is the last and is cut short")
         else:
             bad("bad_json", sentence(f"is not JSON at column {safe(error.colno)}: {error.msg}"))
         return None
     except ValueError:
+        # an integer of more than 4,300 digits, which Python does not convert
         bad("bad_json", "is not JSON: a number is too long")
         return None
     if not isinstance(value, dict):
@@ -159,6 +161,7 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
         bad("constant", f"holds {constants[0]}, which Python's parser takes and JSON does not have")
     if repeated:
         bad("duplicate_key", f"gives key {repeated[0]!r} twice")
+    # only an escape can make one, because the line itself is UTF-8; looking for it costs writing the row again
     if "\\u" in text and _has_lone_surrogate(value):
         bad("lone_surrogate", "holds half of a surrogate pair, which no tokenizer can encode")
     return value

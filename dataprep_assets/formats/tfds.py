@@ -158,6 +158,7 @@ def write_metadata(where: Path, info: DatasetInfo) -> None:
 def features_bytes(columns: Iterable[Column]) -> bytes:
     """The bytes of `features.json` for these columns."""
     features = {column.name: _feature(column) for column in columns}
+    # TFDS itself indents this file by 4, and dataset_info.json by 2
     return _bytes({"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
 
 
@@ -254,6 +255,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # of equal names Python takes the last, where the parser of protobuf, which TFDS uses, refuses the file
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise FormatError(f"a field occurs twice among {sorted(fields)}")

@@ -96,6 +96,7 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
 
 def _masked(content: bytes) -> int:
     crc: int = google_crc32c.value(content)
+    # Python's integers do not wrap: the last mask cuts rotation and sum to 32 bits at once
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -151,6 +152,7 @@ def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
                 " damaged, or not a TFRecord file"
             )
         (length,) = _LENGTH.unpack(length_bytes)
+        # before the payload is read: a made-up length can have its checksum, and would ask for that much memory
         if offset + _FRAMING + length > size:
             raise FormatError(
                 f"{path}: the file ends at byte {safe(size)}, within record {safe(number)} at byte {safe(offset)}, "

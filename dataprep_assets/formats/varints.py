@@ -34,6 +34,7 @@ def unpacked_rows(packed: npt.NDArray[np.uint8], sizes: list[int], length: int) 
     if longest == 1:
         return packed if all(size == length for size in sizes) else None
     ends = np.flatnonzero(~goes_on)
+    # each row ends where every `length`-th varint does
     even = ends.size == len(sizes) * length and np.array_equal(ends[length - 1 :: length] + 1, np.cumsum(sizes))
     return _unpack_short(packed, ends, longest) if even and longest <= _SHORT else None
 
@@ -42,6 +43,7 @@ def _longest(goes_on: npt.NDArray[np.bool_]) -> int:
     """Bytes of the longest varint, by whether another byte follows each; one more than `_SHORT` for any longer one."""
     longest, run = 1, goes_on
     while longest <= _SHORT and run.any():
+        # then `run[i]` says that byte i and the `longest` - 1 behind it all go on: a varint there is longer still
         longest, run = longest + 1, run[1:] & goes_on[:-longest]
     return longest
 
@@ -55,6 +57,7 @@ def _unpack_short(packed: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], lo
     words = np.ndarray(packed.shape, word, padded, strides=(1,)).take(ends, mode="clip")
     values: npt.NDArray[Any] = words & word.type(0x7F)
     for byte in range(1, width):
+        # shifted by one more for each byte, so that groups of 7 bits close up over the top bits
         words >>= word.type(1)
         values |= words & word.type(0x7F << 7 * byte)
     used = np.empty(ends.size, word)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import ConfigError
 
+# No dot in front: such names are areas of the project's own (`.staging`, `.aside-…`, `.fetched`), which listings skip.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 

@@ -248,6 +248,7 @@ class LocalArtifacts(ArtifactStore):
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         folder = self.root / dataset / name
+        # no dot in front: staging, and directories that were set aside
         return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | left_over(folder))
 
     def names(self, dataset: str) -> list[str]:
@@ -298,6 +299,7 @@ class LocalArtifacts(ArtifactStore):
         target = staged / name
         target.parent.mkdir(parents=True, exist_ok=True)
         concatenate([self.directory(p.artifact) / p.record.path for p in parts], target)
+        # of the result, not of the parts: so what the kernel copied is compared, too
         if verify or len(parts) != 1:
             digest = digest_of_parts(_blocks(target), parts, str(target), counted)
         else:
@@ -355,6 +357,7 @@ def digest_of_parts(
     Raises IntegrityError naming the part whose bytes differ, or when there are more or fewer bytes than the parts say.
     """
     whole, source = hashlib.sha256(), iter(blocks)
+    # blocks and parts do not end together: the rest of a block is cut without a copy
     rest = memoryview(b"")
     for part in parts:
         digest, left = hashlib.sha256(), part.record.bytes

@@ -98,6 +98,7 @@ class BucketArtifacts(ArtifactStore):
             keys = [info.key for info in self.store.list(f"{artifact}/")]
             if any(key.endswith(f"/{NAME}") and key != receipt for key in keys):
                 raise holds_others(self.location(artifact))
+            # first: without it a kill leaves nothing that looks finished
             self.store.delete(receipt)
             map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
             self.store.sweep(f"{artifact}/")
@@ -126,6 +127,7 @@ class BucketArtifacts(ArtifactStore):
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
         if not artifacts:
             return []
+        # one listing, where asking for each partition would be a request each
         below = f"{artifacts[0].dataset}/{artifacts[0].name}/"
         found = {info.key: info.version for info in self.store.list(below)}
         return [found.get(f"{artifact}/{NAME}") for artifact in artifacts]
@@ -139,6 +141,7 @@ class BucketArtifacts(ArtifactStore):
 
         def defect(record: FileRecord) -> str:
             found = publication.located(receipt, record)
+            # an object of another size is wrong already, and need not be read
             if found is not None and verification == "full" and found.bytes == record.bytes:
                 found = self._digests.of(self.store, found)
             return differs(record, found)
@@ -195,6 +198,7 @@ class BucketArtifacts(ArtifactStore):
             try:
                 return self._copy(artifact, receipt, names)
             except (ConflictError, IntegrityError):
+                # of another content now: it was replaced while it was read, and is read again
                 if self.require(artifact).content == receipt.content:
                     raise
         raise self._replaced(artifact)
@@ -205,6 +209,7 @@ class BucketArtifacts(ArtifactStore):
         Raises ConfigError when it does not fit into the budget.
         """
         directory = self.copies.directory(artifact, receipt.content)
+        # held before it is fetched: no eviction can come in between
         weakref.finalize(holder, self.copies.hold(directory))
         return self._copy(artifact, receipt, [name]) / name
 
@@ -297,6 +302,7 @@ class BucketArtifacts(ArtifactStore):
             receipt.content,
         ):
             publication.replace(receipt, data, present)
+        # also where nothing had to be written: another machine, or a killed run of this one, had published the same
         publication.settle(receipt)
         for record in receipt.files:
             if record.path in sent:

@@ -35,6 +35,7 @@ _ASIDE = ".aside-"
 _STAGED = re.compile(r"(.+)-[0-9a-f]{16}")
 _NEW = b"\n"
 """The content of a lock file before anything was staged."""
+# Linux's own numbers: what C knows as macros, ctypes cannot ask for.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 # Seconds. Writing a small file takes milliseconds; a draft of this age no longer has a writer.
@@ -51,6 +52,7 @@ def fsync_tree(path: Path) -> None:
     They are asked for at once: a journal commits together what waits for it together, one after another each waits
     for a commit of its own.
     """
+    # each folder, too (the empty name): a file whose entry is lost in a crash is lost itself
     every = [Path(folder, name) for folder, _, names in os.walk(path) for name in ("", *names)]
     for _ in _threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), every):
         pass
@@ -82,6 +84,7 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
         _discard_old_drafts(path.parent, written)
         os.replace(temporary, path)
     finally:
+        # there after an error alone: the rename takes it along
         temporary.unlink(missing_ok=True)
     if durably:
         fsync_directory(path.parent)
@@ -107,11 +110,13 @@ def _exchange(first: Path, second: Path) -> bool:
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
+        # a C library without this function, such as glibc before 2.28
         return False
     result = renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
     if result == 0:
         return True
     code = ctypes.get_errno()
+    # the kernel does not know the call, or the file system does not know the flag: then there is another way
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(second))
@@ -123,11 +128,14 @@ def publish_directory(staged: Path, final: Path) -> None:
     If the file system cannot exchange, the old directory is set aside first and put back by
     `recover_aside` if the process dies between the two renames.
     """
+    # Before the rename: a name that survives a crash must not lead to files that did not.
     fsync_tree(staged)
     final.parent.mkdir(parents=True, exist_ok=True)
+    # `lexists`, because a link to a disk that is not mounted is in the way as well
     if not os.path.lexists(final):
         os.rename(staged, final)
     elif _exchange(staged, final):
+        # before the old files go: a crash may undo an exchange that is not durable, and then they are the artifact
         fsync_directory(final.parent)
         _discard(staged)
     else:
@@ -171,12 +179,15 @@ def staging(final: Path, key: str) -> Iterator[Path]:
     refuse_link(area)
     with writing(final), _lock_file(final) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        # under the lock: whoever holds it may be between the two renames of a replacement
         recover_aside(final)
         wanted = area / f"{final.name}-{key[:16]}"
         said = lock.read()
         for other in _begun(final, said):
             if other != wanted:
                 shutil.rmtree(other)
+        # Named before it is made: a kill in between leaves a name without a directory, which costs nothing. The other
+        # way round it would leave a directory of which the next build does not know.
         if said != (name := wanted.name.encode() + _NEW):
             lock.seek(0)
             lock.truncate()
@@ -242,6 +253,7 @@ def _something_left(final: Path) -> bool:
         with open(_lock_path(final), "rb", opener=own_file) as lock:
             return bool(_begun(final, lock.read()))
     except FileNotFoundError:
+        # without a lock file nothing says what was begun
         return bool(_staged(final.parent / STAGING, {final.name}))
 
 
@@ -276,6 +288,7 @@ def _begun(final: Path, said: bytes) -> list[Path]:
     area = final.parent / STAGING
     if not said:  # of a version that wrote nothing into it, or cut short
         return _staged(area, {final.name})
+    # what is named is removed: a damaged file, or one that somebody else wrote, must not lead elsewhere
     of_this = re.compile(re.escape(final.name) + "-[^/]{16}")
     named = [area / name for name in said.decode(errors="replace").split() if of_this.fullmatch(name)]
     return [path for path in named if path.is_dir() and not path.is_symlink()]

@@ -68,9 +68,11 @@ class Copies:
         """
         directory, wanted = self.directory(artifact, receipt.content), list(records)
         with private_files(self.private), self._lock(directory, "filling"):
+            # first: a folder without a receipt is no copy that counts, and could not be evicted (`_copies_below`)
             _write_receipt(directory, receipt)
             missing = [record for record in wanted if not _is_intact(directory / record.path, record)]
             if missing:
+                # All that is wanted, with what is here already: that cannot be evicted to make room for the rest.
                 self._require_possible(artifact, wanted)
                 with self.room(sum(record.bytes for record in missing), filling=directory):
                     for record in missing:
@@ -78,6 +80,7 @@ class Copies:
                         target.parent.mkdir(parents=True, exist_ok=True)
                         fetch(record, target)
                         _make_read_only(target)
+            # before the lock is released: no eviction can come in between
             self._lease(directory)
             os.utime(directory / NAME)
         return directory
@@ -89,15 +92,18 @@ class Copies:
             directory.mkdir(parents=True, exist_ok=True)
             for record in receipt.files:
                 source, target = built / record.path, directory / record.path
+                # a file that the server joined was never here
                 if source.is_file() and not _is_intact(target, record):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     _make_read_only(source)
                     os.replace(source, target)
             _write_receipt(directory, receipt)
             shutil.rmtree(built)
+        # Copies of older contents. What this process itself has handed out stays: somebody may read it.
         for other in directory.parent.iterdir():
             if other != directory and (other / NAME).is_file():
                 self._evict(other, own=False)
+        # what was built here did not ask for room when it was written
         with self.room(0):
             pass
 
@@ -118,12 +124,15 @@ class Copies:
         with self._lock(self.root, "room"):
             held = sorted(_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
             total = sum(copy.bytes for copy in held)
+            # what this process has handed out goes last
             for own in (False, True):
                 for copy in held:
                     if total + needed <= self.budget_bytes:
                         break
+                    # not what is being filled, nor what has gone in the first round
                     if copy.directory != filling and copy.directory.exists() and self._evict(copy.directory, own=own):
                         total -= copy.bytes
+            # with nothing to be fetched it is no error that copies in use exceed the budget
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
                     f"{self.root}: the cache may hold {safe(self.budget_bytes, ',')} bytes; {total:,} of them are in "
@@ -159,8 +168,10 @@ class Copies:
             mine = directory in _LEASES
             if _HELD[directory] > 0 or (mine and not own):
                 return False
+            # `flock` tells open files apart, not processes: this process's own lease would be in the way below.
             if mine:
                 os.close(_LEASES.pop(directory))
+        # Both locks are held until it is gone: whoever wants this copy waits in `ensure`, and fetches it again.
         with self._try_lock(directory, "filling") as filling:
             if not filling:
                 return False
@@ -177,10 +188,12 @@ class Copies:
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 _LEASES[directory] = descriptor
             _LEASES.move_to_end(directory)
+            # beyond the limit the oldest go, but never one that a handle holds
             for old in [known for known in _LEASES if _HELD[known] <= 0][: max(0, len(_LEASES) - _LEASES_KEPT)]:
                 os.close(_LEASES.pop(old))
 
     def _lock_path(self, directory: Path, what: str) -> Path:
+        # Not inside of the copy: with a folder that is evicted its lock would go, under whoever waits for it.
         locks = self.root / FETCHED / _LOCKS
         locks.mkdir(parents=True, exist_ok=True)
         return locks / f"{hashlib.sha256(str(directory).encode()).hexdigest()[:24]}.{what}.lock"
@@ -231,6 +244,7 @@ def _make_read_only(path: Path) -> None:
 
 
 def _is_intact(path: Path, record: FileRecord) -> bool:
+    # the size is enough, because a file gets its name only after its digest was compared (`Fetch`)
     return path.is_file() and path.stat().st_size == record.bytes
 
 
@@ -242,6 +256,7 @@ def _write_receipt(directory: Path, receipt: Receipt) -> None:
     except IntegrityError:
         pass
     directory.mkdir(parents=True, exist_ok=True)
+    # in a folder of its own, because a receipt always writes itself under its final name
     with tempfile.TemporaryDirectory(dir=directory) as draft:
         receipt.write(Path(draft))
         os.replace(Path(draft, NAME), directory / NAME)

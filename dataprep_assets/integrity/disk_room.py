@@ -42,6 +42,7 @@ def refused(error: OSError, folder: Path, needed: int | None = None) -> Dataprep
     path = Path(str(error.filename)) if error.filename else folder
     if error.errno not in _FULL:
         return DataprepError(f"{path}: {error.strerror or error}. Correct the path or its permissions, then run again")
+    # free space can only be asked of a folder that exists, and this one may not have been made yet
     there = folder.absolute()
     while not there.exists():
         there = there.parent

@@ -31,6 +31,7 @@ from dataprep_assets.sentences import safe
 _DTYPES = ("uint16", "uint32")
 _NPY = b"\x93NUMPY"
 """How a `.npy` file begins that is not the flat one of OLMo."""
+# Bytes that a small read of a file in a bucket asks for: what is read after it needs no request of its own.
 _BUFFER = 1 << 20
 
 
@@ -171,6 +172,7 @@ class RemoteTokens:
             wanted = range(*index.indices(len(self)))
             if not wanted:
                 return np.empty(0, self.dtype)
+            # one request for all between the lowest and the highest; what a step leaves out is fetched as well
             low, high = min(wanted[0], wanted[-1]), max(wanted[0], wanted[-1])
             ids = self._range(low, high + 1)
             return ids[:: wanted.step] if wanted.step > 0 else ids[::-1][:: -wanted.step]
@@ -185,4 +187,5 @@ class RemoteTokens:
 
     def _range(self, start: int, stop: int) -> npt.NDArray[Any]:
         size = self.dtype.itemsize
+        # a copy: NumPy lets nobody write to an array over bytes
         return np.frombuffer(self._ranges.read(start * size, stop * size), self.dtype).copy()

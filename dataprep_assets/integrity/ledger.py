@@ -66,6 +66,7 @@ class Ledger:
     @classmethod
     def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
         """The sum of many ledgers; the empty ledger for none."""
+        # each field goes through all of them, and the caller may give a generator
         every = list(ledgers)
         dropped: Counter[str] = Counter()
         for one in every:

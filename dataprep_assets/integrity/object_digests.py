@@ -30,6 +30,7 @@ class ObjectDigests:
             if value["key"] == info.key and value["version"] == info.version:
                 return replace(info, sha256=value["sha256"])
         except (OSError, ValueError, KeyError):
+            # not there yet, or not whole: the object is read, and what is written then replaces it
             pass
         digest = hashlib.sha256()
         for block in store.read(info.key, version=info.version):
@@ -45,4 +46,6 @@ class ObjectDigests:
             write_atomically(path, canonical_json({"key": info.key, "version": info.version, "sha256": sha256}))
 
     def _path(self, info: ObjectInfo) -> Path:
+        # A hash, because a key has slashes and may be longer than a file's name. The version is not part of it: the
+        # digest of a newer one takes the place of the old one, so the folder does not grow with each replacement.
         return self.root / ".digests" / f"{hashlib.sha256(info.key.encode()).hexdigest()[:32]}.json"

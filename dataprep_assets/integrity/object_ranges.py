@@ -35,6 +35,7 @@ class ObjectRanges:
 
         Raises MissingArtifactError when the artifact was replaced since its receipt was read.
         """
+        # a reader asks at the end of a file, too (`_RemoteFile`), and HTTP has no empty range
         if start >= stop:
             return b""
         for last in (False, True):

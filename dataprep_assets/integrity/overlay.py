@@ -31,6 +31,7 @@ class OverlayArtifacts(ArtifactStore):
         return LocalArtifacts(self.root)
 
     def _holder(self, artifact: Artifact) -> ArtifactStore:
+        # asked each time: what is built in the scratch folder meanwhile hides what is below
         return self._scratch if os.path.exists(f"{self.directory(artifact)}/{NAME}") else self.below
 
     def _opened(self, artifact: Artifact) -> ArtifactStore:

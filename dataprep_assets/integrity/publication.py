@@ -43,6 +43,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 AT_ONCE = 8
 """Requests of one publication that run at the same time."""
 
+# A try is lost only if another machine changes the object between two requests of this one.
 _TRIES = 3
 _CLAIM = "publishing.json"
 
@@ -114,12 +115,14 @@ class Publication:
         if present is None or not present.has(receipt):
             return
         mine = self._areas(receipt)
+        # Before the first copy: a machine that was paused while it copied for an older receipt finds its source gone.
         map_all(
             self.store.delete,
             [key for key in staged if not key.startswith(mine) and not present.is_base_of(key)],
             AT_ONCE,
         )
         moved = self._move(receipt, [key for key in staged if key.startswith(mine)])
+        # Listed before the receipt is looked at once more: so nothing of a later publication can be among them.
         strays = self._strays(receipt)
         present = self.present()
         if present is not None and present.has(receipt):
@@ -171,6 +174,7 @@ class Publication:
             except MissingArtifactError:  # published meanwhile
                 claimed = ""
             present = self.present()
+            # A rival of the same content is none: both write the same bytes under the same keys.
             if claimed != receipt.content if present is None else not present.has(receipt):
                 raise self.lost() from error
         else:
@@ -191,6 +195,7 @@ class Publication:
         # If there is a receipt, another process has done it, and the artifact may already be the next one.
         if wrong and self.store.head(f"{self.artifact}/{NAME}") is None:
             raise IntegrityError(f"{self.location}: {wrong}, right after it was written. Run again")
+        # another process has completed the same claim first
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
 
@@ -214,6 +219,7 @@ class Publication:
             base, _, name = key.removeprefix(areas).partition("/")
             final = f"{self.artifact}/{name}"
             if base != _base(None):  # a first publication has no predecessor that could still be copying
+                # a copy in parts that an older replacement has under way would land on top of this one
                 self.store.sweep(final)
             if name not in records or not differs(records[name], self.final(records[name]), certain=True):
                 return key  # copied before
@@ -241,6 +247,7 @@ class Publication:
     def is_settled(self, receipt: Receipt) -> bool:
         """Whether nothing is left to copy or to remove for this receipt."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
+        # mostly nothing is staged, and then the receipt need not be read
         present = self.present() if staged else None
         mine = self._areas(receipt)
         left = [key for key in staged if key.startswith(mine) or present is None or not present.is_base_of(key)]
@@ -258,6 +265,7 @@ class Publication:
             except (ConflictError, MissingArtifactError):
                 continue
             try:
+                # in this version, so that a conditional write replaces exactly what was read
                 return Present(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
             except IntegrityError:
                 return Present(info.version, None)
@@ -281,6 +289,7 @@ class Publication:
         areas = self._areas(receipt)
         for info in self.store.list(areas):
             if info.key.removeprefix(areas).partition("/")[2] == record.path:
+                # asked for by itself, because a listing need not have digests (S3's has none)
                 return self.store.head(info.key) or final
         return final
 

@@ -99,6 +99,7 @@ class Receipt:
 
 def _own_digest(value: Mapping[str, Any]) -> str:
     """Digest of a receipt's JSON without the digest itself, so that a flipped bit in a ledger is found as damage."""
+    # Through JSON and back, as a reader will have it: keys that are numbers become texts there, and sort otherwise.
     plain = json.loads(json.dumps({k: v for k, v in value.items() if k != "digest"}, allow_nan=False))
     return digest_value(plain)
 
@@ -122,12 +123,15 @@ def read_receipt(directory: Path) -> Receipt | None:
     try:
         return _read(path)
     except FileNotFoundError:
+        # `while_unchanged` follows a link when it asks for the file's status, so one that leads nowhere is not found
         if not os.path.islink(path):
             return None
         raise IntegrityError(f"{path}: a link that leads nowhere. Rebuild the artifact") from None
     except OSError as error:
+        # a bad sector is damage of this artifact, which is rebuilt, and no failure of the run
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read ({error.strerror}). Rebuild the artifact") from None
+        # these two are how `regular` refuses a link and what is no file; any other error is not about the receipt
         if error.errno not in (errno.ELOOP, errno.EINVAL):
             raise
         raise IntegrityError(f"{path}: a link, a folder or a FIFO, not a receipt. Rebuild the artifact") from None
@@ -136,6 +140,7 @@ def read_receipt(directory: Path) -> Receipt | None:
 @while_unchanged
 def _read(path: str) -> Receipt:
     with open(path, "rb", opener=regular) as file:
+        # one byte more than a receipt may have: enough to refuse it, however large the file is
         return parse_receipt(file.read(_LARGEST + 1), path)
 
 
@@ -143,6 +148,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
     """A receipt from the bytes of its file; raises IntegrityError, naming `where`, when they are not one."""
     try:
         value = parsed(data, _LARGEST)
+        # its own digest is of all else, `content` included
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_file_record(f) for f in value["files"])
@@ -158,6 +164,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
             f"{where}: receipt schema {receipt.schema_version}, this code reads {SCHEMA_VERSION}. Use the version of "
             "dataprep-assets that wrote it, or rebuild the artifact"
         )
+    # before the digest, which a changed list of files breaks as well: this says more
     if receipt.content != content:
         raise IntegrityError(
             f"{where}: the receipt's file list was altered (content {receipt.content} != {content}). Rebuild it"
@@ -184,6 +191,7 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
     reader would take it for part of the artifact. So is what is no regular file, or belongs to somebody else.
     """
     found, there = [], _contents(directory)
+    # the artifact's own owner, this user and root: anybody else could change a file after it was verified
     owners = {there.pop("").st_uid, os.geteuid(), 0}
     folders = {str(parent) for record in receipt.files for parent in PurePosixPath(record.path).parents}
     for record in receipt.files:
@@ -196,6 +204,7 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
             found.append(sentence(f"{record.path}: {safe(status.st_size)} bytes, the receipt says {record.bytes}"))
         elif verification == "full" and (actual := _sha256(directory / record.path)) != f"sha256 {record.sha256}":
             found.append(f"{record.path}: {actual}, the receipt says {record.sha256}")
+    # What is left is in no list. Only the receipt itself may be, and folders above listed files.
     for name, status in sorted(there.items()):
         is_folder = stat.S_ISDIR(status.st_mode)
         why = _strange(status, owners, is_folder=is_folder and name != NAME)

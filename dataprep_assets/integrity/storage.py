@@ -71,6 +71,7 @@ def artifacts_at(place: Place, cache: Path, cache_bytes: int | None, *, private:
 def _folder_name(place: Place) -> str:
     """A folder name that is unique to the place: buckets of the same name behind two endpoints are two places."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
+    # for people: the digest alone tells places apart, so this may be cut and have characters replaced
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 

@@ -36,6 +36,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, St
 MANIFEST = "sync_manifest.json"
 PIECES = ".sync/"
 PIECE_BYTES = 4 << 30
+# Bytes of a request, for the estimate of a plan alone.
 _PART_BYTES = 16 << 20
 _SHARD = re.compile(r"(?P<folder>(?:.*/)?)(?P<split>[A-Za-z]+)_(?P<index>\d{6})\.npy")
 _IDS = re.compile(r"(?P<folder>(?:.*/)?)sample_ids_(?P<index>\d{6})\.bin")
@@ -94,6 +95,7 @@ class Sync:
     select: tuple[str, ...] = ()
     server: tuple[Store, str, str] | None = None
     piece_bytes: int = PIECE_BYTES
+    # (key, version) → SHA-256, from the journal that a killed sync left in the work folder
     _known: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     def plan(self) -> SyncPlan:
@@ -132,6 +134,7 @@ class Sync:
                 self._journal(item, digest)
                 if progress is not None:
                     progress(item)
+            # of what was skipped, too: the manifest names the version that is there now
             info = self.destination.head(item.key)
             if info is None or info.bytes != item.bytes or (digest and info.sha256 not in (None, digest)):
                 raise IntegrityError(
@@ -145,6 +148,7 @@ class Sync:
                 "version": info.version,
             }
         self._write_manifest(plan, done)
+        # after the manifest: until it is written, the journal alone has the digests
         shutil.rmtree(self.work, ignore_errors=True)
         return len(plan.todo)
 
@@ -176,6 +180,7 @@ class Sync:
         elif there.bytes != info.bytes:
             action, why = "replace", sentence(f"{safe(there.bytes)} bytes there")
         else:
+            # asked for by itself, because a listing need not have digests (S3's has none)
             source = info if sha256 else self.source.head(info.key) or info
             sha256 = sha256 or source.sha256
             other = self.destination.head(info.key) or there
@@ -186,10 +191,12 @@ class Sync:
         self, source: ObjectInfo, there: ObjectInfo, sha256: str | None, kept: Mapping[str, Any]
     ) -> tuple[Action, str | None, str]:
         """What to do with two objects of the same size."""
+        # what an earlier sync noted holds for the versions of which it was noted alone
         if sha256 is None and kept.get("source_version") == source.version:
             sha256 = kept.get("sha256")
         other = there.sha256 or (kept.get("sha256") if kept.get("version") == there.version else None)
         if sha256 is None or other is None:
+            # a digest that both servers have spares reading both objects
             for name in ("md5", "crc32c"):
                 mine, theirs = getattr(source, name), getattr(there, name)
                 if None not in (mine, theirs):
@@ -215,6 +222,7 @@ class Sync:
     def _copy_on_server(self, item: Item) -> str | None:
         assert self.server is not None
         store, source_prefix, destination_prefix = self.server
+        # the server copies what is there now, whatever was planned
         before = self.source.head(item.key)
         if before is None or before.version != item.version:
             raise ConflictError(f"{self.source.url}/{item.key}: it was replaced meanwhile. Run again")
@@ -234,6 +242,7 @@ class Sync:
 
     def _copy_in_pieces(self, item: Item, moved: Progress | None) -> str:
         """Copy a big object, one piece at a time; those that a killed sync had sent are read again, but not sent."""
+        # named by the version, too: pieces of another one are never composed with these
         area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
         whole, pieces, path = hashlib.sha256(), [], self.work / "piece"
         for number, start in enumerate(range(0, item.bytes, self.piece_bytes)):
@@ -362,6 +371,7 @@ def _receipts_above(key: str) -> set[str]:
 def _receipts_last(key: str) -> tuple[str, str]:
     """Sort key: folder by folder, with the objects below an artifact before its receipt."""
     folder, slash, name = key.rpartition("/")
+    # no name of a file sorts behind the last code point
     return (f"{folder}{slash}\U0010ffff" if name == NAME else f"{folder}{slash}", name)
 
 

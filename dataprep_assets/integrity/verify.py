@@ -260,6 +260,7 @@ class _Folder(_Tree):
 
     def artifacts(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.root):
+            # a folder of the receipt's name is damage that is to be told, not a place without an artifact
             if NAME in names or NAME in folders:
                 yield PurePosixPath(folder)
             folders[:] = sorted(f for f in folders if f not in (STAGING, NAME) and not f.startswith(".aside-"))
@@ -282,6 +283,7 @@ class _Folder(_Tree):
         return str(path)
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:
+        # the root may be a link: somebody has named it
         if path != PurePosixPath(self.root) and Path(path).is_symlink():
             raise IntegrityError(
                 f"{path}: a link to a folder, whose files are not an artifact's own. Verify that by its own path"
@@ -301,6 +303,7 @@ class _Folder(_Tree):
 class _Bucket(_Tree):
     def __init__(self, store: Store) -> None:
         self._store = store
+        # one listing for all artifacts; what is below a prefix is then a slice of the sorted keys (`_below`)
         self._objects = {info.key: info for info in store.list()}
         self._keys = sorted(self._objects)
 
@@ -346,6 +349,7 @@ class _Bucket(_Tree):
         listed = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
         for key in below:
             name = PurePosixPath(key).relative_to(path)
+            # what a publication has staged is not part of the artifact, or not yet
             if key not in listed and STAGING not in name.parts:
                 found.append(f"{name}: not in the receipt")
         return found

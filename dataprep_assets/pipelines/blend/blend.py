@@ -156,6 +156,7 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) ->
     artifact = blend_run(blend, store)
     receipt, directory = store.require(artifact), store.local(artifact)
     yield (
+        # the claims are compared while the proof runs: what they raise is its finding, and the other proofs go on
         "run_intact",
         run_intact(directory, receipt, plan, other_claims(blend, store, plan, shards, directory, receipt)),
     )

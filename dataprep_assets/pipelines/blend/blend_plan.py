@@ -122,6 +122,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
 
     Returns the receipt, and whether it was reused because the plan is unchanged.
     """
+    # so that rows of unchanged files are not counted again
     before = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
     fresh = plan_blend(blend, before, relist=True)
     value = fresh.to_json()

@@ -42,9 +42,11 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
             rows = (part.rows.first, part.rows.stop) if part.rows else (1, None)
             taken.setdefault(part.entry.relpath, []).append(rows)
     for entry in unit.entries:
+        # None, the end of the file, cannot be compared with a number: the flag puts it behind all of them
         ranges = sorted(taken.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"
+        # the first row that no range has taken yet; None behind a range without an end
         reached: int | None = 1
         for first, stop in ranges:
             if reached is None or first < reached:
@@ -72,6 +74,7 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Itera
     ]
     if not defects and plan_key(fresh) != plan_key(frozen):
         defects.append(f"{blend.dataset}: run hash {frozen.run_hash}, now {fresh.run_hash}")
+    # under another plan hash the other claims differ, too, and would hide the cause
     if not defects:
         defects += others
     return verdict(

@@ -131,6 +131,7 @@ def _facts(plan: BlendPlan, found: Sequence[SourcePreview], faults: Mapping[str,
         shards=sum(source.shards for source in found),
         bytes_to_fetch=sum(source.bytes_to_fetch for source in found),
         disk_bytes=sum(source.disk_bytes for source in found),
+        # a field that is not set is not written: receipts without faults stay as they were before there were any
         **({"faults": dict(faults)} if faults else {}),
     )
 
@@ -141,6 +142,8 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
     for unit in plan.units:
         if (source := sources.get(unit.name)) is not None:
             paths = sampled_paths(blend, unit)
+            # From the particular to the general: a field that no row has, rows that are all refused, conversations that
+            # are all too long, too little data. The first that is true is told: the others may follow from it.
             fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
                 fault = first_refused(blend, unit.dataset, paths)

@@ -48,6 +48,7 @@ def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
     Bad records and damaged files are skipped here: building the shards refuses them.
     """
     for unit in plan.units:
+        # smallest first, because it may have to be fetched; of unknown size, or empty, last
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])

@@ -110,6 +110,7 @@ def build_blend_snapshot(
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
     access.fetch([part.entry for part in shard.parts], progress)
+    # a git blob id or an ETag is no SHA-256 of the content: such a file is hashed once it is here
     lines = [_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
 
     def write(staged: Path) -> Written:
@@ -131,6 +132,7 @@ def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str
     """The recipe of a snapshot with these lines."""
     return Recipe(
         artifact=blend.artifact(BLEND_SNAPSHOT, partition),
+        # of the files alone: another tokenizer, template or weight fetches nothing again
         key=digest_value(["blend_snapshot", VERSION, lines]),
         version=VERSION,
         sources={line["relpath"]: digest_value(line) for line in lines},
@@ -232,6 +234,7 @@ def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, par
         others = list(_other_claims(blend, store, plan, partition))
     except DataprepError as error:  # a missing or damaged snapshot is the finding
         return Finding(passed=False, summary=str(error))
+    # a shard may have no file: they are dealt out by size, and empty ones all go to one shard
     digests = parts[0].digests if parts else PLAIN
     return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, others, digests)
 

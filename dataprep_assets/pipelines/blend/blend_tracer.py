@@ -75,6 +75,7 @@ class _PackedShard:
         with self.handle.open(PACKED) as file:
             column = pq.read_table(file, columns=["seq_start_id"]).column(0).combine_chunks()
         offsets = column.offsets.to_numpy().astype(np.int64)
+        # Arrow's offsets may begin within a longer array; `flatten` gives what they span
         return offsets - offsets[0], column.flatten().to_numpy().astype(np.int64)
 
     @property
@@ -100,6 +101,7 @@ class _PackedShard:
     def place(self, sequence: int) -> tuple[Place, NDArray[Any]]:
         """Where a sequence is, and its ids."""
         heads, starts = self._starts
+        # the last row whose first sequence is not behind this one
         row = int(np.searchsorted(heads, sequence, side="right")) - 1
         ids, start = self._ids(row), int(starts[sequence])
         stop = int(starts[sequence + 1]) if sequence + 1 < heads[row + 1] else len(ids)
@@ -110,6 +112,7 @@ class _PackedShard:
     def _ids(self, row: int) -> NDArray[Any]:
         import pyarrow.parquet as pq
 
+        # all row groups but the last have this many rows: one of them is read instead of the file
         group = self.facts.row_group_bins
         with self.handle.open(PACKED) as file:
             column = pq.ParquetFile(file).read_row_group(row // group, columns=["input_ids"]).column(0)
@@ -170,6 +173,7 @@ class ChatTracer(Tracer):
             raise NotFoundError(
                 f"trace: no packed row {safe(row)} in {partition}, which has {shard.rows}, counted from 0"
             )
+        # several turns of a conversation may be in one row: it is told once
         sources = dict.fromkeys(shard.source(sequence) for sequence in shard.sequences(row))
         return [(shard, file, number) for file, number in sources]
 

@@ -51,6 +51,7 @@ class _Noted(Declared):
         if not isinstance(value, dict) or not any(str(key).startswith(_MARK) for key in value):
             return value
         noted = {key: said for key, said in value.items() if str(key).startswith(_MARK)}
+        # a `notes` that is no mapping stays as it is, so that validation names it
         given = value.get("notes", {})
         kept = {key: said for key, said in value.items() if key not in noted}
         return {**kept, "notes": {**given, **noted} if isinstance(given, dict) else given}
@@ -85,6 +86,7 @@ class BlendDataset(_Noted, Attributed):
     @field_validator("path")
     @classmethod
     def _is_possible(cls, path: str) -> str:
+        # asked here and not when it is opened: a mistake found by the model is told with its key and line
         try:
             expanded(path)
         except ConfigError as error:
@@ -144,6 +146,7 @@ class DataBlend(_Noted):
     def load(cls, path: Path) -> "DataBlend":
         """The blend in a JSON file; local paths in it are relative to its folder. ConfigError names file and key."""
         try:
+            # before it is read: a file of data named by mistake would be parsed into memory whole
             if (size := path.stat().st_size) > _MOST_BYTES:
                 raise ConfigError(
                     f"blend: {path}: not the JSON of a blend: {safe(size, ',')} bytes, and a list of datasets has at "
@@ -156,6 +159,7 @@ class DataBlend(_Noted):
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
             raise ConfigError(f"blend: {path}:{safe(error.lineno)}: not the JSON of a blend: {safe(why)}") from error
+        # not UTF-8, a key twice, NaN or nested too deeply; after JSONDecodeError, which is a ValueError, too
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
         many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
@@ -179,6 +183,7 @@ class DataBlend(_Noted):
         if self.datasets is not None:
             found = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]
         else:
+            # one dataset may be in the lists of several splits: their shards need different names
             found = [
                 Unit(name=f"{d.name}__{split}", dataset=d, split=split)
                 for split in SPLITS
@@ -205,6 +210,7 @@ def _located(dataset: BlendDataset, folder: Path) -> BlendDataset:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
+        # json keeps the last of two equal keys without a word: one of two weights, say, would be ignored
         if key in found:
             raise ValueError(f"the key {key!r} occurs twice")
         found[key] = value
@@ -212,4 +218,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> float:
+    # Python's parser takes NaN and Infinity, which JSON does not have
     raise ValueError(f"{name} is not a JSON number")

@@ -48,6 +48,7 @@ class Blend(Dataset):
             return attributes
         # a path may be `{{ env.TEMPLATES }}/chat.jinja`, which Dagster is to resolve
         is_jinja = "{%" in template or "messages" in template
+        # Dagster resolves `{{ … }}` of a whole defs.yaml as Jinja of its own, and a chat template is Jinja, too
         kept = kept_from_templates(template) if is_jinja else template
         return {**attributes, "sft": {**options, "chat_template": kept}}
 

@@ -45,6 +45,7 @@ class SampleDeclaration(Declared):
     @model_validator(mode="before")
     @classmethod
     def _a_number_of_rows(cls, value: Any) -> Any:
+        # a bool is an int in Python, and `sample: true` is another mistake
         if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(
                 f"`sample: {value}` limits rows in Nemotron's data_prep; here that is `max_rows: {value}`, of each "
@@ -101,6 +102,7 @@ class WandbDeclaration(Declared):
 
 
 def _kind(value: Any) -> str:
+    # chosen by type: of a plain union pydantic would tell a mistake once for each form, though one is meant
     return "file" if isinstance(value, str | Path) else "inline"
 
 
@@ -159,6 +161,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
             )
         if self.held_out is not None and isinstance(self.blend, DataBlend) and self.blend.per_split:
             raise ValueError("`held_out` and a blend with its own `train`, `valid`, `test` lists: give one of them")
+        # as far as the declaration tells; how many shards a default makes only the plan knows, which asks again
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
@@ -173,6 +176,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         """A blend that is a file of its own may name some whenever it is edited."""
         if not isinstance(self.blend, DataBlend):
             return True
+        # an asset's files may be here, too: only its metadata says where they are
         paths = [*(unit.dataset.path for unit in self.blend.units()), *self.rl_options.placeholder_paths]
         return any("://" not in path or path.startswith("asset://") for path in paths)
 
@@ -206,6 +210,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         if isinstance(self.blend, DataBlend):
             return self.blend
         found = DataBlend.load(self.blend)
+        # the model refuses this of an inline blend; what a file holds is known only once it is read
         if self.held_out is not None and found.per_split:
             raise ConfigError(f"held_out: {self.blend} lists its splits itself: give one of them")
         return found

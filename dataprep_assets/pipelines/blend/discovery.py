@@ -177,6 +177,7 @@ def discover_splits(
                 f"{unit.name}: {left[0]} belongs to none of the splits {list(found)} that other files name; set "
                 "`split`, or give each split a list of its own in the blend"
             )
+        # no path names a split: all of it is to train on
         found = {"train": files}
     return {
         split: discovered(
@@ -197,6 +198,7 @@ def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list
 
 def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:
     if place.single is not None and isinstance(place.access, LocalTree):
+        # a file that is named needs no walk over all that lies beside and below it
         path = place.access.root / place.single
         try:
             return Listing(files=(SourceFile(relpath=place.single, size_bytes=size_of(path)),))
@@ -272,6 +274,7 @@ def discovered(
 ) -> Discovered:
     """Entries of the files in natural order; local ones are read for their digests."""
     entries = []
+    # sorted, because folders list their files in any order, and the same files have to give the same plan
     for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
         kind, compression = file_format(file.relpath)
         inner = file.relpath.lower().removesuffix(".zst").removesuffix(".gz")
@@ -289,6 +292,7 @@ def discovered(
             etag=file.etag,
             commit=listing.commit,
         )
+        # a folder lists no digests, as hubs and buckets do: only reading the file tells its content
         if not place.access.mirrored:
             entry = entry._replace(sha256=digests.of(source_digest(place.access, entry)))
         entries.append(entry)

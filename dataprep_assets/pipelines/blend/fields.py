@@ -80,6 +80,8 @@ def first_refused(blend: BlendDeclaration, dataset: BlendDataset, paths: Iterabl
     for path in paths:
         kind, compression = file_format(path.name)
         for block in read_rows(path, format=kind, compression=compression, label=path.name):
+            # No row of these files can be used, so the first one is enough. It is a line that cannot be parsed or a row
+            # that is refused; these are in lists of their own, and the lower number was first.
             refused = [(bad.row, bad.reason) for bad in block.bad[:1]]
             for row, number in zip(block.rows, block.numbers, strict=True):
                 if asked_field(blend, dataset) is None or (reason := _of_no_use(blend, dataset, row)) is None:
@@ -113,6 +115,7 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
     if asked is None or not seen:
         return None
     shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
+    # any text can be a field's name, so those of a sensitive dataset are not shown
     told = "" if blend.sensitive else f"; they have {shown}"
     begun = f"`{asked[0]}: {asked[1]}`: none of the first {count:,} rows of dataset {dataset.name}"
     begun += "" if blend.sensitive else f", from {paths[0].name} on,"

@@ -123,7 +123,9 @@ def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRec
     Raises IntegrityError unless there is exactly one.
     """
     prefix = _PREFIX.get(blend.stage, "")
+    # in pretraining, `document_ends.bin` and others are beside `tokens.bin`
     found = [f for f in receipt.files if f.path.endswith(suffix) and f.path.startswith(prefix)]
+    # the quarantine is JSON lines, as the records of RL are
     found = [f for f in found if not f.path.startswith("quarantine")]
     if len(found) != 1:
         raise IntegrityError(f"{receipt.artifact}/{receipt.partition}: expected one file *{suffix}, found {len(found)}")

@@ -41,6 +41,7 @@ def indexed_bins_shards(
                 plan=blend_stream(blend, certificate, unit.dataset.text_field),
                 budget=blend.bad_records.budget,
                 files=shard_parts(blend, store, plan, partition),
+                # asked for as a sum alone: a range of a cut file has no size of its own
                 sizes=(planned.total_bytes,),
                 megatron=True,
                 salt=blend.force,

@@ -63,6 +63,7 @@ def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
             "ledger_balances": ledger_balances(directory, receipt),
             "index_matches_stream": index_matches_stream(directory, receipt),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
+            # a shard of another key was made with other settings: these say nothing of its tokens
             "documents_end_right": documents_end_right(
                 directory, receipt, shard.plan if receipt.key == shard.key else None
             ),
@@ -108,6 +109,7 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
     if empty := int(np.count_nonzero(np.asarray(index.lengths) < 1)):
         yield f"{name}: {empty} sequences have no token; Megatron takes no sequence shorter than 1"
     ends = document_ends.open_ends(directory / ENDS)
+    # prepended as uint64: with an int NumPy would make both float64, which is not exact beyond 2^53
     if len(ends) != len(index.lengths) or not np.array_equal(np.diff(ends, prepend=np.uint64(0)), index.lengths):
         yield f"{name}: the lengths of the idx are not those of {ENDS}"
 
@@ -140,6 +142,7 @@ def _boundary_defects(receipt: Receipt, tokens: NDArray[Any], ends: NDArray[np.u
     separator, bos = facts.separator_id, facts.bos_id
     for start in range(0, len(ends), document_ends.BLOCK):
         block = np.asarray(ends[start : start + document_ends.BLOCK]).astype(np.int64)
+        # a document begins where the one before it ends, which for a block's first is in the block before
         before = int(ends[start - 1]) if start else 0
         starts = np.concatenate([[before], block[:-1]])
         for wanted, places, what in ((separator, block - 1, "end"), (bos, starts, "begin")):
@@ -153,9 +156,11 @@ def _boundary_defects(receipt: Receipt, tokens: NDArray[Any], ends: NDArray[np.u
                     f"{safe(start + at)}, token {places[at]} is {int(tokens[places[at]])}"
                 )
     if separator is not None:
+        # in blocks of 4 million ids: the comparison holds a byte for each
         found = sum(
             int(np.count_nonzero(tokens[i : i + (1 << 22)] == separator)) for i in range(0, len(tokens), 1 << 22)
         )
+        # where one token does both, it also begins every document
         also = len(ends) if bos == separator else 0
         if found != ledger.separators + ledger.literal_separators + also:
             yield (

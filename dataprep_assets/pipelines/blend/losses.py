@@ -49,6 +49,7 @@ def _losses(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[str]
         share = _share(blend, dropped, ledger.rows_in)
         yield sentence(f"{dropped:,} of {number_of(ledger.rows_in, 'row')} dropped{share}: {by_reason(ledger.dropped)}")
     yield from _cuts(blend, receipts)
+    # an empty shard is in no split either, and was not left out to meet a weight
     others = [r for r in receipts if rows_of(r) and r.partition not in used]
     if others:
         left, every = sum(map(rows_of, others)), sum(map(rows_of, receipts))
@@ -103,5 +104,6 @@ def _ledger(receipts: Sequence[Receipt]) -> Ledger:
 
 def _share(blend: BlendDeclaration, count: int, total: int) -> str:
     """The share in percent; none that tells a count of a sensitive dataset that is not shown."""
+    # beside the total, the share tells both what is counted and what is left of it
     hidden = blend.sensitive and min(count, total - count) < blend.small_cell
     return "" if hidden or not total else f" ({100 * count / total:.1f} %)"

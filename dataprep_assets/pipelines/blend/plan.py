@@ -84,6 +84,7 @@ class BlendPlan:
 
     def find(self, partition: str) -> tuple[PlannedUnit, PlannedBlendShard]:
         """The dataset and the shard of a partition key; raises KeyError for an unknown one."""
+        # a dataset's name may hold hyphens
         name, _, number = partition.rpartition("-")
         for unit in self.units:
             if unit.name == name and number.isdecimal() and int(number) in unit.chosen:

@@ -42,6 +42,7 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         "force": blend.force,
     }
     if blend.stage == "pretrain":
+        # one says how much is encoded again, the other how the preview rounds: no byte depends on them
         identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
     elif blend.stage == "sft":
         options = blend.sft_options
@@ -75,6 +76,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
         _plan_unit(found, blend, identity, before.get(found.unit.name))
         for found in _discovered(blend, {} if relist else before)
     ]
+    # a split is appended to some names, so a dataset `web` in `train` meets one that is called `web__train`
     names = [unit.name for unit in units]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"blend: two datasets would be called {twice[0]}; rename one")
@@ -164,6 +166,8 @@ def _plan_unit(
     plan_hash = digest_value(
         ["blend_plan", VERSION, found.unit.name, count, found.identities, fields, identity],
     )[:16]
+    # The shards as they were, so that no rows are counted again. The entries hold places, too, which the hash leaves
+    # out: a source that was moved is cut anew, into the same shards.
     if before is not None and before.plan_hash == plan_hash and before.entries == found.entries:
         shards = before.shards
     else:
@@ -199,6 +203,7 @@ def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> 
         for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
             ranges = [None] if shares == 1 else split_rows(_rows(entry, access), shares)
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
+            # even shares to the byte that sum to the size of the file
             weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
     return tuple(
         PlannedBlendShard(index=index, parts=tuple(group), total_bytes=size)
@@ -221,6 +226,7 @@ def _first_rows(shard: PlannedBlendShard, limit: int, access: SourceAccess) -> P
         first = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else _rows(part.entry, access) + 1
         kept.append(part if stop - first <= limit else replace(part, rows=RowRange(first, first + limit)))
+        # what is left for the files behind it; below 0 once a file is cut
         limit -= stop - first
     return replace(shard, parts=tuple(kept))
 

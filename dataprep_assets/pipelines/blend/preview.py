@@ -127,6 +127,7 @@ def _token_prospects(
         _Prospect(
             requested=look.requested,
             realisable=look.realisable,
+            # infinite without tokens, which JSON does not have
             epochs=look.epochs if look.tokens else 0.0,
             samples=int(look.wanted_tokens // _filled(blend, look.tokens)) if look.tokens else 0,
         )
@@ -173,12 +174,14 @@ def _part(blend: BlendDeclaration, unit: PlannedUnit, whole: _Amount) -> float:
 def _disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
     """Bytes of the shards: ids, ends and index; ids and mask, uncompressed; or as many bytes as the source."""
     if blend.stage == "pretrain":
+        # a document takes 8 bytes for its end; in the idx 4 for its length, 8 each for its pointer and its index
         return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
     return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else round(source_bytes)
 
 
 def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float) -> int:
     """For RL: bytes of a dataset in the file of its split; 0 if that is a link to the only shard."""
+    # two shards, or one read twice, are copied into a file of their own
     is_link = sum(len(other.chosen) for other in units) == 1 and epochs <= 1
     return 0 if blend.stage != "rl" or is_link else round(source_bytes * epochs)
 
@@ -205,6 +208,7 @@ def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
 
 def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntry]:
     if access.mirrored:
+        # an unknown or empty file is tried last: it would tell nothing of the others
         return [min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))]
     last = len(unit.entries) - 1
     return [unit.entries[i] for i in sorted({0, last // 2, last})][:FILES]
@@ -229,13 +233,16 @@ def _estimate_file(
         for row, number, byte in itertools.islice(few, DOCUMENTS_PER_FILE - len(first.rows)):
             if any(row_texts(blend, unit, row)):
                 first.add(row, number, byte)
+        # when all bytes are read, what is left of the rows costs little, and makes the count exact
         if rows >= ROWS_PER_FILE and reader.bytes_read < entry.size_bytes:
             ended = False
             break
     if not ended:
         if entry.format == "parquet":
+            # the footer tells it without reading a page
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
+            # both in bytes as stored: of a compressed file its rows per compressed byte
             rows = round(rows * entry.size_bytes / max(1, reader.bytes_read))
     return _Amount(rows=rows, tokens=rows * (tokens_a_row(entry.relpath, first) if first.rows else 0.0))
 

@@ -48,6 +48,7 @@ def used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dic
     by_split: dict[str, list[FinishedShard]] = {}
     units = {shard.unit.name: shard.unit for shard in shards}
     for name, unit in units.items():
+        # without empty shards: one that is held out would leave its split without this dataset
         full = {shard.index: shard for shard in shards if shard.unit is unit and shard.rows}
         held = blend.held_out
         if held is None:

@@ -33,6 +33,7 @@ def realised_as_requested(blend: BlendDeclaration, directory: Path, receipt: Rec
     worst = 0.0
     for split in dict.fromkeys(row.split for row in facts.realised):
         is_whole = blend.held_out is None
+        # where shards are held out, every dataset may have some in any split, whatever its home is
         weights = {u.name: u.dataset.weight for u in plan.units if u.home == split or not is_whole}
         of_run = _SplitOfRun(directory=directory, facts=facts, split=split, weights=weights, is_whole=is_whole)
         requested, realised = _SHARES[blend.stage](of_run)
@@ -53,6 +54,7 @@ def realised_as_requested(blend: BlendDeclaration, directory: Path, receipt: Rec
         defects,
         f"Every dataset's share is as requested, within {blend.tolerance:g}.",
         _RL_ADVICE if blend.stage == "rl" else _ADVICE,
+        # as text: numbers are plotted over time, and this one is declared
         facts={"largest_difference": worst, "tolerance": str(blend.tolerance)},
         table=[asdict(row) for row in facts.realised],
     )

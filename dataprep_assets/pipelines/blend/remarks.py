@@ -43,6 +43,7 @@ def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     if blend.stage == "rl":
         yield from _transform_remarks(blend)
     for keys, dataset in _placed(data):
+        # a blend in a file of its own has one line in the YAML, for all its datasets
         yield from _dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
 
 
@@ -93,6 +94,7 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         yield Remark(keys=keys, sentence=str(error))
         return
     for name, source in sources.items():
+        # not validated: records may call a source by a name that a dataset must not have
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
         listed = _listed(blend, dataset, keys)
         if isinstance(listed, Remark):

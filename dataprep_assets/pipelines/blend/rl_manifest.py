@@ -128,6 +128,7 @@ def names_the_latest_run(blend: BlendDeclaration, store: ArtifactStore, director
         path = value.get(key)
         if not isinstance(path, str):
             defects.append(f"{name_of(receipt)}: {key} is not text")
+        # paths are as the trainer sees them: whatever its root is, the run's own path and the file follow
         elif path and path.partition(f"/{run}/")[2] not in files:
             defects.append(f"{name_of(receipt)}: {key} is {path}, which is not a file of {run}")
     return verdict(

@@ -20,6 +20,8 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 
+# Where sources were, and how shards of these bytes were made: both may change under a finished run, whose key
+# holds the content of its shards alone. A comparison of its files leaves these keys out, at any depth.
 _PLACES = frozenset({"path", "split", "subset", "commit", "etag"})
 _MAKING = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
 
@@ -48,6 +50,7 @@ class RunLayout:
         """Write a JSON file of the run."""
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        # sorted, so that equal values are equal bytes, which a comparison with a finished run tries first
         path.write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 

@@ -75,6 +75,8 @@ def rows_read_once(
         for shard in unit.shards:
             key = partition_key(unit.name, shard.index)
             receipt = receipts.get(key)
+            # A range of a cut file is alone in its shard, so all rows of the ledger are its own. The ledger of a shard
+            # of several files, which `max_rows` may shorten, does not tell them apart.
             for part in shard.parts if receipt is not None and len(shard.parts) == 1 else ():
                 if part.rows is None:
                     continue
@@ -83,6 +85,7 @@ def rows_read_once(
                     totals[entry.relpath] = count_rows(
                         access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath
                     )
+                # rows count from 1; the last range has no end, and one of a file that shrank may begin behind its end
                 end = totals[entry.relpath] + 1
                 wanted[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None
@@ -139,8 +142,10 @@ def splits_disjoint(receipt: Receipt, plan: BlendPlan) -> Finding:
                 defects.append(f"{partition} is in {homes[partition]} and in {split}")
             for part in plan.find(partition)[1].parts:
                 first, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
+                # not by path: a copy under another name would leak the same rows into another split
                 content = part.entry.sha256 or part.entry.etag or part.entry.path
                 for other, path, begin, end in rows.get(content, ()):
+                    # a range does not include its `stop`; None is the end of the file, behind which nothing begins
                     apart = (end is not None and end <= first) or (stop is not None and stop <= begin)
                     if other != split and not apart:
                         defects.append(f"rows of {part.entry.relpath} are in {split}, and as {path} in {other}")

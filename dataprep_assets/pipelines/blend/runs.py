@@ -62,6 +62,7 @@ def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> 
     if blend.trainer_root is not None:
         return f"{blend.trainer_root.rstrip('/')}/{artifact}"
     place = store.location(artifact)
+    # absolute, because it is written into what a trainer reads, which starts in another folder
     return place if "://" in place else str(Path(place).resolve())
 
 
@@ -70,6 +71,8 @@ def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shar
 
     `blend` and `plan` say how the `shards`, all of the plan in its order, are used; `store` says where the run will be.
     """
+    # What the files of a run say besides the bytes of its shards: shares, epochs, and the paths of the trainer. The
+    # tolerance is not in it: it decides a verdict and no file.
     use = [
         blend.train_tokens,
         blend.max_epochs,
@@ -170,6 +173,7 @@ def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator
     """Files of a run in `directory` that, by the receipts of its shards, are not their own."""
     digests = {record.path: record.sha256 for record in receipt.files}
     for name, parts in run.parts.items():
+        # a file that is one shard's has that shard's digest: nothing has to be read
         if len(parts) == 1:
             wanted, shard = parts[0].record, parts[0].artifact.partition
             if digests.get(name) != wanted.sha256:
@@ -181,6 +185,7 @@ def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator
 def _is_joined_of(path: Path, parts: Sequence[Part]) -> bool:
     """Whether a file is these files one after another, told by their digests."""
     with open(path, "rb") as file:
+        # each part is digested where it should lie: one reading of the run, and none of its shards
         for part in parts:
             digest, left = hashlib.sha256(), part.record.bytes
             while left and (block := file.read(min(left, _BLOCK))):
@@ -217,6 +222,8 @@ def other_claims(
     told = (receipt.ledger or Ledger()).of_documents
     if told != Ledger.total(shard.ledger for shard in finished).of_documents:
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
+    # Laid out once more, without the shards' bytes: each JSON file and list has to be what is written there, and
+    # each file of bytes that of the shards that are noted for it.
     with tempfile.TemporaryDirectory(prefix="dataprep-run-") as folder:
         run = _Described(blend=blend, store=store, target=Path(folder), root=wanted.root)
         _lay_out(run, plan, finished)

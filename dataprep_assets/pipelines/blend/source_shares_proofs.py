@@ -86,6 +86,7 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_Source]:
             yield _Source(unit=unit, now=None)
             continue
         except SourceError:
+            # a folder whose files are gone has none; a hub or bucket that refuses to list its own says nothing of them
             now = None if is_mirrored else _without_files(unit)
         yield _Source(unit=unit, now=now if now is not None or is_mirrored else _without_files(unit))
 
@@ -110,6 +111,7 @@ def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequenc
         for source in own
     }
     weights = requested_shares({source.unit.name: source.unit.dataset.weight for source in own})
+    # one budget for both: else a source that grew would seem to be read as often as before
     budget = blend.train_tokens or sum(planned.values())
     epochs = [
         {look.name: look.epochs for look in outlook(weights, amounts, train_tokens=budget)}

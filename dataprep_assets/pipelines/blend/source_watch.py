@@ -30,6 +30,7 @@ def _identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
             continue
         files = list_meant(place, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
+        # a folder's listing has no versions: only the time tells of an edit that keeps the size
         if isinstance(access := place.access, LocalTree | Partitions) and not access.mirrored:
             stamps += [[unit.name, f.relpath, time_of(access.path(f), f.relpath)] for f in files]
     return identity_of(listing, stamps)
@@ -73,8 +74,10 @@ def _of_files(blend: BlendDeclaration, unit: Unit, planned: Iterable[PlannedUnit
     """How many files of a dataset are added, removed and changed since it was planned."""
     place = open_place(unit.dataset, blend.sources, patient=False)
     planned = list(planned)
+    # the same commit has the same files: no need to list them
     if isinstance(place.access, HubMirror) and _commit(place.access) == planned[0].commit:
         return {}
+    # of a local file the listing knows the size alone, while the plan has a digest: only sizes can be compared
     now = {file.relpath: _version(place, file) for file in list_meant(place, unit.dataset)[1]}
     known = {
         entry.relpath: _version(

@@ -89,6 +89,7 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
+        # the snapshot has fetched the sources to this machine; others may not see its mirror
         fetches=None if blend.engine.is_this_machine else shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )

@@ -30,6 +30,7 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
                 "downloaded": len(_there(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(made),
                 "total_tokens": sum(r.ledger.tokens for r in made if r.ledger),
+                # a document or a record is one sequence; only a conversation may be several, which its shard counts
                 "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in made if r.ledger),
                 "status": "completed" if done else "in_progress" if made else "pending",
             }

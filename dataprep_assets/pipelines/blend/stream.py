@@ -21,6 +21,7 @@ def blend_dtype(blend: BlendDeclaration) -> str:
     declared = blend.pretrain_options.dtype
     if declared == "auto":
         return "uint16" if bundle.vocab_size < UINT16_VOCABULARY else "uint32"
+    # the largest id is one less than the size: 65,536 of them just fit
     if declared == "uint16" and bundle.vocab_size > 1 << 16:
         raise ConfigError(
             f"pretrain.dtype: uint16 cannot hold the {bundle.vocab_size} ids of {bundle.name}: they would wrap. "

@@ -70,6 +70,7 @@ def _write_blend(run: RunLayout, used: Used) -> dict[str, list[blend_json.Entry]
 
 def _write_pretrain(run: RunLayout, _: BlendPlan, used: Used) -> None:
     splits = _write_blend(run, used)
+    # `--data-args-path` knows no splits, and is cut at white space: a root that holds some cannot be named in it
     if len(splits) == 1 and not any(character.isspace() for character in run.root):
         (run.target / DATA_ARGS).write_text(blend_json.data_args(next(iter(splits.values()))))
 

@@ -39,6 +39,7 @@ def _stems(facts: RunFacts, split: str, plan_folders: dict[str, str]) -> list[st
     """`datasets/<name>/<plan_hash>/shard_000000` of each shard that a split uses."""
     found = []
     for partition in facts.used.get(split, ()):
+        # a dataset's name may hold hyphens: the number is behind the last; `?` stands for a folder that is not there
         name, _, index = partition.rpartition("-")
         found.append(f"datasets/{name}/{plan_folders.get(name, '?')}/shard_{int(index):06d}")
     return sorted(found)
@@ -52,11 +53,13 @@ def _blend_json_defects(blend: BlendDeclaration, directory: Path, facts: RunFact
     root, files = f"{facts.root}/", suffixes(blend)
 
     def exists(prefix: str) -> bool:
+        # prefixes are as the trainer sees them (`trainer_root`); the files are looked up below the run as it lies here
         place = directory / prefix.removeprefix(root)
         return prefix.startswith(root) and all(place.with_name(place.name + s).is_file() for s in files)
 
     found = blend_json.defects(directory / BLEND, lambda _: True)
     yield from found
+    # entries of a malformed list cannot be told apart
     if found:
         return
     splits, folders = blend_json.read_blend(directory / BLEND), _plan_folders(directory)
@@ -86,6 +89,8 @@ def _split_folder_defects(blend: BlendDeclaration, directory: Path, facts: RunFa
             if int(at) != position:
                 yield sentence(f"splits/{split}: {path.name} is at position {safe(position)}")
             found.append(f"datasets/{name}/{folders.get(name, '?')}/shard_{shard}")
+            # A symbolic link may lead out of the run, and dangle once it is moved; the run was laid out with hard links
+            # or copies. The size is enough here: `run_intact` compares digests.
             target = directory / f"{found[-1]}.parquet"
             if path.is_symlink() or not target.is_file() or path.stat().st_size != target.stat().st_size:
                 yield f"splits/{split}: {path.name} is not the shard that it names"
@@ -120,6 +125,7 @@ def _rl_list_defects(blend: BlendDeclaration, directory: Path, facts: RunFacts) 
     root, folders, (suffix,) = f"{facts.root}/", _plan_folders(directory), suffixes(blend)
     if value.get("run_hash") != facts.run_hash:
         yield f"{SHARDS}: run hash {value.get('run_hash')}, the receipt says {facts.run_hash}"
+    # for RL an epoch is one listing of a dataset's records, so this float is a whole number
     repeats = {(row.split, row.name): round(row.epochs) for row in facts.realised}
     for split in facts.used:
         listed = value.get(manifest_key(split), [])

@@ -66,9 +66,11 @@ def log_tables(
             "login`, or set `wandb: {mode: offline}`, then materialize `blend` again"
         ) from error
     finally:
+        # wandb itself calls its hook at exit unreliable where `multiprocessing` started the process
         wandb.teardown()
 
 
 def _table(wandb: Any, rows: Rows) -> Any:
     columns = list(dict.fromkeys(column for row in rows for column in row))
+    # a cell is a number or, where nothing was measured, an empty text
     return wandb.Table(columns=columns, data=[[row.get(c) for c in columns] for row in rows], allow_mixed_types=True)

@@ -54,6 +54,7 @@ class Tasks(Dataset):
             return f"{partition:<24}  not there"
         facts = TaskFolderFacts.of(receipt)
         files, rows, target = len(facts.rows), sum(facts.rows.values()), target_of(self.declaration, partition)
+        # a line that a script can take over is given only where it would work
         line = task_line(target) if target.is_dir() else f"its folder is not there: {target}"
         return sentence(f"{partition:<24}{facts.version:>16}{safe(files, '>8')}{rows:>10,}   {line}")
 

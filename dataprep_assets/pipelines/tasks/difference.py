@@ -43,6 +43,7 @@ class Paired:
         if self.original is None:
             return False
         ours, theirs = (value_at(r.value, contract.label) for r in (self.row, self.original))
+        # for nearly every row this is all; only labels that are written in another way are read as the trainer does
         if _identity(ours) == _identity(theirs):
             return False
         taken = label_taken(self.row.value, contract)

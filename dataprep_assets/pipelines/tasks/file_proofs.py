@@ -71,6 +71,7 @@ def names_exact(task: TaskFolder) -> Finding:
     return found(
         [
             *(
+                # beside the file that the trainer reads, this one is only left over
                 Fault(f"{alike}: the trainer reads {f.name} and does not look at this file", f.present, s)
                 for s, f in task.files.items()
                 for alike in f.alike
@@ -111,6 +112,7 @@ def readable_0644(task: TaskFolder) -> Finding:
         return _closed_0600(task, files)
     told = {f.split: f"{f.name}: its permissions are {f.permissions:04o}" for f in files}
     closed = [f for f in files if f.permissions & 0o444 != 0o444]
+    # of a link only that it can be read: the file behind it is the old project's
     other = [f for f in files if f not in closed and not f.link and f.permissions != MODE]
     return found(
         [
@@ -201,6 +203,7 @@ def every_line_object(task: TaskFolder) -> Finding:
 
     def taken(split: Split, defect: Defect) -> bool:
         if defect.kind == "lone_surrogate":
+            # half a surrogate pair stops the tokenizer, which sees only what is put into the prompt
             row = values[split][defect.line]
             return all(_encodes(value_at(row, path)) for path in task.contract.prompted)
         return defect.kind in ("duplicate_key", "constant")

@@ -94,6 +94,7 @@ class TaskFolder:
                 problem = f"is a link to {os.readlink(path)}, which is not there" if link else str(error.strerror)
             else:
                 permissions = stat.S_IMODE(kind)
+                # a superuser may read everything, and the trainer may be somebody else: some permission has to be there
                 readable = bool(permissions & 0o444) and os.access(path, os.R_OK)
                 if not stat.S_ISREG(kind):
                     what = "a folder" if stat.S_ISDIR(kind) else "not a regular file"
@@ -147,6 +148,7 @@ def _read(paths: Mapping[Split, Path]) -> dict[Split, TaskRows]:
 
 def _shape(name: str) -> str:
     """A normalized form in which easily confused names are equal."""
+    # case, hyphens, spaces and the suffix are what people get wrong in these names
     stem = name.strip().casefold().replace("-", "_").replace(" ", "_")
     for suffix in (".txt", ".jsonl", ".json"):
         stem = stem.removesuffix(suffix)

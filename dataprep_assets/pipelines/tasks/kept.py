@@ -81,13 +81,16 @@ class Kept:
         if any(entry == e.model_copy(update={"number": entry.number}) for e in waiting):
             return  # a run that was killed before it replaced anything has kept it
         self.holding.mkdir(parents=True, exist_ok=True)
+        # the content before the entry that names it: a kill in between leaves a file that nothing refers to
         if data is not None:
             write_atomically(self.holding / str(entry.sha256), data)
         write_atomically(self.holding / f"{entry.number:06d}.json", canonical_json(entry.model_dump(mode="json")))
+        # the folder may be new: what is durable in it is of no use if its own name is not
         fsync_directory(self.holding.parent)
 
     def history(self, target: Path) -> list[ReplacedFile]:
         """Every replaced file, oldest first. What was kept but not replaced after all is left out."""
+        # a kept file that was damaged since is told as lost, and stops no migration
         files = [e.model_copy(update={"kept": e.kept and self._source(e) is not None}) for e in self.earlier]
         return files + [e for e in self._waiting() if not self._still_there(e, target / e.name)]
 
@@ -107,6 +110,7 @@ class Kept:
     def _source(self, entry: ReplacedFile) -> Path | None:
         """The path of a kept, complete file; None if it is lost."""
         places = (self.directory / REPLACED / str(entry.sha256), self.holding / str(entry.sha256))
+        # looked at in both places: a kill after publishing leaves it in both, before it in the second alone
         return next((p for p in places if p.is_file() and sha256_file(p) == entry.sha256), None)
 
     def _waiting(self) -> list[ReplacedFile]:

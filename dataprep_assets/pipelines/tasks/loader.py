@@ -102,6 +102,7 @@ def label_taken(row: Mapping[str, Any], contract: TaskContract) -> Any:
     are trained is the place of its choice.
     """
     try:
+        # the errors that the loader itself would meet: `_sample` does with the row what the loader does
         act, label = _sample(row, contract)
     except (_DroppedError, KeyError, TypeError, ValueError, IndexError, AttributeError):
         return None
@@ -155,6 +156,7 @@ def _key(error: KeyError) -> str:
 def _values(path: Path, rules: LoaderRules, split: Split, acts: list[Act]) -> Iterator[tuple[int, Any]]:
     """Line number and JSON value of the lines that the loader can parse, in Python's text mode."""
     try:
+        # as the loader opens it: strict UTF-8, a byte order mark is part of the first line, CR and CR LF end lines, too
         with open(path, encoding="utf-8") as file:
             for line, text in enumerate(file, 1):
                 stripped = text.strip()
@@ -177,6 +179,7 @@ def _values(path: Path, rules: LoaderRules, split: Split, acts: list[Act]) -> It
         ) from error
     except OSError as error:
         raise _StopsError(f"{path.name}: {type(error).__name__}: {error.strerror}") from error
+    # more digits than Python takes for an int, or brackets nested too deeply; JSONDecodeError was met above
     except (ValueError, RecursionError) as error:
         raise _StopsError(f"{path.name}: {type(error).__name__} in a line that is JSON") from error
 
@@ -191,6 +194,7 @@ def _sample(row: Any, contract: TaskContract) -> tuple[SilentAct | None, Any]:
         _reach(row, path)
     rule, label = contract.loader.answer, contract.label
     if rule.rule == "choice_number":
+        # looked up for its error alone: a label that names no choice is a missing key to the loader
         row[f"{rule.prefix}{row[label] + 1}"]
         return None, int(row[label])
     if rule.rule == "truth":
@@ -206,6 +210,7 @@ def _sample(row: Any, contract: TaskContract) -> tuple[SilentAct | None, Any]:
     if rule.rule == "member":
         if label not in row or row[label] not in rule.values:
             raise _DroppedError
+        # the value as the contract writes it: `in` takes true for 1
         return None, rule.values[rule.values.index(row[label])]
     if rule.rule == "integer":
         return None, int(row[label])
@@ -228,6 +233,7 @@ def _choice(row: Any, contract: TaskContract, *, must_be_one: bool) -> tuple[Sil
         place = labels.index(answer)
         texts[place]
         return None, place
+    # the loader takes a text for every label: a text too few is an IndexError, one too many is not seen
     for position, _ in enumerate(labels):
         texts[position]
     return (None if answer in labels else "answer_not_a_choice"), str(answer)

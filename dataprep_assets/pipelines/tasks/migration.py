@@ -128,9 +128,12 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
     _not_into_old_project(route)
     artifact = declaration.artifact(TASK_FOLDER, partition)
     with _locked(store.directory(artifact)):
+        # Everything is read, and every conflict refused, before the first file changes; inside the lock, so that no
+        # other migration changes what was seen.
         stock = take_stock(route)
         kept = _kept(store, artifact)
         states = [(p, standing(p)) for p in stock.placements]
+        # a link holds no content of its own: it may be replaced unasked, and the record has its text
         _no_conflict(
             [p for p, state in states if state == "other_file" and not kept.made(p, route.version)], declaration
         )
@@ -139,9 +142,11 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
             sweep(placement.target)
             if state == "done":
                 continue
+            # kept durably first: a kill between the two leaves the old file in place, and a copy that does not count
             kept.keep(placement, state)
             place(placement)
             placed.append(placement.target.name)
+        # after the replacements: what was kept and is still in its place was not replaced
         history = kept.history(route.target)
         record = record_of_stock(stock, history)
 
@@ -154,6 +159,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
             )
 
         receipt, reused = ensure(_recipe(artifact, record), store, write, declaration.verify)
+        # only now does the artifact have what was kept
         kept.close()
     return Migrated(partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed))
 
@@ -217,6 +223,7 @@ def _no_conflict(differing: Sequence[Placement], declaration: TaskMigrationDecla
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Allow one migration of a partition at a time; the kernel releases the lock when its process dies."""
+    # the lock is not in the artifact's own folder, which is replaced as a whole
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)

@@ -50,6 +50,7 @@ class Placement:
 def link_text(placement: Placement) -> str:
     """The target text of a link: relative if both ends share a tree, so that the tree may move; else absolute."""
     source, folder = placement.source.resolve(), placement.target.parent.resolve()
+    # nothing but the root in common: then neither tree moves with the other
     if os.path.commonpath([source, folder]) == os.path.sep:
         return str(source)
     return os.path.relpath(source, folder)
@@ -59,6 +60,7 @@ def standing(placement: Placement) -> Standing:
     """The present state of the target. Raises ConfigError for a folder or a device, which no migration replaces."""
     target = placement.target
     try:
+        # not of what a link leads to: the link itself is what is replaced
         kind = target.lstat().st_mode
     except FileNotFoundError:
         return "absent"
@@ -81,6 +83,7 @@ def standing(placement: Placement) -> Standing:
 def _digest(path: Path) -> str | None:
     """SHA-256 of a regular file, links followed; None when there is none."""
     try:
+        # a FIFO would be waited for, and a folder or a device has no digest
         return sha256_file(path) if path.is_file() else None
     except PermissionError as error:
         raise ConfigError(
@@ -101,11 +104,14 @@ def place(placement: Placement) -> None:
             f"{error.filename}: is a file where a folder has to be. Move it away, then migrate again"
         ) from error
     staged = _staged(target)
+    # what a killed run left has the same name: neither a link nor a copy would be made over it
     staged.unlink(missing_ok=True)
     if placement.mode == "symlink":
         os.symlink(link_text(placement), staged)
     else:
         _copy(placement, staged)
+    # The name changes from the old content to the new at once. It is durable only when the folder is, and the receipt
+    # that counts on it comes later.
     os.replace(staged, target)
     fsync_directory(target.parent)
 
@@ -113,9 +119,11 @@ def place(placement: Placement) -> None:
 def _copy(placement: Placement, staged: Path) -> None:
     with open(placement.source, "rb") as source, open(staged, "xb") as copy:
         shutil.copyfileobj(source, copy)
+        # before the rename: under its own name it never has other permissions
         os.fchmod(copy.fileno(), placement.permissions)
         copy.flush()
         os.fsync(copy.fileno())
+    # the copy is read, not the source: what is compared is what the trainer will find
     if (actual := sha256_file(staged)) != placement.sha256:
         staged.unlink()
         raise SourceError(

@@ -116,6 +116,7 @@ def target_of(declaration: TaskMigrationDeclaration, partition: str) -> Path:
     """The folder of a partition in the new project, whether or not its version can be found in the old one."""
     task, _, version = partition.partition(".")
     place = declaration.new_tasks / "versions" / version if version else declaration.new_tasks
+    # links are not followed: the last component must stay the task's name, whatever a link there leads to
     return (place / task).absolute()
 
 

@@ -100,6 +100,7 @@ def label_domain(task: TaskFolder) -> Finding:
         spec = task.contract.keys[task.contract.label]
         for row in rows.rows:
             label = row.value.get(task.contract.label)
+            # a label of another type is told by `schema`
             if fits(label, spec) and label not in allowed:
                 why = "a hidden label" if label == -1 else "not a label of this task"
                 told = sentence(f"{typed(_place(row))} {task.contract.label} {task.shown(label)} is {why}")
@@ -231,6 +232,7 @@ def ids_unique(task: TaskFolder) -> Finding:
 
     def repeated(split: Split, rows: TaskRows) -> Iterator[Fault]:
         first: dict[object, int] = {}
+        # rows without an id are the `schema`'s: here they would all count as one that occurs again
         having = [row for row in rows.rows if task.contract.id in row.value]
         for name, row in zip(row_ids(having, task.contract), having, strict=True):
             if name in first:

@@ -36,6 +36,7 @@ def _identity(declaration: TaskMigrationDeclaration, partitions: Sequence[str], 
         for name, path in _files(route):
             listing.append([partition, route.version, name, path.stat().st_size])
             stamps.append([name, time_of(path, name)])
+            # the record counts differences from the original, so an edit there is a change, too
             original = route.reference / path.name if route.reference is not None else None
             if original is not None and original.is_file():
                 stamps.append([f"reference of {name}", time_of(original, name)])

@@ -71,6 +71,8 @@ def take_stock(route: TaskRoute) -> Stock:
     for split in route.contract.splits:
         inherits = route.source != route.base and split in route.inherit
         taken = _take(route, split, route.source, inherited=False)
+        # A version's file that is there and cannot be taken is not replaced by the base's, which would be trained on in
+        # its name, without a word.
         if inherits and isinstance(taken, AbsentFile) and taken.cause == "missing":
             taken = _take(route, split, route.base, inherited=True)
         if isinstance(taken, AbsentFile):
@@ -108,6 +110,7 @@ def _unusable(route: TaskRoute, path: Path) -> tuple[AbsenceCause, str] | None:
     """Why a file of the old project cannot be taken; None when it can."""
     where = _place(route, path)
     try:
+        # as they are listed: where a disk ignores case, a file answers to a name that the trainer's may not know
         names = os.listdir(path.parent)
     except (FileNotFoundError, NotADirectoryError):
         return "missing", f"the folder {_place(route, path.parent)} is not there"
@@ -167,6 +170,7 @@ def record_of_stock(stock: Stock, history: Sequence[ReplacedFile]) -> MigrationR
         task=route.task,
         version=route.version,
         mode=route.mode,
+        # no absolute path: the record is the same wherever the projects lie
         place=route.target.relative_to(route.new_root.absolute()).as_posix(),
         files=tuple(f.file for f in stock.found),
         absent=stock.absent,

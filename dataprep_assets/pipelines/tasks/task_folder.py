@@ -57,6 +57,7 @@ def _build(declaration: TaskMigrationDeclaration, request: BuildRequest) -> Iter
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
+            # files that were put back are work done, even if the artifact that describes them was current
             yield Outcome.of(done.receipt, done.reused and not done.placed)
 
 

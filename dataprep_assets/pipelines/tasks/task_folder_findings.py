@@ -64,10 +64,12 @@ def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partiti
     artifact = declaration.artifact(TASK_FOLDER, partition)
     record, damage = None, None
     try:
+        # asked first and apart: without a route there is no folder to examine, whoever made it
         route = route_of(declaration, partition)
     except DataprepError as error:
         return {_ABOUT_ARTIFACTS: Finding(passed=False, summary=str(error))}
     try:
+        # a damaged record is the finding of one proof; the files in the project can be examined without it
         receipt = store.receipt(artifact)
         record = read_record(store.local(artifact)) if receipt else None
         if receipt is not None:
@@ -106,6 +108,7 @@ def _of_all_tasks(found: Mapping[str, Finding], unjudged: Sequence[str], waiting
         "tasks_not_judged": len(unjudged),
         "tasks_not_migrated_yet": len(waiting),
     }
+    # numbers of one task can be plotted as they are; those of several have the same names, and are in the table
     if len(found) == 1:
         facts |= next(iter(found.values())).facts
     rows = [row for p in [*bad, *passed] for row in _rows(p, found[p])]

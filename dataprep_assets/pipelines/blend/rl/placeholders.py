@@ -158,6 +158,7 @@ def _rows(
         )
         for block in reader:
             at = dict(zip(block.numbers, block.rows, strict=True))
+            # a placeholder counts all rows of the source, those that cannot be parsed as well
             numbers = [*block.numbers, *(bad.row for bad in block.bad)]
             for number in sorted(numbers):
                 row = at.get(number, {})
@@ -192,6 +193,7 @@ def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFil
     placeholder, source = record.get("_hf_placeholder"), record.get("dataset")
     if placeholder is None:
         return False
+    # neither is a name, and they cannot even be looked up: they have no hash
     if isinstance(source, list | dict):
         return True
     if source not in sources:
@@ -211,11 +213,14 @@ def resolve(
     if not names_placeholder(record, rules):
         return kept
     placeholder = record["_hf_placeholder"]
+    # as text: a list or an object cannot be looked up, and no source is called like its text
     source = sources.get(str(record.get("dataset")))
     row, template = _at(placeholder, "row"), _at(placeholder, "question_template")
+    # a bool is an int in Python, and true would be row 1
     is_number = isinstance(row, int) and (rules.boolean_row == "number" or not isinstance(row, bool))
     if source is None or not is_number:
         return None
+    # records name rows in any order: all questions of a source are read once a process, and held
     rows = _rows(source.files, source.digests)
     if not 0 <= row < len(rows) or not isinstance(rows[row][0], str):
         return None

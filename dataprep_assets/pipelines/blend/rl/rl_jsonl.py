@@ -33,6 +33,7 @@ def rl_shards(
     """
     options = blend.rl_options
     digests = blend.source_digests()
+    # fetched before the fingerprint, which takes over what was listed: so the key is of the files that are read
     placeholders = fetch_sources(declared_sources(options.transforms), blend.sources, digests)
     made_of = digest_value(fingerprint(options.transforms, blend.sources, digests, placeholders))
     return [

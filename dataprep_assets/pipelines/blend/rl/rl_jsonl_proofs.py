@@ -82,6 +82,7 @@ def _lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
     compression = "zstd" if path.suffix == ".zst" else None
     tail = b""
     for data in BlockReader(path, compression):
+        # the last piece may go on in the next block; behind a whole last line it is empty
         *lines, tail = (tail + data).split(b"\n")
         for line in lines:
             yield line + b"\n"
@@ -117,6 +118,7 @@ def _defect(line: bytes, resolves: bool) -> str | None:
         return "not JSON"
     if not isinstance(value, dict):
         return f"a {type(value).__name__}, not an object"
+    # written again it is the same only if nothing was lost on reading: orjson keeps the last of two equal keys
     if orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE) != line:
         return "not written compactly, or with a key twice"
     return "an unresolved placeholder" if resolves and "_hf_placeholder" in value else None
@@ -163,5 +165,6 @@ def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
                 if not isinstance(made, LeftOut | Refused):
                     try:
                         yield where, compact_line(made)
+                    # it was refused when the shard was built, and has no line
                     except (TypeError, ValueError):
                         continue

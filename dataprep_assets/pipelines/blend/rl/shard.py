@@ -86,6 +86,7 @@ class RlShard:
             ]
             for f in self.files
         ]
+        # nothing is added for the default rules: keys from before there were rules stay as they were
         rules = [self.rules.changes] if self.rules.changes else []
         policy = [self.compression, self.bad_records, self.budget, self.salt, *rules]
         return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
@@ -222,6 +223,7 @@ def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: 
             # a damaged file must not pass for a bad row
             require_digest(part.label, part.digests.of(sha256_file(part.path)), part.sha256, "`blend_plan`")
             raise
+        # digested while it was read, so what was read is what the snapshot lists
         require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`blend_plan`")
         tally.source_bytes += reader.bytes_read
         cut = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
@@ -252,6 +254,7 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
             continue
         try:
             line = compact_line(made)
+        # an integer beyond 64 bits, half a surrogate pair, an infinity, NaN, a type of Parquet that JSON lacks
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _not_written(made)))
             continue
@@ -265,6 +268,7 @@ def compact_line(record: Record) -> bytes:
     orjson silently writes an infinity and NaN as `null`. A source with `1e400` gives the one, Parquet may hold both.
     """
     line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+    # only a line with a null can hide one, so most records are not walked through
     if b"null" in line and _holds_not_finite(record):
         raise ValueError("a number that JSON does not have")
     return line

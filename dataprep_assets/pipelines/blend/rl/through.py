@@ -47,6 +47,7 @@ def through(record: Record, steps: Sequence[Step], rules: RlRules, where: str) -
     for step in steps:
         if step.malformed(made):
             return Refused(BAD_PLACEHOLDER)
+        # before the step, which would leave a record without its prompt out, as one that lacks any other field
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(made):
             lacking = _lacking(made, step.prompts, rules)
             if lacking is not None:
@@ -64,6 +65,7 @@ def _stepped(record: Record, step: Step, where: str) -> Record | None:
     try:
         made: Any = step.transform(record)
     except KeyError as error:
+        # our transforms look up what they need: the key is a field that this record lacks
         if not step.is_own:
             return None
         raise _failed(where, step.name, error) from None
@@ -91,6 +93,7 @@ def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) 
         return None
     if rules.without_prompt == "bad_record":
         return Refused(NO_PROMPT)
+    # the original skips what is absent, and keeps what is empty
     return None if "empty" in states else LeftOut("prompt")
 
 

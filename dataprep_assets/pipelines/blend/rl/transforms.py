@@ -153,6 +153,7 @@ def fingerprint(
         if step.name == RESOLVE:
             content = identities(declared_sources([{RESOLVE: step.options}]), access, digests, fetched)
         elif step.is_own:
+            # the whole module: what a function calls in it decides its result, too
             content = [step.options, sha256_file(_source_of(_imported(step.name)))]
         else:
             _built(step)
@@ -198,6 +199,7 @@ def _step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rule
     if not step.is_own:
         return Step(name=step.name, transform=_built(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ()))
     function = _imported(step.name)
+    # YAML's keys may be numbers or truth values, Python's keywords are texts
     options = {str(key): value for key, value in (step.options or {}).items()}
     return Step(name=step.name, transform=lambda record: function(record, **options))
 

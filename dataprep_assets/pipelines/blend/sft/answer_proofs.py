@@ -122,12 +122,14 @@ class _Comparison:
             return any(said.whole in b or (is_cut and said.whole.startswith(b.rstrip("\ufffd"))) for b in found)
         bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
         if is_cut:
+            # the cut may go through a character of several tokens, of which the first decode to U+FFFD
             bodies = [body.rstrip("\ufffd") for body in bodies]
             return any(b[:_BEGINNING].startswith(f) or f.startswith(b) for b in bodies for f in said.first)
         begins = any(body.startswith(first) for body in bodies for first in said.first)
         return (begins or said.calls) and said.whole in text
 
     def _ends(self, labels: NDArray[np.int32]) -> bool:
+        # what the template writes behind the stop token may be trained, too
         tail = len(self._plan.turn_end) + 1
         return bool(np.any(labels[-tail:] == self._plan.stop.id))
 
@@ -151,6 +153,7 @@ def _said(message: dict[str, Any], read: Callable[[str], str]) -> _Said | None:
 
 def _runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
     """The runs of trained labels of a sequence: first token and the one after the last."""
+    # shifted back from labels to tokens; the one behind them, which is not trained, ends the last run
     trained = np.zeros(len(mask) + 1, np.int8)
     trained[1:-1] = mask[:-1]
     cuts = np.flatnonzero(np.diff(trained, prepend=np.int8(0)))

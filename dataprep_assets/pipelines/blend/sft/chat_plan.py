@@ -88,6 +88,7 @@ class ChatPlan:
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter a key: not the paths of tokenizer and template, nor the template's name."""
         return {
+            # not here: `sample_rate` and `level`, which say how much is proven; `turn_end` and `openings`, which follow
             "spool": VERSION,
             "tokenizer": self.tokenizer_digest,
             **decisive(self.certificate),
@@ -181,10 +182,13 @@ def chat_plan(
         level=level,
     )
     tried = _tried(plan, bundle)
+    # Qwen3's template, for one, writes an answer in another way once a later one follows: such a conversation cannot be
+    # one sequence, but each of its turns can.
     if turns == "auto" and isinstance(tried, Refusal):
         by_turn = replace(plan, turns="always")
         if isinstance(again := _tried(by_turn, bundle), Rendered):
             plan, tried = by_turn, again
+    # before a refusal is told: an answer that can be read in two ways is the more exact reason
     plan = replace(plan, turn_end=_turn_end(plan, bundle, renderer), openings=_proved_openings(plan, bundle, renderer))
     if isinstance(tried, Refusal):
         raise ConfigError(
@@ -198,6 +202,7 @@ def chat_plan(
 
 def _tried(plan: ChatPlan, bundle: TokenizerBundle) -> Rendered | Refusal:
     """Two questions and two answers, rendered."""
+    # white space where turns begin and end: `check_cutting` looks for special tokens that would absorb it
     messages = (("user", "Is it so?"), ("assistant", " Yes,\n it is. "), ("user", "\tWhy?"), ("assistant", "So."))
     conversation = Conversation([{"role": role, "content": text} for role, text in messages])
     return conversation_renderer(plan, bundle).render(conversation)
@@ -228,6 +233,7 @@ def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tu
     if not plan.choices.turn_end_newline:
         return ()
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
+    # what is behind the last stop token is the template's own, so special tokens in it are matched
     text = renderer.render(messages, None, prompt=False, thinking=False).rpartition(plan.stop.content)[2]
     return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
 

@@ -69,6 +69,7 @@ def bracketed(tokens: NDArray[np.int32], mask: NDArray[np.uint8], bundle: Tokeni
     `tokens` (int32) and the label-aligned `mask` (uint8) have one element for each token; `bundle` is the tokenizer.
     """
     trained = np.zeros(len(tokens), np.bool_)
+    # label i is token i + 1: shifted back, so that the brackets stand around tokens
     trained[1:] = mask[:-1] == 1
     cuts = [0, *(np.flatnonzero(np.diff(trained.astype(np.int8))) + 1).tolist(), len(tokens)]
     pieces = []
@@ -113,6 +114,7 @@ def made_otherwise(packed: OpenedShard) -> Iterator[str]:
         raise ValueError("every document of a shard is made again by what describes it")
     shard = packed.shard
     with made_again(shard.artifact, lambda store: build_sft_shard(replace(shard, store=store), "full", None)) as folder:
+        # as arrays, a row group at a time: another version of a library may write the same rows in other bytes
         for number, (held, made) in enumerate(
             zip_longest(open_packed(packed.directory / PACKED), open_packed(folder / PACKED)), 1
         ):
@@ -176,6 +178,7 @@ def _not_as_encoded(
     limit = min(packed.plan.max_doc_tokens or packed.plan.pack_size, packed.plan.pack_size)
     bounds = pairwise(encoded.offsets.tolist())
     for (sample, where, _), (start, end) in zip(again, bounds, strict=True):
+        # cut as in the spool; with `too_long: drop` nothing longer was packed
         stop = min(end, start + limit)
         mask = label_aligned(encoded.trained[start:stop], np.array([0, stop - start]))
         held = (("ids", encoded.tokens[start:stop], sample.tokens), ("loss mask", mask, sample.mask))

@@ -116,6 +116,7 @@ class OpenedShard:
         scan = RowScan(group_sizes=file.group_sizes)
         for rows in file:
             self._count(scan, rows)
+            # behind a row group without bounds, sequences cannot be numbered: nothing is said of any from there on
             scan.unsound = scan.unsound or self._unsound(rows)
             if scan.unsound is None:
                 begins, ends = rows.sequence_bounds()
@@ -179,10 +180,12 @@ class OpenedShard:
     def _follow_stops(self, found: StopRuns, rows: PackedRows, ends: NDArray[np.int64]) -> None:
         """Find how every run of trained labels ends. The label of position i is token i + 1."""
         stop, turn_end = self.facts.stop_id, self.facts.turn_end
+        # a run ends where the next label is not trained, and with its sequence, whatever the next one begins with
         is_end = np.ones(len(rows.mask), np.bool_)
         is_end[:-1] = rows.mask[1:] == 0
         is_end[ends - 1] = True
         run_ends = np.flatnonzero(is_end & (rows.mask == 1))
+        # with the stop token, or with what is trained behind it: a cut may fall between the two
         complete = _end_with(rows.tokens, run_ends + 1, (stop,)) | _end_with(
             rows.tokens, run_ends + 1, (stop, *turn_end)
         )
@@ -228,6 +231,7 @@ class OpenedShard:
         if origins.ndim != 2 or origins.shape[1] != 3 or origins.dtype != np.int64:
             raise FormatError(f"{path}: {origins.dtype} of shape {origins.shape}, not int64 triples")
         size = path.stat().st_size
+        # NumPy reads as much as the header says, and ignores what follows
         if isinstance(origins, np.memmap) and (behind := size - origins.offset - origins.nbytes):
             raise FormatError(f"{path}: {safe(behind)} bytes behind the array. {REBUILD}")
         return origins

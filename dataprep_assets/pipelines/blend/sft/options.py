@@ -20,6 +20,7 @@ from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, PRESETS, A
 from dataprep_assets.tokenization.chat.rendering import Turns
 from dataprep_assets.tokenization.chat.template import is_template_path
 
+# in keys in other forms: the template's text, choices that are not the default's; `sample_rate` decides no byte
 _NOT_IN_KEYS = {"chat_template", "sample_rate", "template_kwargs", "like", "answers", "roles", "join_text_parts"}
 FORMER: Mapping[str, str] = {
     "train_on.answers": "write `answers` in the block `sft` itself",

@@ -49,6 +49,7 @@ def sft_shards(
     when a snapshot or the certificate is missing.
     """
     certificate, options = load_certificate(blend, store), blend.sft_options
+    # once a dataset: a plan renders and encodes conversations to try its template
     plans = {unit.name: plan_of(blend, certificate, unit.dataset) for unit in plan.units}
     shards = []
     for partition in partitions:
@@ -66,6 +67,7 @@ def sft_shards(
                         compression=part.compression,
                         sha256=part.sha256,
                         ordinal=part.ordinal,
+                        # for progress alone: its share, as the plan knows no size of a range
                         size=planned.total_bytes // len(parts),
                         rows=part.rows or RowRange(),
                         digests=part.digests,
@@ -132,6 +134,7 @@ def build_packed_sft(
     shard whose workers keep dying does (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
+        # the tokenizer is loaded once, by the process that the workers are forks of; not at all if every shard is there
         sft_jobs, wanted = [_spooled_and_packed(shard, verification) for shard in shards], absent(shards)
         prepare = partial(load_tools, wanted[0].plan) if wanted else None
         return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)

@@ -48,6 +48,8 @@ def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
     def write(staged: Path) -> Written:
         return _Packing(shard).write(staged)
 
+    # Committed first: a kill in between leaves spools of a finished shard, which the next run deletes when it finds the
+    # shard current. In the other order a kill would cost the whole shard.
     receipt, _ = ensure(shard.recipe, shard.store, write, verification)
     discard_spools(shard)
     return receipt
@@ -99,6 +101,7 @@ class _Packing:
         self._ledgers = [ledger_of(receipt) for receipt in self._receipts]
         self._folders = [scratch.directory(artifact) for artifact in artifacts]
         for source, receipt in zip(shard.sources, self._receipts, strict=True):
+            # the original takes any spool that it finds for this one; ours says by its key what it was made with
             if receipt.key != spool.spool_key(shard.plan, source):
                 raise FormatError(f"{receipt.artifact} {receipt.partition}: made with other settings. Spool it again")
 
@@ -157,6 +160,7 @@ class _Packing:
 
     def _joined(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [np.fromfile(folder / name, dtype) for folder in self._folders]
+        # a shard may have no source file, and NumPy joins no empty list
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
     def _write_rows(self, staged: Path, bins: Bins, lengths: NDArray[np.int64]) -> None:
@@ -175,6 +179,7 @@ class _Packing:
             row_group_bins=self._shard.packing.row_group_bins,
             compression=self._shard.packing.compression,
         )
+        # joined for the packing alone; whatever is in the folder is committed
         for name in (spool.TOKENS, spool.MASKS):
             (staged / name).unlink()
 
@@ -189,6 +194,7 @@ class _Packing:
         counts = [facts.sequences for facts in self._facts]
         ordinals = np.repeat([source.ordinal for source in self._shard.sources], counts)
         origins = self._joined(spool.ORIGINS, np.int64).reshape(-1, 2)
+        # in the order of the packed file: sequence i of the rows is line i here
         np.save(staged / ORIGINS, np.column_stack([ordinals, origins])[bins.items].astype("<i8"))
 
     def _check_budget(self, ledger: Ledger) -> None:

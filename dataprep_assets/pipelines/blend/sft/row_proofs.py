@@ -72,6 +72,7 @@ def counts_match(packed: OpenedShard) -> Finding:
     if ledger.tokens != tokens:
         defects.append(f"{name}: {PACKED} has {tokens} tokens, the ledger {ledger.tokens}")
     filled = tokens / (scan.bins * facts.pack_size) if scan.bins else 1.0
+    # the receipt has six decimals
     if abs(filled - facts.fill) > 1e-6:
         defects.append(f"{name}: rows are filled to {filled:.6f}, the receipt says {facts.fill}")
     return verdict(

@@ -76,6 +76,7 @@ def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
 
 @lru_cache(maxsize=1)
 def _tools(plan_key: str, directory: Path, plan: "_Hidden") -> tuple[ConversationRenderer, ChatEncoder, int]:
+    # the plan has a folder and a digest: who loads it later, maybe elsewhere, has to find the same tokenizer there
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != plan.value.tokenizer_digest:
         raise TokenizerError(f"{directory}: the tokenizer changed during the run; start it again")
@@ -139,12 +140,14 @@ class _Spooling:
     def __init__(self, plan: ChatPlan, source: ChatSource, staged: Path) -> None:
         self._plan, self._source, self._staged = plan, source, staged
         self._renderer, self._encoder, self._vocab_size = load_tools(plan)
+        # reason → rows left out, and reason → sequences left out, those of such rows included
         self._dropped: Counter[str] = Counter()
         self._sequences_dropped: Counter[str] = Counter()
         self._quarantine: list[bytes] = []
         self._files: dict[str, BinaryIO] = {}
         self._rows = self._blank = self._conversations = self._literals = self._characters = 0
         self._truncated = self._clamped = self._sequences = self._tokens = self._trained = self._sampled = 0
+        # above and below every id, until the first tokens are written
         self._low, self._high = 1 << 31, -1
 
     def run(self) -> Written:
@@ -160,6 +163,7 @@ class _Spooling:
             # a damaged file must not pass for a bad row
             require_digest(source.label, source.digests.of(sha256_file(source.path)), source.sha256, "its snapshot")
             raise
+        # digested while it was read: no second reading, and no moment in which another file could take its place
         require_digest(source.label, source.digests.of(reader.sha256), source.sha256, "its snapshot")
         if self._quarantine:
             (self._staged / QUARANTINE).write_bytes(b"".join(self._quarantine))
@@ -221,25 +225,31 @@ class _Spooling:
             else:
                 kept.append(rendered)
                 indexes.append(index)
+        # All sequences of the batch lie end to end; `counts` says how many each row has, `offsets` where each begins.
         encoded = self._encoder.encode(kept)
         counts = np.array([len(r.sequences) for r in kept], np.int64)
         rows = np.array([block.numbers[i] for i in indexes], np.int64)
+        # before anything is cut: the reference encodes whole sequences
         self._recheck_sample(kept, rows, counts, encoded.tokens, encoded.offsets)
         tokens, trained, offsets = encoded.tokens, encoded.trained, encoded.offsets
         self._literals += sum(r.mark is not None for r in kept)
         self._characters += sum(len(chunk.text) for r in kept for chunks in r.sequences for chunk in chunks)
         cut, keep_room = self._cut(np.diff(offsets))
         if not np.array_equal(cut, np.diff(offsets)):
+            # the position of each token within its sequence: those beyond the cut go, whatever sequence they are of
             places = np.arange(len(tokens)) - np.repeat(offsets[:-1], np.diff(offsets))
             inside = places < np.repeat(cut, np.diff(offsets))
             tokens, trained = tokens[inside], trained[inside]
             offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(cut)])
+        # only now: what was cut off is no label, and the last token of each sequence has none
         mask = label_aligned(trained, offsets)
+        # counted one by one: a cumulative sum over all labels would take 8 bytes for each byte of the mask
         per_sequence = np.array([np.count_nonzero(mask[a:b]) for a, b in pairwise(offsets.tolist())], np.int64)
         kept_untrained = self._plan.choices.untrained == "kept"
         keep = keep_room & ((np.diff(offsets) > 0) if kept_untrained else (per_sequence > 0))
         reasons = np.where(keep_room, EMPTY, TOO_LONG)
         self._close_rows(block, indexes, counts, keep, reasons)
+        # the number of each sequence within its conversation, counted before those that are left out go
         turn = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
         self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), turn], axis=1), keep)
         self._trained += int(per_sequence[keep].sum())
@@ -254,6 +264,7 @@ class _Spooling:
         if plan.max_doc_tokens is not None:
             self._truncated += int(np.count_nonzero(lengths > plan.max_doc_tokens))
         cut, stay = cut_lengths(plan, lengths)
+        # what `max_doc_tokens` has shortened to less than a row is not counted a second time
         self._clamped += int(np.count_nonzero(stay & (cut < np.minimum(lengths, plan.max_doc_tokens or 1 << 62))))
         return cut, stay
 
@@ -266,6 +277,7 @@ class _Spooling:
         reasons: NDArray[np.str_],
     ) -> None:
         """Count conversations; one that lost all its sequences is dropped with the reason of the first."""
+        # the usual batch, in which nothing was lost: no step for each row
         if keep.all() and (counts > 0).all():
             self._conversations += len(indexes)
             return
@@ -294,6 +306,7 @@ class _Spooling:
         if not len(tokens):
             return
         self._low, self._high = min(self._low, int(tokens.min())), max(self._high, int(tokens.max()))
+        # an embedding of the vocabulary's size has no row for such an id; the engine disagrees with its tokenizer
         if self._high >= self._vocab_size:
             raise TokenizerError(
                 f"{self._source.label}: token id {self._high} is not below {self._vocab_size}, the vocabulary's size. "
@@ -317,6 +330,7 @@ class _Spooling:
             return
         ends = np.cumsum(counts)
         for index in sampled(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
+            # a special token that somebody wrote is text here, and the reference would match it: ids differ on purpose
             if kept[index].mark is None:
                 first, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
                 where = f"{self._source.label}: row {rows[index]}"

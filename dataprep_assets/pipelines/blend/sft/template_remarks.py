@@ -22,6 +22,7 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, bundl
     """
     if not template_at_hand(options, tokenizer):
         return
+    # no engine is certified yet, and the reference is fast enough for a few invented conversations
     refused = refused_outright(bundle, "text", "tokenizers", "a trial of the template")
     try:
         plan = chat_plan(
