@@ -119,6 +119,7 @@ class LocalTree:
             raise SourceError(f"{self.root} is not a folder. Give the folder that holds the data files")
         files = []
         root = self.root.resolve()
+        # followlinks, or files behind a link to a folder would be left out without a word; each link is checked below.
         for folder, folders, names in os.walk(self.root, onerror=unlisted, followlinks=True):
             folders[:] = [f for f in folders if not f.startswith(".") and f != _OF_THE_DISK]
             for name in folders:
@@ -220,6 +221,7 @@ class HubMirror:
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
         if not entries:
             return
+        # A manifest is of one commit, so that of the first entry is that of all.
         self.repo.mirror(_commit(entries[0]), [_as_hub_file(e) for e in entries], progress=progress)
 
     def path(self, entry: ManifestEntry) -> Path:

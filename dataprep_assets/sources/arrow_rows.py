@@ -19,6 +19,7 @@ from dataprep_assets.sources.row_files import ReadThrough
 from dataprep_assets.sources.rows import check_names, rows_of_batch, small_parts
 
 _MAGIC = b"ARROW1"
+# The end of a stream: a continuation marker, then the length 0 where that of a message would be.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _OF_POLARS = "If polars wrote it, leave out the .zst or .gz around it, or write a stream (`write_ipc_stream`). Else: "
 _BLOCK_BYTES = 16 << 20
@@ -28,10 +29,11 @@ _BLOCK_BYTES = 16 << 20
 class _Stream:
     """The decompressed bytes of a file as pyarrow reads them."""
 
-    closed = False
+    closed = False  # asked for by pyarrow's PythonFile
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held = blocks, b""
+        # The last bytes that pyarrow took: of a whole stream, its end mark.
         self.last = b""
 
     def peek(self, size: int) -> bytes:
@@ -104,6 +106,7 @@ class ArrowRows(ReadThrough[BlockReader]):
         except (pa.ArrowException, OSError, EOFError) as error:
             is_of_polars = of_file and not by_footer and row == 1  # or it is damaged
             raise self._unreadable(row, str(error), _OF_POLARS if is_of_polars else "") from error
+        # What pyarrow read last; in a file the footer follows it, at whose end the magic stands once more.
         whole = stream.last == _END
         last = stream.drain()
         if not by_footer and (not whole or (of_file and not last.endswith(_MAGIC))):

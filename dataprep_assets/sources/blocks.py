@@ -19,6 +19,7 @@ from dataprep_assets.sentences import safe
 _READ = 256 << 10
 """Most compressed bytes per step."""
 _BLOCK = 4 << 20
+# The first step of a gzip member; each next one is four times as long, up to `_READ`.
 _SMALLEST_STEP = 1024
 _ZSTD_BLOCK = 128 << 10
 """The most that a block of a zstd frame can make: some of four bytes make that much."""
@@ -78,7 +79,7 @@ class BlockReader:
                     yield data
                 else:  # one step of highly compressible input: the output can take many times the memory of a block
                     yield from (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
-                del data
+                del data  # not kept while the next block is made
         if pieces:
             yield b"".join(pieces)
 
@@ -135,6 +136,7 @@ class BlockReader:
 
     def _gzip(self, file: BinaryIO) -> Generator[bytes, None, bool]:
         """As `_zstd`. Steps are small after the end of a member, because what follows it in a step is copied."""
+        # 31: a gzip header and trailer are demanded. `started`: bytes of a member came since the last trailer.
         member, started, most = zlib.decompressobj(wbits=31), False, _SMALLEST_STEP
         while data := file.read(_READ):
             self._took(data)
@@ -165,8 +167,11 @@ class _ZstdSteps:
     """
 
     def __init__(self, file: BinaryIO) -> None:
+        # The step at work: what was read since the last one that was given away.
         self._file, self._step = file, bytearray()
+        # `_short`: the file ended inside of what was to be read.
         self.whole, self._short = False, False
+        # The most bytes that the step at work can make.
         self._made = 0
 
     def __iter__(self) -> Iterator[bytes]:
@@ -193,6 +198,8 @@ class _ZstdSteps:
         return data
 
     def _frame(self) -> Iterator[bytes]:
+        # The descriptor (RFC 8878, 3.1.1.1.1) says how long window, dictionary id and content size behind it are; their
+        # values are the decompressor's affair.
         described = int.from_bytes(self._read(1), "little")
         single, checksum, content = described >> 5 & 1, described >> 2 & 1, described >> 6
         self._read(1 - single + (0, 1, 2, 4)[described & 3] + ((single, 2, 4, 8)[content]))
@@ -200,6 +207,7 @@ class _ZstdSteps:
         while not last and not self._short:
             header = int.from_bytes(self._read(3), "little")
             last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            # Raw blocks (0) and runs (1, a single byte in the file) make what they say, others up to the limit.
             self._made += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
             self._read(1 if kind == 1 else size)
             if self._made >= _BLOCK or len(self._step) >= _READ:

@@ -162,7 +162,7 @@ class CohortReader:
                 at(self._label, row, byte)
             if raw is None or is_too_large(raw, self._largest):
                 yield BadRecord(row, byte, TOO_LARGE)
-            elif raw:
+            elif raw:  # a blank line has a number, and is no record
                 yield self._record(row, byte, raw)
 
     def _data(self) -> Iterator[bytes]:
@@ -176,7 +176,7 @@ class CohortReader:
         except orjson.JSONDecodeError:
             return self._refused(row, byte, raw)
         if self._format == "json_object":
-            ((key, value),) = value.items()
+            ((key, value),) = value.items()  # one: elements are cut at the commas between pairs
         if not isinstance(value, dict):
             return BadRecord(row, byte, "not_an_object")
         return PatientRecord(row, byte, key, value)

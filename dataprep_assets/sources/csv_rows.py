@@ -52,8 +52,10 @@ class _Lines:
                 "Correct it, or raise `bad_records: {max_record_bytes: …}`"
             )
         try:
+            # the line end goes along: within quotes it is part of the value
             return line.decode() + "\n"
         except UnicodeDecodeError:
+            # The parser still has to find the end of the record, which is then refused as a whole.
             self.valid = False
             return line.decode(errors="replace") + "\n"
 
@@ -83,6 +85,7 @@ class CsvRows(RowByRow):
             except StopIteration:
                 return
             except csv.Error as error:
+                # After an error the parser begins anew with the next line, so the neighbours of a bad record are read.
                 fields, why = [], _fault(error)
                 if lines.ended:
                     told = "a quote is not closed before the end of the file. Close it, or fetch the file again"

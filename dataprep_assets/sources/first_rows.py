@@ -73,4 +73,5 @@ def not_parquet(path: Path) -> bool:
             return True
         size = file.seek(0, 2)
         file.seek(max(0, size - len(_MAGIC)))
+        # No Parquet file is shorter than both magics and the four bytes that give the footer's length.
         return size < 3 * len(_MAGIC) or file.read() != _MAGIC

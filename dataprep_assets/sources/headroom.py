@@ -15,6 +15,7 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     if needed_bytes <= 0:
         return
     folder = path.absolute()
+    # It may have to be made yet; the nearest folder that is there is on the same disk.
     while not folder.exists():
         folder = folder.parent
     wanted = needed_bytes + int(needed_bytes * headroom)

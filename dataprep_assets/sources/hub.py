@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# `format_version` of the lists that huggingface_hub keeps; its client reads what is written here.
 _TREE_VERSION = 1
 _FIRST_ATTEMPTS = 5
 _MOST_PAGES = 10_000
@@ -168,6 +169,7 @@ class HubRepo:
                 file = HubFile(relpath=found.path, size=size, sha256=sha256, etag=sha256 or found.blob_id)
                 files[file.relpath] = checked(file, label)
                 tree[file.relpath] = _tree_entry(found)
+        # Only once all pages are there: whoever reads it takes it for all files of the commit.
         self._write_tree(commit, tree)
         return [files[relpath] for relpath in sorted(files)]
 
@@ -182,6 +184,7 @@ class HubRepo:
             if size_of(blobs / file.etag) == file.size:
                 continue
             part, _ = partial_paths(blobs / file.etag)
+            # st_blocks counts 512 bytes; a preallocated part has its blocks already.
             held = part.stat().st_blocks * 512 if part.is_file() else 0
             needed += max(0, file.size - held)
         return needed
@@ -233,6 +236,7 @@ class HubRepo:
             report=report,
         )
         run_all(fetch, wanted, at_once, fetch.stop)
+        # Links once all blobs are there, the ref last: a kill in between leaves no ref that names half a mirror.
         paths = [link(snapshot, file) for file in files]
         self._write_ref(commit)
         return paths
@@ -268,6 +272,7 @@ class HubRepo:
         path.parent.mkdir(parents=True, exist_ok=True)
         # A fixed name, so that the next writer of the file overwrites what a kill left.
         draft = self.repo_dir / draft_name
+        # Two processes that mirror at once have the same draft.
         with locked_directory(self.repo_dir):
             with open(draft, "w", encoding="utf-8", opener=own_file) as stream:
                 stream.write(text)
@@ -296,6 +301,7 @@ class _BlobFetcher:
     workers: int
     part_bytes: int
     report: Callable[[int], None]
+    # Set by `run_all` when the group ends; digests and downloads under way then end early.
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, file: HubFile) -> None:

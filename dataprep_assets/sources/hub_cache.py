@@ -165,6 +165,7 @@ def link(snapshot: Path, file: HubFile) -> Path:
     Raises SourceError if another process keeps replacing the link.
     """
     path = snapshot / file.relpath
+    # up from snapshots/<commit>, and from each folder of the path below it
     up = "../" * (2 + file.relpath.count("/"))
     wanted = f"{up}blobs/{file.etag}"
     path.parent.mkdir(parents=True, exist_ok=True)

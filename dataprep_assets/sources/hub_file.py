@@ -42,6 +42,7 @@ class RemoteFile:
     token: str | None = field(repr=False)
     timeout_seconds: float
     # The storage URL of the last HEAD; signed, so it expires and never appears in a message.
+    # Workers of one file share it: whoever finds it expired replaces it for all.
     location: str = field(default="", repr=False)
 
     def locate(self) -> None:
@@ -75,6 +76,7 @@ class RemoteFile:
         if origin_of(location) != origin_of(url):
             # Storage hosts use signed URLs. The token is only for the hub; the session drops it on redirects too.
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
+        # the range has to count the stored bytes, not those of an encoding
         headers["Accept-Encoding"] = "identity"
         headers["Range"] = f"bytes={start}-{end - 1}"
         with (
@@ -83,6 +85,7 @@ class RemoteFile:
                 "GET", location, headers=headers, timeout=self.timeout_seconds, follow_redirects=True
             ) as response,
         ):
+            # Only of a storage URL: the same status of the hub itself is a refusal.
             if location != url and response.status_code in _EXPIRED_STATUS:
                 self.locate()
                 raise RetryableError(f"the storage URL was refused (HTTP {response.status_code}); asked for a new one")
@@ -99,6 +102,7 @@ class RemoteFile:
             actual = headers.get("Content-Range", "")
             if actual != expected:
                 raise RetryableError(f"asked for {expected!r}, the answer holds {actual!r}")
+        # The whole file in answer to a range is right if the range is the whole file.
         elif start > 0 or end < self.file.size:
             raise SourceError(
                 f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}); "

@@ -77,6 +77,7 @@ class Reading:
 
     def settings(self, format: str) -> dict[str, str]:
         """Those that decide the rows of a file of this format and are not the default, for keys: name → value."""
+        # Neither defaults nor settings of other formats enter a key: shards that they do not touch stay as they are.
         told = {"text_separator": (self.text_separator, ("txt",)), "csv_delimiter": (self.csv_delimiter, CSV)}
         return {name: value for name, (value, formats) in told.items() if value is not None and format in formats}
 
@@ -139,6 +140,7 @@ class InputFormat:
 def input_format(name: str) -> InputFormat:
     """The format of this name; raises ConfigError if it cannot be used here, and says what to install."""
     found = INPUTS[name].load()
+    # An entry point of another package may name anything.
     if not isinstance(found, InputFormat):
         raise INPUTS[name].unfit("is not an InputFormat")
     if found.needs and importlib.util.find_spec(found.needs) is None:

@@ -86,6 +86,7 @@ class Elements:
                 self._in_string = True
             elif byte in _OPENING:
                 self._depth += 1
+            # Whether a closing bracket fits the opening one is left to the parser of the element.
             elif byte != _COMMA:
                 self._depth -= 1
             if byte == _COMMA or not self._depth:
@@ -123,6 +124,8 @@ class Elements:
         while True:
             quote = data.find(_QUOTE, at)
             stop = len(data) if quote < 0 else quote
+            # A quote behind an odd number of backslashes is part of the string. Counting them copies what is before the
+            # quote, so it is done only if there is one.
             escapes = stop - at - len(data[at:stop].rstrip(b"\\")) if data[stop - 1 : stop] == b"\\" else 0
             if quote < 0:
                 self._escaped = escapes % 2 == 1
@@ -146,6 +149,7 @@ class Elements:
         self._pieces.clear()
         content = raw.lstrip(_WHITE)
         self._closed = delimiter != _COMMA
+        # Nothing before the closing bracket is right in an empty container alone, not behind a comma.
         if self._closed and (delimiter != self._closing or (not content and self._rows)):
             raise self._broken(self._element + len(raw))
         if self._closed and not content:

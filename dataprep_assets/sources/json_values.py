@@ -29,6 +29,7 @@ def parse(data: bytes) -> Any:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as refused:
+        # orjson's word for a number whose double would be infinite
         if "infinity" not in refused.msg:
             raise
         # Each number that is too large is replaced by another one; orjson then says whether the rest is JSON.
@@ -44,6 +45,8 @@ def parse(data: bytes) -> Any:
 
 def has_long_integers(data: bytes) -> bool:
     """Whether a JSON text may hold an integer beyond 64 bits, of which orjson makes a double."""
+    # Passes at the speed of memory instead of a parse. Digits of a text or a fraction may match, too: then the
+    # value is parsed once more for nothing.
     noughts = data.translate(_DIGITS)
     return any(long in noughts for long in _LONGER)
 

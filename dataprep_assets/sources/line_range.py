@@ -30,6 +30,7 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
             if not at and data.startswith(BOM) and row == 1:
                 start = len(BOM)
             here = data.count(b"\n")
+            # The row begins behind the end of the one before it: until a block has that, line ends are only counted.
             if here < left - 1:
                 left -= here
                 at += len(data)

@@ -132,6 +132,7 @@ class ObjectStorePrefix:
             if _size_of(path) == entry.size_bytes and _read_record(_record_of(path)).get("etag") == entry.etag:
                 continue
             part, _ = partial_paths(path)
+            # st_blocks counts 512 bytes; a preallocated part has its blocks already.
             held = part.stat().st_blocks * 512 if part.is_file() else 0
             needed += max(0, entry.size_bytes - held)
         return needed
@@ -187,6 +188,7 @@ class _Fetcher:
     store: Store
     workers: int
     report: Callable[[int], None]
+    # Set by `run_all` when the group ends; digests and downloads under way then end early.
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, entry: ManifestEntry) -> None:
@@ -216,6 +218,7 @@ class _Fetcher:
             discard_partial(path)
             self.report(entry.size_bytes)
             return
+        # In this order: once the file changes, no record vouches for it before the new bytes are verified.
         os.ftruncate(record, 0)
         path.unlink(missing_ok=True)
         info = self._pinned(entry, label)

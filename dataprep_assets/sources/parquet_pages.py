@@ -116,12 +116,15 @@ class _Column:
             sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
             width=width if is_flat else 0,
             repeated=max([*dictionary, *prefixed, 0]),
+            # beside such pages the dictionary's longest value bounds nothing, so it is not asked for
             is_dictionary=bool(dictionary) and not prefixed,
         )
 
     def bytes(self, rows: int) -> float:
         """The most bytes that any `rows` consecutive rows take."""
         values = rows * self.values_a_row
+        # For rows that begin in page i: the pages that so many values fill from its start, and one more, because they
+        # may begin anywhere in it.
         until = np.minimum(np.searchsorted(self.ends, self.ends[:-1] + values) + 1, len(self.ends) - 1)
         dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
         return float(dense) + values * (self.width + self.repeated)
@@ -138,9 +141,11 @@ def _pages(file: int, chunk: Any) -> Iterator[_Page]:
     end = at + chunk.total_compressed_size
     while at < end:
         header, size = _header(file, at, end)
+        # Fields of PageHeader: the page's type, its uncompressed and its compressed size.
         kind, decoded, stored = (header.get(field, 0) for field in (1, 2, 3))
         if not all(isinstance(value, int) and value >= 0 for value in (kind, decoded, stored)):
             raise FormatError(f"the page header at byte {safe(at)} is damaged")
+        # 7 is the header of a dictionary page. In each of these headers the first field is the number of values.
         counts = header.get(_DATA_PAGES.get(kind, 7), {})
         values = counts.get(1, 0) if isinstance(counts, dict) else 0
         if kind in _DATA_PAGES or kind == _DICTIONARY_PAGE:
@@ -179,6 +184,7 @@ class _Struct:
 
     def _varint(self) -> int:
         value = 0
+        # ten bytes of seven bits each hold 64 bits
         for shift in range(0, 70, 7):
             byte = self._byte()
             value |= (byte & 0x7F) << shift
@@ -188,7 +194,7 @@ class _Struct:
 
     def _number(self) -> int:
         value = self._varint()
-        return (value >> 1) ^ -(value & 1)
+        return (value >> 1) ^ -(value & 1)  # zigzag: the lowest bit is the sign
 
     def _struct(self, depth: int) -> dict[int, Any]:
         if not depth:
@@ -196,11 +202,14 @@ class _Struct:
         found: dict[int, Any] = {}
         field = 0
         while byte := self._byte():
+            # The upper half is the distance from the last field's id; 0: the id itself follows.
             field = field + (byte >> 4) if byte >> 4 else self._number()
             found[field] = self._value(byte & 0x0F, depth)
         return found
 
     def _value(self, kind: int, depth: int) -> Any:
+        # Types of the protocol: 1 and 2 are true and false, 3 a byte, 4 to 6 integers, 7 a double, 8 binary, 12 a
+        # struct. A page header has no lists, sets or maps.
         if kind in (1, 2):
             return kind == 1
         if kind == 3:

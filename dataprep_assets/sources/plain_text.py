@@ -52,10 +52,11 @@ def pieces(blocks: Iterable[bytes], separator: bytes, most: int) -> Iterator[tup
         # a separator may begin in the last bytes of a block
         cut = max(0, len(rest) - max(len(separator) - 1, 0))
         body, tail = rest[:cut], rest[cut:]
+        # Of a document beyond the limit only the length is kept.
         held += len(body)
         parts = [*parts, body] if held <= most else []
     size = held + len(tail)
-    if size:
+    if size:  # behind the last separator there may be nothing, which is no document
         yield byte, size, b"".join([*parts, tail]) if size <= most else None
 
 

@@ -126,12 +126,14 @@ class RecordFields:
     def of_rows(self, found: RowBlock) -> Block:
         """The records of whole rows, with what is bad among these."""
         texts: list[Any] = [row.get(self.text) for row in found.rows] if self.id is None else []
+        # All are texts, and none can be beyond the limit: a character has at most four bytes in UTF-8.
         if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
             block = Block(texts, found.numbers[0], rows=found.numbers)
         else:
             block = self.block(found.numbers[0] if found.numbers else 1)
             for value, number, byte in zip(found.rows, found.numbers, found.offsets, strict=True):
                 self.add(block, value, number, byte)
+        # In the order of rows: what the format refuses and what the fields refuse was found apart.
         block.bad = sorted([*found.bad, *block.bad], key=lambda bad: bad.row)
         block.blank_lines = found.blank_lines
         return block
@@ -167,6 +169,7 @@ class JsonLinesReader(ReadThrough[BlockReader]):
         self._fields, self._range = fields, rows
 
     def __iter__(self) -> Iterator[Block]:
+        # To cut a range, rows have to be counted before they are parsed; for a whole file that would be one more pass.
         if self._range is not None or is_close():
             rows = self._range or RowRange()
             for lines, row, byte in wanted_lines(self._under.pieces(), rows, self._fields.max_record_bytes):
@@ -206,11 +209,13 @@ class JsonLinesReader(ReadThrough[BlockReader]):
             else:
                 pairs = [(record[name], record[id_name]) for record in map(loads, lines)]
                 texts, ids = [text for text, _ in pairs], [found for _, found in pairs]
+        # Whatever is wrong, and with which line, `_parse_each` finds out.
         except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
             return None
         if not set(map(type, texts)) <= {str}:
             return None
         if ids is not None:
+            # an integer beyond 64 bits is a float here; `_parse_each` keeps its digits
             if not (kinds := set(map(type, ids))) <= {str, int}:
                 return None
             ids = list(map(str, ids)) if int in kinds else ids
@@ -237,6 +242,7 @@ _ABSENT: Any = object()
 
 def is_longer(text: str, limit: int) -> bool:
     """Whether a text has more bytes in UTF-8 than the limit. Only a text that might is encoded."""
+    # A character has one to four bytes, so that their number alone decides about most texts.
     return len(text) * 4 > limit and (len(text) > limit or len(text.encode()) > limit)
 
 
@@ -255,6 +261,7 @@ def _id_refused(value: Any) -> str | None:
 class ParquetReader(ParquetBlocks[Block]):
     """One text column of a Parquet file, and one of ids if it is declared."""
 
+    # the most: fewer where rows are large (`parquet_pages`)
     batch_rows = 2048
 
     def __init__(self, path: Path, fields: RecordFields, label: str, rows: RowRange | None = None) -> None:
@@ -294,6 +301,7 @@ class ParquetReader(ParquetBlocks[Block]):
         if fits and not column.null_count and (ids is None or not ids.null_count):
             with suppress(UnicodeDecodeError):  # of a row that is found below
                 return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
+        # Row by row, because one text that is not UTF-8 fails to_pylist for the whole batch.
         block = self._fields.block(row)
         for offset in range(batch.num_rows):
             if not fits and (lengths[offset].as_py() or 0) > limit:

@@ -81,7 +81,7 @@ class Lines:
         self._begun, self._blocks = begun, blocks
 
     def __len__(self) -> int:
-        return sum(block.count(b"\n") for block in self._blocks) or 1
+        return sum(block.count(b"\n") for block in self._blocks) or 1  # 1: the last line, without an end
 
     @property
     def are_blank(self) -> bool:
@@ -124,6 +124,7 @@ def whole_lines(
         first, cut = data.find(b"\n") + 1, data.rfind(b"\n") + 1
         length = held + (first or len(data))
         too_long = held > 0 and length > max_record_bytes
+        # What is complete goes out first: the line behind it is skipped, or goes on into the next blocks.
         if group and (too_long or not first):
             yield Lines(opening, group), byte
             byte, whole, group = byte + whole, 0, []
@@ -178,7 +179,7 @@ def wanted_lines(
                         first, begins = first + 1, begins + len(line) + 1
                 else:
                     yield lines, first, begins
-                del lines
+                del lines  # up to a whole record, before the next one is joined
         row += count
 
 
@@ -189,6 +190,7 @@ def is_too_large(line: bytes, max_record_bytes: int) -> bool:
 
 def may_be_too_large(lines: list[bytes], max_record_bytes: int) -> bool:
     """Whether any of these lines can be too large: only then they have to be checked one by one."""
+    # A value takes two bytes, with its comma: a shorter line cannot have too many.
     return max(map(len, lines), default=0) > min(max_record_bytes, 2 * MOST_VALUES - 1)
 
 
@@ -347,8 +349,10 @@ class _Longest:
 
         if self._file is None:
             schema = pq.read_schema(self._path, memory_map=True)
+            # The reader does not know a nested column by its name alone.
             names = [field.name for field in schema if not pa.types.is_nested(field.type)]
             self._file = self._opened.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=names))
+        # One row is enough: the whole dictionary comes with it.
         one = self._file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)
         batch = next(one, None)
         if batch is None or not batch.num_columns or not isinstance(found := batch.column(0), pa.DictionaryArray):

@@ -41,6 +41,7 @@ Home = Callable[[], str | None]
 """Returns DAGSTER_HOME of the instance that is asked; None if that is nowhere in particular."""
 
 
+# At most one pair, which `answered_by` sets.
 _answering: list[tuple[Lookup, Home]] = []
 
 
@@ -73,6 +74,7 @@ def open_asset(
     name = "/".join(key)
     if place is not None and "{partition}" not in place:
         return _opened(name, place, cache_dir, follow_links)
+    # The number of the time slot is part of the cache's key: the next slot asks again.
     known = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
     if not known:
         raise SourceError(
@@ -183,6 +185,7 @@ class Partitions:
 
     def _part(self, relpath: str) -> tuple[str, str]:
         """The partition that has a file, whose key may have slashes, and the file's path in it."""
+        # Every leading part of the path is tried; only one can match, as no key lies below another (`__init__`).
         for name in accumulate(relpath.split("/"), "{}/{}".format):
             if name in self._parts:
                 return name, relpath[len(name) + 1 :]

@@ -55,6 +55,7 @@ class WarcRows(RowByRow):
         stream: Any = _Stream(iter(self._under))
         number = 0
         try:
+            # The file is decompressed already, and pages are not read: so neither a compression nor HTTP is looked for.
             records = ArchiveIterator(
                 stream, parse_http=False, verify_digests=False, stream_detect=False, fsspec_args=False
             )
@@ -71,6 +72,7 @@ class WarcRows(RowByRow):
             raise self._corrupt(sentence(f"row {safe(number)}, byte {safe(byte)}: has no valid Content-Length"))
         size, kind = int(declared), headers.get("WARC-Type")
         data = b"" if size > most else record.reader.read()
+        # consume() skips what was not read, and says how much there was: less than declared if the file was cut.
         if record.consume() + len(data) != size:
             raise self._corrupt(sentence(f"row {safe(number)}, byte {safe(byte)}: the file ends inside of it"))
         row: dict[str, Any] | BadRecord | None

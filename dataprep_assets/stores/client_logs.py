@@ -32,6 +32,7 @@ def without_queries(text: str) -> str:
 
 class _WithoutQueries(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
+        # the URL is among the arguments, so the message is made here and they are dropped
         record.msg, record.args = without_queries(record.getMessage()), ()
         return True
 
@@ -41,6 +42,7 @@ def keep_secrets_from_logs() -> None:
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.setLevel(max(logger.level, logging.INFO))
+    # A logger's filter does not see records of the loggers below it: so each that writes URLs is named.
     for name in ("httpx", "httpx2", "huggingface_hub.utils._http"):
         logger = logging.getLogger(name)
         if not any(isinstance(one, _WithoutQueries) for one in logger.filters):

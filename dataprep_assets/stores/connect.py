@@ -83,6 +83,7 @@ class S3Place:
     key_names: tuple[str, str] = AWS_PAIR
 
     def __call__(self) -> Store:
+        # Imported only now: a place can be made and compared without the client that it takes to open it.
         from dataprep_assets.stores.s3 import S3Store
         from dataprep_assets.stores.s3_api import CredentialNames, s3_client
 
@@ -124,6 +125,7 @@ class GcsPlace:
                 "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`; and set "
                 "GOOGLE_CLOUD_PROJECT where the credentials name no project"
             ) from None
+        # The client took the variable from the environment by itself, so it is asked where it would send to.
         check_endpoint(client.api_endpoint, "STORAGE_EMULATOR_HOST", allow_http=self.allow_http)
         return GcsStore(client, self.bucket, self.prefix)
 
@@ -164,6 +166,7 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
         if not _ENDPOINT.fullmatch(endpoint):  # not repeated: the part before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port], without credentials in it")
         return endpoint
+    # It becomes part of a host's name: a dot or a slash in it could lead to somebody else's host.
     account = environment.get("R2_DATASET_ACCOUNT_ID")
     if account and not account.isalnum():
         raise ConfigError("R2_DATASET_ACCOUNT_ID: an account id has letters and digits only; set no URL here")
@@ -193,7 +196,7 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
         return LocalPlace(root=expanded(url))
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        _ = parts.port  # parsed only when it is asked for; raises ValueError
     except ValueError:  # not repeated: it may hold a secret
         raise ConfigError(f"the storage URL cannot be read; {_ADDRESSES}") from None
     if "@" in parts.netloc:
@@ -235,6 +238,7 @@ def server_between(source: Place, destination: Place) -> tuple[Store, str, str] 
     """A store that contains both places, with their prefixes in it, if its server can copy between them; else None."""
     if not isinstance(source, S3Place | GcsPlace) or not isinstance(destination, type(source)):
         return None
+    # Equal but for the prefix: one bucket, one endpoint, one set of credentials.
     if replace(source, prefix="") != replace(destination, prefix=""):
         return None
     prefixes = [f"{place.prefix}/" if place.prefix else "" for place in (source, destination)]

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _POLYNOMIAL = 0x82F63B78
+# The polynomials 1 and x: in the reflected form the coefficient of x^0 is the highest of 32 bits.
 _ONE = 1 << 31
 _X = 1 << 30
 _BLOCK = 4 * 1024 * 1024
@@ -34,6 +35,7 @@ def crc32c_of_file(path: Path) -> int:
 
 def combine(first: int, second: int, second_bytes: int) -> int:
     """The CRC32C (unsigned) of two concatenated byte strings, from their CRC32Cs and the length of the second."""
+    # A CRC begins with all bits set and inverts its result; in this sum of two CRCs both cancel out.
     return _multiply(_power_of_x(8 * second_bytes), first) ^ second
 
 
@@ -46,6 +48,8 @@ def combine_all(parts: Iterable[tuple[int, int]]) -> int:
 
 
 def _power_of_x(exponent: int) -> int:
+    # By squaring: the number of steps is that of the exponent's bits, so a part of a terabyte costs little more than
+    # one of a kilobyte.
     result, square = _ONE, _X
     while exponent:
         if exponent & 1:

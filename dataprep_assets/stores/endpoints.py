@@ -33,7 +33,7 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        _ = parts.port  # parsed only when it is asked for; raises ValueError
     except ValueError:  # not repeated: it may hold credentials
         raise ConfigError(
             f"{setting}: not http(s)://host[:port]: a bracket is not closed, or the port is none"
@@ -52,7 +52,7 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
+    if host == "localhost" or host.endswith(".localhost"):  # names of this machine (RFC 6761)
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -29,6 +29,7 @@ _UNSUPPORTED = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTS
 # Errors of refused hard links: other file system, no permission or support, too many links, protected_hardlinks.
 _UNLINKABLE = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.EACCES}
 
+# Most results that are kept, and the age in nanoseconds (0.1 s) from which on a file's time can be relied on.
 _KEPT, _SETTLED_NS = 20_000, 100_000_000
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ def while_unchanged(read: Callable[[str], T]) -> Callable[[str], T]:
     kept: dict[str, tuple[tuple[int, int, int], T]] = {}
 
     def reading(path: str) -> T:
+        # Before it is read: of a file that changes in between, the next call finds another version than the one kept.
         status = os.stat(path)
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
         before = kept.get(path)

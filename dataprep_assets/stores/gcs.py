@@ -104,6 +104,7 @@ class GcsStore(Store):
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         label = self._bucket.label(self._bucket.checked(key))
         check_range(start, stop, label)
+        # A range of a known version needs no HEAD: its generation is in each request, and a short body is noticed.
         if version is None or stop is None or start == stop:
             info = self._bucket.existing(key)
             if version not in (None, info.version):
@@ -148,6 +149,7 @@ class GcsStore(Store):
         names: list[str] = []
 
         def send(part: Part, view: memoryview) -> ObjectInfo:
+            # Before it is sent: an attempt whose answer was lost may have made the object all the same.
             names.append(name := f"{area}{part.number:08d}")
             part_label = f"{label}, part {part.number}"
             info = self._bucket.insert(
@@ -228,6 +230,7 @@ class GcsStore(Store):
             return following, copied
 
         try:
+            # Call by call: each copies a part of a large object, and its token says where the next one goes on.
             while done < 0 or token is not None:
                 token, done = self._bucket.tried(step, label, CREATE)
         except (NoObjectError, ConflictError):
@@ -245,6 +248,7 @@ class GcsStore(Store):
             area = info.key.rpartition("/")[0]
             areas.setdefault(area, []).append(info.key)
             if not (blob.metadata or {}).get(KEY, "").startswith(prefix) or blob.updated.timestamp() > latest:
+                # An area goes whole or not at all: one part that is too new shows that its upload is at work.
                 kept.add(area)
         swept = areas.keys() - kept
         map_all(self._bucket.remove, [key for area in swept for key in areas[area]], self._workers)

@@ -99,6 +99,7 @@ class GcsBucket:
 
     def info(self, blob: Blob) -> ObjectInfo:
         """What an answer says of an object; ValueError and its like if it says nothing of the kind."""
+        # Whatever is missing or malformed raises: `tried` takes that for a damaged answer, and asks again.
         if blob.updated is None:
             raise ValueError("not a time")
         sha256, crc32c = (blob.metadata or {}).get(DIGEST, ""), base64.b64decode(blob.crc32c, validate=True)
@@ -300,8 +301,8 @@ class GcsBucket:
                     arrived,
                     start=start,
                     end=stop - 1,
-                    raw_download=True,
-                    checksum=None,
+                    raw_download=True,  # else what is stored with a Content-Encoding of gzip would be unpacked
+                    checksum=None,  # the store's is that of the whole object, not of a range
                     if_generation_match=int(info.version),
                     **self.once,
                 )

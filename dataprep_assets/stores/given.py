@@ -10,6 +10,7 @@ class Given:
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
+        # The sum of all that was passed on: taking it back passes on its negative, which sets it to 0.
         self._bytes = 0
         self._lock = threading.Lock()
 

@@ -75,11 +75,13 @@ class HttpStore(Store):
     ) -> None:
         parts = urlsplit(base)
         if parts.query or parts.fragment:
+            # The rest is not repeated: a query may be a signature.
             raise ConfigError(f"{parts.scheme}://{parts.hostname}: a URL of a folder has no query; give it without one")
         self._base = check_endpoint(base.rstrip("/"), "the URL of the release", allow_http=allow_http)
         self._token_name = token_name
         self._retry, self._workers, self._range_bytes = retry, workers, range_bytes
         # httpx sends the token to the first server only: the storage that the hub redirects to takes signed URLs.
+        # identity: the length and the ranges of an encoded answer would not be those of the stored bytes.
         headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._client = httpx.Client(headers=headers, timeout=timeout_seconds, follow_redirects=True)
 
@@ -171,7 +173,7 @@ class HttpStore(Store):
     def _range(self, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
         """The bytes [start, stop) of the version that `info` names; see `ranged.download`."""
         label = self._label(info.key)
-        if start == stop:
+        if start == stop:  # HTTP has no empty range
             return
         try:
             with self._answer("GET", info.key, {"Range": f"bytes={start}-{stop - 1}"}) as answer:
@@ -182,10 +184,12 @@ class HttpStore(Store):
                             f"{label}: asked for bytes {start}-{stop - 1} of {info.bytes}, the server sent another "
                             "range"
                         )
+                # A server without ranges is good enough for a file that is read in one piece.
                 elif (start, stop) != (0, info.bytes):
                     raise SourceError(
                         f"{label}: the server ignores ranges (HTTP {answer.status_code}); use one that supports them"
                     )
+                # Compared in each answer: a file may be replaced between two ranges, and their bytes must not mix.
                 if _version(answer.headers, info.bytes) != info.version:
                     raise ConflictError(f"{label}: it was replaced")
                 for block in answer.iter_raw(_BLOCK):

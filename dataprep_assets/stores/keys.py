@@ -15,6 +15,7 @@ UPLOADS = ".uploads/"
 # Both GCS and S3 allow 1024 bytes for the whole name, the store's prefix included.
 _LONGEST = 1024
 # Unicode's direction marks, overrides and line ends make a terminal show a name other than the real one.
+# Lone surrogates, which Python also reads for bytes of a file's name that are not UTF-8, cannot be written as UTF-8.
 _DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\N{ARABIC LETTER MARK}\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _OUTSIDE = frozenset(("", ".", ".."))
 

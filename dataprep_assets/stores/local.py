@@ -138,6 +138,7 @@ class LocalStore(Store):
                 size = files.concatenate([path.resolve() for _, path in sources], temporary)
             except FormatError as error:
                 raise ConflictError(str(error)) from error
+            # `concatenate` notices another length; that a source was replaced by one as long shows in its version.
             after = [_info(source, path) for source, path in sources]
             if after != before or size != sum(info.bytes for info in before):
                 raise ConflictError(
@@ -157,6 +158,7 @@ class LocalStore(Store):
                 return
             path.unlink()
             files.fsync_directory(path.parent)
+            # Still under the lock: no writer finds its folder gone between making it and renaming into it.
             self._prune(path.parent)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
@@ -241,6 +243,7 @@ class LocalStore(Store):
                 temporary.parent.mkdir(parents=True, exist_ok=True)
                 yield temporary
             finally:
+                # In this order, or a sweep could find the area unheld and count it.
                 shutil.rmtree(area, ignore_errors=True)
                 os.close(held)
 
@@ -253,6 +256,7 @@ class LocalStore(Store):
                 raise ConflictError(f"{path}: expected no object, found one")
             if if_version is not None and (found is None or found.version != if_version):
                 raise conflict(str(path), if_version, found and found.version)
+            # After a link both names are one file, and this does nothing: the temporary goes with its folder.
             os.replace(temporary, path)
             for folder in (path.parent, *made):
                 files.fsync_directory(folder)
@@ -283,6 +287,7 @@ class LocalStore(Store):
     def _locked(self) -> Iterator[None]:
         area = self._root / UPLOADS
         area.mkdir(parents=True, exist_ok=True)
+        # Opened anew each time: flock belongs to the open file, so it also keeps threads of one process apart.
         with open(area / "lock", "ab", opener=own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

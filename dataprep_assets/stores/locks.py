@@ -42,6 +42,7 @@ def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int
         # Non-blocking, because opening a pipe would wait for its other end.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
+        # ELOOP: a link. ENXIO: a pipe that nobody reads, or a socket.
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise _planted(path) from None
         raise

@@ -47,6 +47,7 @@ def discard_partial(target: Path) -> None:
     Call it when the target itself is good.
     """
     part, sidecar = partial_paths(target)
+    # Usually none of them is there: then no `.part` is made only to be locked and removed.
     if not any(path.exists() for path in (part, sidecar, _sidecar_draft(sidecar))):
         return
     # Under the lock of a `.part`, made if there is none: the sidecar belongs to whoever holds it.
@@ -123,6 +124,8 @@ def write_sidecar(
         "synced": sorted(synced),
         "boot": boot_id(),
     }
+    # Not synced, because it is written after every part: whichever version a crash of the machine leaves, it names no
+    # part as synced that was not, and one that cannot be read only costs the parts.
     draft = _sidecar_draft(sidecar)
     with open(draft, "w", encoding="utf-8", opener=partial(own_file, mode=mode)) as stream:
         json.dump(state, stream)
@@ -143,9 +146,11 @@ def read_sidecar(sidecar: Path, size: int, etag: str | None, part_bytes: int) ->
     if (state.get("size"), state.get("etag"), state.get("part_bytes")) != (size, etag, part_bytes):
         return set()
     parts = range(-(-size // part_bytes))
+    # A system without such an id has None for every boot, and these would be equal.
     same_boot = boot_id() is not None and state.get("boot") == boot_id()
     believed = state["finished"] if same_boot else state.get("synced", [])
     finished = {index for index in believed if isinstance(index, int)}
+    # An index that the object cannot have makes the others doubtful, too.
     return finished if all(index in parts for index in finished) else set()
 
 
@@ -154,10 +159,12 @@ def allocate(descriptor: int, size: int, part: Path, label: str) -> None:
 
     A full disk then shows up now, as TransferError with ``label``, the bytes needed and the bytes free.
     """
+    # Of a larger version: its last bytes would stay behind those of this one, and be renamed with them.
     if os.fstat(descriptor).st_size > size:
         os.ftruncate(descriptor, size)
     if size == 0:
         return
+    # st_blocks counts 512 bytes on every file system; what an earlier run allocated is not needed again.
     held = os.fstat(descriptor).st_blocks * 512
     # Checked first, because a failing allocation may fill the disk for everybody for a moment.
     if size - held > shutil.disk_usage(part.parent).free:
@@ -172,6 +179,7 @@ def allocate(descriptor: int, size: int, part: Path, label: str) -> None:
             # Measured after giving back the blocks that the failed call may have taken.
             os.ftruncate(descriptor, 0)
             raise no_space(part, size, label) from error
+        # Without preallocation the file only gets its length; a disk that fills up then shows in a later write.
         if error.errno not in _NOT_SUPPORTED:
             raise
         os.ftruncate(descriptor, size)

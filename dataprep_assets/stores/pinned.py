@@ -33,6 +33,7 @@ def download_pinned(
         try:
             return replace(info, sha256=fetch(info, given))
         except ConflictError:
+            # Of a `.part` that is left the sidecar names the old version, so the next try does not resume it.
             given.take_back()
     raise TransferError(
         f"{label}: it was replaced during each of {_TRIES} downloads. Run again when its writer is done"

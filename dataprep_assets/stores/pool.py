@@ -36,6 +36,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         futures = [pool.submit(guarded, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
+        # Before the shutdown, which waits for the calls at work: after an interrupt only this event ends them early.
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
     errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]

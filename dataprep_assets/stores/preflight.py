@@ -15,6 +15,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
 SCRATCH = ".dataprep-preflight/"
+# A MiB more than a part of an S3 upload, which is the largest of all stores' (`s3.PART_BYTES`).
 _BIG_BYTES = 17 << 20
 """Size of an upload with more than one part."""
 _READ_BYTES = 1 << 20
@@ -172,6 +173,7 @@ class _Trial:
         return None if made.bytes == len(self._big) else "the copy has another size"
 
     def _compose(self) -> str | None:
+        # 17 MiB are no multiple of a part of 5: on S3 the server copies some parts, and the client puts one together.
         made = self._store.compose([self._key("big"), self._key("small"), self._key("big")], self._key("joined"))
         start = len(self._big) - 10
         got = b"".join(self._store.read(self._key("joined"), start, start + 20))

@@ -23,6 +23,7 @@ T = TypeVar("T")
 OTHERS = 0o077
 """The permissions of the group and of everybody else."""
 
+# The umask is one for the whole process, and is read by setting it: two threads at once would restore each other's.
 _lock = threading.Lock()
 _entered: list[int] = []
 """The umask before each active `private_files`; the last one to leave restores the first."""
@@ -38,8 +39,10 @@ def private_files(wanted: bool = True) -> Iterator[None]:
         yield
         return
     with _lock:
+        # The private mask is set to read the one before, because other threads may make files in between.
         before = os.umask(OTHERS)
         os.umask(OTHERS | before)
+        # Inside of another one the mask before is the private one: the very first is what comes back in the end.
         _entered.append(_entered[0] if _entered else before)
     try:
         yield
@@ -73,10 +76,12 @@ def closed_folder(folder: Path) -> None:
     Existing parents stay as they are. For processes that are not the project's own, whose umask must not be changed.
     Raises ConfigError for a folder of another user, whom no mode keeps out.
     """
+    # One by one: `mkdir(parents=True)` gives the mode to the last folder only.
     for parent in reversed(folder.parents):
         parent.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.stat()
+    # root could close it all the same, but its owner can open it again.
     if found.st_uid != os.geteuid():
         raise ConfigError(
             f"{folder}: it is another user's, or the file system gives what is written another owner (as NFS with "
@@ -105,6 +110,7 @@ def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
                 continue
+            # the mode of a link is 0777 on Linux, and means nothing
             if not stat.S_ISLNK(mode) and mode & OTHERS:
                 yield path, stat.S_IMODE(mode)
 

@@ -42,6 +42,7 @@ from dataprep_assets.stores.partial import (
 )
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy, StoppedError
 
+# A kill costs up to one of these for each worker; smaller ones cost more requests and more writes of the sidecar.
 PART_BYTES = 32 * 1024 * 1024
 
 # How often the waiting thread checks its workers and stop events, in seconds.
@@ -111,8 +112,10 @@ def download(
     stopped = stop.is_set if stop is not None else lambda: False
     with owned_part(part, label, stopped) as (descriptor, waited):
         if waited and (digest := _already_there(target, size, sha256, git_sha1)) is not None:
+            # This `.part` was made by the wait for the lock: the other owner's went with its rename.
             remove_partial(target)
             return digest
+        # A `.part` of another length is not the one that the sidecar speaks of; one that was just made is empty.
         finished = read_sidecar(sidecar, size, etag, part_bytes) if os.fstat(descriptor).st_size == size else set()
         if not finished:
             # A sidecar of other bytes must be gone before this run writes its first one.
@@ -144,6 +147,7 @@ def download(
             if not transfer.finished:
                 remove_partial(target)
             raise
+        # After the fsync, and before that of the folder: no crash leaves the name without its bytes.
         os.replace(part, target)
         fsync_directory(target.parent)
         # The lock went along with the rename: a process that waited for it may own a new `.part` and sidecar by now.
@@ -172,6 +176,7 @@ class _Transfer:
     # sidecar that repeats them.
     finished: set[int]
     synced: set[int] = field(default_factory=set)
+    # Bytes that all workers finished since the last sync; whoever reaches `_SYNC_BYTES` syncs for all of them.
     unsynced_bytes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -184,6 +189,7 @@ class _Transfer:
         todo = deque(index for index in range(count) if index not in self.finished)
         over = threading.Event()
         failures: list[BaseException] = []
+        # Daemons: a worker that is blocked in a socket read must not keep the process from ending.
         threads = [
             threading.Thread(target=self._work, args=(todo, over, failures), name=f"ranged-{n}", daemon=True)
             for n in range(min(self.workers, len(todo)))
@@ -201,16 +207,18 @@ class _Transfer:
                         self._digest_part(digest, stream)
                         digested += 1
                     else:
-                        alive[0].join(_POLL_SECONDS)
+                        alive[0].join(_POLL_SECONDS)  # a sleep that ends early with this worker
             finally:
                 over.set()
                 deadline = time.monotonic() + _GRACE_SECONDS
                 for thread in threads:
+                    # An interrupt may come before all of them are started, and join refuses one that was not.
                     if thread.ident is not None:
                         thread.join(max(0.0, deadline - time.monotonic()))
             if failures:
                 raise failures[0]
             for _ in range(digested, count):
+                # Workers that see a stop between two parts leave no error: the stop itself has to be asked for.
                 self._check_running()
                 self._digest_part(digest, stream)
         self._check_running()
@@ -236,7 +244,7 @@ class _Transfer:
                 while todo and not over.is_set():
                     try:
                         index = todo.popleft()
-                    except IndexError:
+                    except IndexError:  # another worker took the last one since
                         return
                     self._fetch_part(index, descriptor, lambda: over.is_set() or self.outer_stopped())
             finally:
@@ -261,6 +269,7 @@ class _Transfer:
                     if stopped():
                         raise StoppedError(f"{label}: stopped; run again to resume")
                     if reached + len(chunk) > end:
+                        # Which of the bytes are the right ones is not known: the range begins anew.
                         self.report(start - reached)
                         reached = start
                         raise RetryableError("the body is longer than the range")
@@ -286,6 +295,7 @@ class _Transfer:
             if self.unsynced_bytes < _SYNC_BYTES:
                 return
             written, self.unsynced_bytes = set(self.finished), 0
+        # Outside the lock, so that others go on: what they finish meanwhile is not in `written`.
         sync_data(descriptor)
         with self.lock:
             if not stopped():
@@ -293,6 +303,7 @@ class _Transfer:
                 self._write_sidecar()
 
     def _write(self, descriptor: int, chunk: bytes, offset: int) -> None:
+        # pwrite, because workers write to one file at places of their own; a call may take less than it was given.
         view = memoryview(chunk)
         while view:
             try:
@@ -359,6 +370,7 @@ def _fetch_verified(
 def _mismatch(path: Path, digest: str, sha256: str | None, git_sha1: str | None) -> str:
     if sha256 is not None and digest != sha256.lower():
         return f"expected sha256 {sha256.lower()}, got {digest}"
+    # Of the hub's files only small ones have no SHA-256, so a second pass over them costs little.
     if git_sha1 is not None and (actual := digest_file(path, git=True)) != git_sha1.lower():
         return f"expected git blob sha1 {git_sha1.lower()}, got {actual}"
     return ""

@@ -58,6 +58,7 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
         except ValueError:
             return None
         seconds = when.timestamp() - (time.time() if now is None else now)
+    # float() reads `nan` and `inf`, too.
     if not math.isfinite(seconds):
         return None
     return max(0.0, seconds)
@@ -73,6 +74,7 @@ class RetryPolicy:
     (for tests); by default a wait ends early when the transfer is stopped.
     """
 
+    # By default a call waits half a minute to a minute in all before it gives up: 0.5 s, doubled six times.
     attempts: int = 8
     base_seconds: float = 0.5
     max_seconds: float = 60.0

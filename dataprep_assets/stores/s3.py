@@ -46,6 +46,7 @@ from dataprep_assets.stores.s3_upload import SpoiltError, Upload, put_whole
 from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_range, conflict
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
+# An upload has as many parts in memory as workers: 192 MiB.
 PART_BYTES = 16 * 1024 * 1024
 WORKERS = 12
 
@@ -87,6 +88,7 @@ class S3Store(Store):
                 f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, "
                 f"copy_bytes={copy_bytes} at least 5 MiB"
             )
+        # Only for its refusal of small parts: here, and not at the first large upload.
         plan_parts(0, part_bytes=part_bytes)
         check_client(client)
         prefix = prefix.strip("/")
@@ -114,6 +116,7 @@ class S3Store(Store):
         last = b""
         for item in self._bucket.pages("list_objects_v2", "Contents", label, Prefix=below + prefix):
             name = item["Key"].encode()
+            # This also ends a listing that goes in circles.
             if name <= last:
                 raise TransferError(f"{label}: the store does not list in the order of keys, or lists a key twice")
             last = name
@@ -160,6 +163,7 @@ class S3Store(Store):
                 progress(size)
             return info
         complaint = ""
+        # The second try begins a new upload: what spoilt the first may be in the parts that it took up.
         for resume in (True, False):
             upload = Upload(
                 bucket=self._bucket,
@@ -190,6 +194,7 @@ class S3Store(Store):
                 size=info.bytes,
                 target=target,
                 sha256=wanted,
+                # Only without a SHA-256, because it reads the file once more.
                 verify=None if wanted else lambda path, _: etag_complaint(self._bucket, info, path),
                 etag=info.version,
                 label=label,
@@ -228,4 +233,5 @@ class S3Store(Store):
 
     def _step(self, size: int) -> int:
         """The size of a download's ranges: small enough that all workers have some, a function of the size alone."""
+        # An interrupted download resumes only if the next run cuts the object alike.
         return min(self._range_bytes, max(_SMALLEST_RANGE, -(-size // _RANGES)))

@@ -29,9 +29,12 @@ keep_secrets_from_logs()
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+# More than one store uses at a time (`s3.WORKERS`): urllib3 closes what does not fit into its pool, so that every
+# further request would begin with a new connection.
 CONNECTIONS = 32
 
 # Stores send some of these with a misleading status: RequestTimeout is a 400, and so is a lost digest.
+# ConditionalRequestConflict and OperationAborted (409): another request for the same key was under way.
 _RETRY_CODES = {
     "BadDigest",
     "ConditionalRequestConflict",
@@ -187,6 +190,7 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
         yield
     except ClientError as error:
         raise _from_answer(error.response) from None
+    # From special to general: botocore's classes below are bases of some of those above.
     except (ConnectTimeoutError, EndpointConnectionError) as error:
         raise RetryableError(
             f"cannot connect to {endpoint} ({type(error).__name__}); check the endpoint and the network"
@@ -199,6 +203,7 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
             ) from None
         raise RetryableError(f"the TLS connection to {endpoint} broke") from None
     except ReadTimeoutError:
+        # Not merely retryable: an upload goes on with fewer requests at a time (`upload.Lanes`).
         raise SlowError(f"{endpoint} was silent for too long") from None
     except (
         HTTPClientError,
@@ -222,7 +227,7 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
 
 def _timed_out(error: BaseException) -> bool:
     """Whether a time-out is somewhere among its causes: botocore gives them as arguments, as a chain, or both."""
-    seen: list[BaseException] = []
+    seen: list[BaseException] = []  # a chain of causes may lead back into itself
     todo: list[Any] = [error]
     while todo:
         one = todo.pop()

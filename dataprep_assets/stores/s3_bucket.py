@@ -37,6 +37,7 @@ class S3Bucket:
         self._client = client
         self._credentials = credentials
         self._endpoint = endpoint_of(client)
+        # Whether the bucket is known to be there: until then a 404 of HEAD, which has no body, may mean the bucket.
         self._seen = False
 
     @property
@@ -76,6 +77,7 @@ class S3Bucket:
         try:
             return self.tried(partial(self.attempt, operation, label, request), label)
         except RefusedError as refused:
+            # A missing bucket has the status of a missing key, and is never taken for one.
             if {refused.code, str(refused.status)} & answers and refused.code != "NoSuchBucket":
                 return {}
             raise self.explained(refused, label) from None
@@ -100,6 +102,7 @@ class S3Bucket:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 raise self.explained(refused, label) from None
             if not self._seen:
+                # Refused access is no reason to fail: keys may be allowed to read objects and not to list them.
                 self.call("list_objects_v2", label, answers={"403"}, Prefix=self.prefix, MaxKeys=1)
                 self._seen = True
         return None
@@ -159,6 +162,7 @@ class S3Bucket:
             try:
                 page = self.tried(attempt, label)
             except RefusedError as refused:
+                # Completed or aborted since it was listed: it has no parts any more.
                 if operation == "list_parts" and refused.code == "NoSuchUpload":
                     return
                 raise self.explained(refused, label) from None
@@ -223,6 +227,7 @@ def _stop_redirecting_bucket_heads(client: Any) -> None:
     def mark(params: Mapping[str, Any], **_: Any) -> None:
         params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
+    # The id keeps this to one handler, however many stores share the client.
     client.meta.events.register("before-call.s3.HeadBucket", mark, unique_id="dataprep-bucket-heads")
 
 

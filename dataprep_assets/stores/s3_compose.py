@@ -42,7 +42,9 @@ class Composer:
         Raises IntegrityError if all bytes pass through the client and do not have this SHA-256.
         """
         found = map_all(self._bucket.existing, keys, self._workers)
+        # Empty sources add nothing; if all are, one of them stands for the result.
         sources = [source for source in found if source.bytes] or found[:1]
+        # A copy keeps the source's metadata: it will do only if the digest to record is the one recorded there.
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
             return self.copy(sources[0].key, key)
         parts = plan_concatenation([source.bytes for source in sources])
@@ -64,6 +66,7 @@ class Composer:
             return self._copy_whole(found, key)
         cut = plan_parts(found.bytes, part_bytes=self._copy_bytes)
         parts = [(Piece(0, part.start, part.stop),) for part in cut]
+        # CopyObject takes the metadata along by itself; an upload in parts has to be given them.
         return self._assemble([found], parts, key, dict(answer.get("Metadata", {})))
 
     def _assemble(
@@ -75,6 +78,7 @@ class Composer:
     ) -> ObjectInfo:
         """Make a new object from pieces of others."""
         lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
+        # The source may have been cut in another way than the result is.
         metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _cut_metadata(lengths)
         complaint = ""
         for _ in range(2):
@@ -87,6 +91,7 @@ class Composer:
                 complaint = str(error)
                 self._bucket.abort_quietly(self._bucket.key_of(key), upload)
             except BaseException:
+                # Nobody takes up a composition again, as an upload is: its parts would stay, and cost, until a sweep.
                 self._bucket.abort_quietly(self._bucket.key_of(key), upload)
                 raise
         raise TransferError(

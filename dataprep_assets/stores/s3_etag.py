@@ -30,6 +30,7 @@ def etag_of(answer: Mapping[str, Any]) -> str:
 
 def is_opaque(answer: Mapping[str, Any]) -> bool:
     """Whether its ETag looks like a digest but is not: KMS and customer keys."""
+    # `aws:kms` or `aws:kms:dsse`; with a key of the store itself (`AES256`) an ETag is an MD5 as ever
     return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
 
 
@@ -49,5 +50,6 @@ def composite(md5s: Sequence[str | None]) -> str | None:
 
 def recorded_sha256(answer: Mapping[str, Any]) -> str | None:
     """The SHA-256 (hex) that our upload recorded."""
+    # Metadata are whatever a writer set: a value that is no digest counts as none.
     sha256 = answer.get("Metadata", {}).get(DIGEST, "")
     return sha256 if SHA256.fullmatch(sha256) else None

@@ -53,6 +53,7 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
             raise _PastEndError from None
         raise bucket.explained(refused, label) from None
     first, beyond, _ = _extent(answer)
+    # Checked here, too, for a store that ignores If-Match.
     if version is not None and etag_of(answer) != version:
         answer["Body"].close()
         raise ConflictError(f"{label}: it is version {etag_of(answer)}, not {version}")
@@ -77,9 +78,12 @@ class Stream:
 
     bucket: S3Bucket
     key: str
+    # The next byte to read, and the end: None until the first answer says how long the object is.
     position: int
     stop: int | None
+    # From the first answer on, all further requests demand this version.
     version: str | None
+    # The body of the answer at work: None before the first one, and after a break.
     source: Iterator[bytes] | None = None
 
     def blocks(self) -> Iterator[bytes]:
@@ -163,11 +167,12 @@ def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
 
 def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
     """The size of a multipart object's parts, if it is recorded and agrees with their number."""
+    # Asked again, because an ObjectInfo has no metadata; those of another version say nothing of this one.
     parts, answer = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
     if parts is None or answer is None or etag_of(answer) != info.version or is_opaque(answer):
         return None
     written = answer.get("Metadata", {}).get(PART_BYTES, "")
-    step = int(written) if written.isascii() and written.isdigit() else 0
+    step = int(written) if written.isascii() and written.isdigit() else 0  # others may write it; `²` is a digit, too
     return step if step and -(-info.bytes // step) == int(parts[2]) else None
 
 

@@ -62,6 +62,7 @@ def put_whole(
         }
         answer = bucket.attempt("put_object", label, request)
         _check_md5(answer, digest.hexdigest())
+        # Read back: a store may acknowledge what it does not keep.
         found = bucket.head(key)
         # After a conditional write the next writer may already have replaced the object.
         if found is None or (etag_of(found) != etag_of(answer) and not condition):
@@ -106,6 +107,7 @@ def send_part(
             "Body": PartBody(view),
             "ContentMD5": _base64(digest),
         }
+        # A lane for the request, not for the part: while one waits for its next try, others may send.
         with lanes.one():
             answer = bucket.attempt("upload_part", label, request)
         _check_md5(answer, digest.hexdigest())
@@ -153,6 +155,7 @@ def complete(
     complaint = _complaint(found, size=size, expected=expected, sha256=sha256)
     if not complaint and found is not None:
         return bucket.info(key, found)
+    # Only what this completion made: another writer's object under the same key is not ours to remove.
     if found is not None and etag_of(found) == made:
         bucket.remove_quietly(key)
     raise SpoiltError(f"the finished object is wrong: {complaint}")
@@ -224,6 +227,7 @@ class Upload:
             )
             return complete(bucket, self.key, upload, sent, self.size, self.sha256)
         except (SpoiltError, IntegrityError):
+            # After any other error or a kill the parts stay, and the next run sends only those that are missing.
             bucket.abort_quietly(name, upload)
             raise
 
@@ -235,6 +239,7 @@ class Upload:
         chosen: str | None = None
         there: dict[int, tuple[int, str]] = {}
         lengths = {part.number: part.bytes for part in parts}
+        # Listed by prefix, so uploads of longer keys come along.
         uploads = [upload for upload in self.bucket.unfinished(name) if upload["Key"] == name]
         for upload in sorted(uploads, key=lambda upload: (upload["Initiated"], upload["UploadId"]), reverse=True):
             found = self.bucket.parts_of(name, upload["UploadId"])

@@ -101,6 +101,7 @@ def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
     for source, size in enumerate(sizes):
         position = 0
         while position < size:
+            # A piece ends with its source, or with the part of the result that it lies in.
             stop = min(size, position + step - (offset + position) % step)
             parts[(offset + position) // step].append(Piece(source, position, stop))
             position = stop
@@ -139,6 +140,7 @@ def send_parts(
 
         count = min(lanes, len(parts))
         run_all(lane, range(count), count, stop)
+        # Bytes that were appended meanwhile are in no part, so that only the size shows them.
         actual = reader.digest.hexdigest()
         if actual != sha256.lower() or os.fstat(stream.fileno()).st_size != parts[-1].stop:
             raise IntegrityError(
@@ -160,6 +162,7 @@ class _OrderedReader:
 
     def read_next(self, buffer: bytearray) -> Part | None:
         with self._lock:
+            # Reading and digesting are both under the lock: a digest needs the bytes in order. Sending is not.
             part = next(self._parts, None)
             if part is None:
                 return None
@@ -217,6 +220,7 @@ class Lanes:
     """Limits how many requests send at a time; every timeout halves it, because all of them share a slow link."""
 
     def __init__(self, limit: int) -> None:
+        # The limit only falls; then more may be busy than it allows, until they are done.
         self.limit = limit
         self._busy = 0
         self._changed = threading.Condition()
