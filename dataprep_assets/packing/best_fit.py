@@ -16,6 +16,7 @@ from dataprep_assets.packing.runs import equal_runs
 
 def best_fit(lengths: Int64, capacity: int) -> Int64:
     """The bin of each item, int64, shape ``(items,)``; ``lengths`` are 1 to ``capacity``, in the order of placement."""
+    # The rooms of the buckets that are not empty, ascending: the first that is enough is the tightest.
     rooms: list[int] = []
     buckets: dict[int, list[int]] = {}  # room → heap of the bins that have it
     bins = 0
@@ -43,6 +44,7 @@ def best_fit(lengths: Int64, capacity: int) -> Int64:
             room -= take * length
             if room:
                 bucket = buckets.setdefault(room, [])
+                # The room of an empty bucket is not in the list.
                 if not bucket:
                     insort(rooms, room)
                 heappush(bucket, bin_)

@@ -74,6 +74,7 @@ def group(order: Int64, placed: Int64) -> Bins:
 
     Bin numbers are 0 to the last without a gap. Items of a bin keep the order in which they were placed.
     """
+    # Without items `initial` gives no bin, and offsets of the leading 0 alone.
     offsets = np.zeros(int(placed.max(initial=-1)) + 2, np.int64)
     np.cumsum(np.bincount(placed, minlength=offsets.size - 1), out=offsets[1:])
     # In the smallest dtype: NumPy's stable sort of 16-bit integers is a radix sort.

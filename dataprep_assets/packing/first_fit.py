@@ -28,6 +28,7 @@ def first_fit(lengths: Int64, capacity: int) -> Int64:
     for length in lengths.tolist():
         node = 1
         while node < leaves:
+            # Left first, where the earlier bins are. There are leaves for all bins that may be needed, so one has room.
             node += node
             if room[node] < length:
                 node += 1
@@ -57,9 +58,9 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
     A bin too full for one length may have room for a shorter one. It is kept aside by its room, and returns to the heap
     of fitting bins when the lengths have become as short.
     """
-    room: list[int] = []
-    fitting: list[int] = []
-    waiting: dict[int, list[int]] = {}
+    room: list[int] = []  # tokens left in each bin
+    fitting: list[int] = []  # a heap of the bins with room for the length at hand
+    waiting: dict[int, list[int]] = {}  # the others that are not full, by the room that they have left
     rooms: list[int] = []  # a heap of the keys of `waiting`, negative for the largest first
     found, takes = [], []
     for length, count in runs:
@@ -68,6 +69,7 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
                 heappush(fitting, bin_)
         while count:
             if not fitting:
+                # An empty heap stays one with a single bin.
                 fitting.append(len(room))
                 room.append(capacity)
             bin_ = fitting[0]
@@ -80,7 +82,7 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
                 heappop(fitting)
                 if left in waiting:
                     waiting[left].append(bin_)
-                elif left:
+                elif left:  # a full bin never returns
                     waiting[left] = [bin_]
                     heappush(rooms, -left)
     return found, takes

@@ -18,6 +18,7 @@ def next_fit(lengths: Int64, capacity: int) -> Int64:
     # For a bin that starts with item i: the first item that is no longer in it.
     following = np.searchsorted(ends, ends - lengths + capacity, side="right").tolist()
     opens = np.zeros(lengths.size, np.int64)
+    # One step a bin, not one an item.
     at = following[0] if following else 0
     while at < lengths.size:
         opens[at] = 1
@@ -37,9 +38,11 @@ def concat_then_split(lengths: NDArray[Any], capacity: int) -> Segments:
     total = int(ends[-1]) if ends.size else 0
     cuts = np.arange(capacity, total, capacity)
     ahead = np.searchsorted(ends, cuts)
+    # A cut where an item ends is among the ends already; the others divide an item.
     inside = ends[ahead] != cuts
     stops = np.insert(ends, ahead[inside], cuts[inside])
     starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]
+    # `right`: a segment that begins where an item ends is of the next one.
     items = np.searchsorted(ends, starts, side="right")
     before = (ends - lengths)[items]
     firsts = np.searchsorted(starts, np.arange(0, total, capacity))

@@ -120,6 +120,7 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
         return False
     if int(inputs.min()) < 0 or (vocab_size is not None and int(inputs.max()) >= vocab_size):
         return False
+    # one more than the position before within a segment, 0 where one begins and on padding
     if positions[:, 0].any() or not np.array_equal(positions[:, 1:], (positions[:, :-1] + 1) * labelled):
         return False
     for name in ("segmentation", "position"):
@@ -150,6 +151,7 @@ def _segmentation(segments: NDArray[Any]) -> Iterator[Check]:
     yield name, segments < 0, "is negative"
     yield name, first & (segments != 1) & ~padding_only, "the first segment is not 1"
     stays = (segments == before) | (segments == before + 1) | (segments == 0)
+    # what follows padding is a defect of its own, below
     yield name, ~(stays | first | (before == 0)), "a segment is followed by neither itself, the next one, nor padding"
     yield name, (segments != 0) & (before == 0) & ~first, "padding is followed by a segment"
 
@@ -185,6 +187,7 @@ def _targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator[Check
         yield f"targets_{name}", labelled & (column != wanted), f"is not that of inputs_{name} where there is a label"
         yield f"targets_{name}", ~labelled & (column != 0), "is not 0 where there is no label"
     if TARGETS in columns:
+        # what is rolled to the end of a row is its first token, but there is no label there
         targets, following = columns[TARGETS], np.roll(columns["inputs"], -1, axis=1)
         yield TARGETS, labelled & (targets != following), "is not the next token of the segment"
         yield TARGETS, ~labelled & (targets != pad_id), "is not the pad id where there is no label"

@@ -93,6 +93,7 @@ def pack_rows(
     position *= real
     inputs = np.full(segmentation.shape, pad_id, np.int32)
     inputs[real] = _gathered(tokens, offsets[segments.items] + segments.starts, lengths)
+    # the last token of a document, and of a row, has no next one to predict
     labelled = np.zeros_like(real)
     labelled[:, :-1] = real[:, 1:] & (segmentation[:, 1:] == segmentation[:, :-1])
     return PackedRows(
@@ -117,6 +118,7 @@ class _Layout:
                 f"row {safe(row)} has {used[row]} tokens, the row length is {row_length}; pack for that length"
             )
         self._shape = (used.size, row_length)
+        # behind the last segment of each row its padding, a piece of 0 positions where the row is full
         self._pieces = np.insert(lengths, offsets[1:], row_length - used)
         ordinals = np.arange(lengths.size) - np.repeat(offsets[:-1], np.diff(offsets))
         self._numbers = np.insert(ordinals + 1, offsets[1:], 0)
@@ -127,6 +129,7 @@ class _Layout:
 
     def position(self) -> Int32:
         """Positions from the start of each piece, of padding too."""
+        # rows follow each other without a gap, so the remainder is where a piece begins in its row
         starts = (np.cumsum(self._pieces) - self._pieces) % self._shape[1]
         found: Int32 = np.repeat(starts.astype(np.int32), self._pieces).reshape(self._shape)
         np.subtract(np.arange(self._shape[1], dtype=np.int32), found, out=found)
@@ -140,6 +143,7 @@ def _gathered(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32:
     if lengths.size and (starts - starts[0] == before).all():  # end to end, as rows are read back
         index = slice(int(starts[0]), int(starts[0] + lengths.sum()))
     else:
+        # each place of the result, moved to where the tokens of its segment are
         index = np.repeat(starts - before, lengths)
         index += np.arange(index.size)
     found = tokens[index]
@@ -162,6 +166,7 @@ def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
             raise FormatError(f"{name} are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
     if not offsets.size or offsets[0] != 0:
         raise FormatError("document offsets do not begin with 0")
+    # compared, not subtracted: a difference of uint64 wraps
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if falls.size:
         raise FormatError(f"document {safe(falls[0])} ends before it starts; document offsets must not fall")
@@ -171,6 +176,7 @@ def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
 
 
 def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
+    # before their lengths are looked up: a negative index would find those of another document
     outside = (content.items < 0) | (content.items >= lengths.size)
     if outside.any():
         at = int(outside.argmax())

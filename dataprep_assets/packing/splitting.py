@@ -87,6 +87,7 @@ def split(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitR
         more, dropped = -(-beyond // _stride(room, rule)), np.zeros_like(bodies)
     counts = np.where(bodies > 0, 1 + more, 0)
     documents = np.repeat(np.arange(bodies.size), counts)
+    # Each chunk's number in its document, from 0.
     ordinal = np.arange(documents.size) - np.repeat(np.cumsum(counts) - counts, counts)
     # Where a chunk stops if the body goes on; all chunks but the last of a document are as long as they may be.
     full = room[documents] + ordinal * _stride(room, rule)[documents]

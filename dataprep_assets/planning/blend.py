@@ -66,6 +66,7 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
             f"num_shards: {safe(len(files))} files cannot be cut into {safe(shards)} shards of at most one file each"
         )
     shares = [1] * len(files)
+    # exact, because rounding could part shares that are equal, or make equal what differs
     heap = [(Fraction(-size), 1, path, index) for index, (path, size) in enumerate(files)]
     heapq.heapify(heap)
     for _ in range(shards - len(files)):
@@ -158,6 +159,7 @@ def outlook(
     budget = train_tokens if train_tokens is not None else sum(tokens[name] for name in shares)
     wanted = {name: share * budget for name, share in shares.items()}
     limits = {name: float("inf") if max_epochs is None else max_epochs * tokens[name] for name in shares}
+    # a dataset without tokens gives nothing, however often it may be read
     had = {name: min(want, limits[name]) if tokens[name] else 0.0 for name, want in wanted.items()}
     total = sum(had.values())
     return [

@@ -254,6 +254,7 @@ def cost(
     if products.uploads:
         objects = shards * 4 + npy_shards * 3
         uploads = objects + products.uploads * _parts([stream // max(shards, 1)] * shards)
+        # the server joins them, on GCS at most 32 in a request
         uploads += sum(-(-split.shards // 32) + split.shards for split in splits) if products.joined else 0
     return Cost(
         splits=splits,
@@ -264,6 +265,7 @@ def cost(
         tokens=tokens,
         mirror_bytes=mirror,
         artifact_bytes=products.copies * stream,
+        # twice: its parts, and the files that they are joined to
         scratch_bytes=round(largest * rates.tokens_per_source_byte * rates.bytes_per_token)
         * 2
         * machine.runs_at_a_time,
@@ -294,7 +296,7 @@ def _split_cost(sizes: SplitSizes, rates: Rates, tokens_per_shard: int | None) -
 
 
 def _parts(sizes: Iterable[int]) -> int:
-    return sum(max(1, -(-size // RANGE_BYTES)) for size in sizes)
+    return sum(max(1, -(-size // RANGE_BYTES)) for size in sizes)  # an empty file is a request, too
 
 
 def table(dataset: str, found: Cost, machine: Machine) -> str:

@@ -41,6 +41,7 @@ def engine_seconds(found: Cost, machine: Machine, engine: str) -> float:
         engine: One of `OVERHEADS`.
     """
     own, known = OVERHEADS[engine], OVERHEADS[_PROCESSES]
+    # runs at a time share the starts; cores share the shards, but a shard has one core alone
     starts = found.runs / machine.runs_at_a_time
     shards = found.shards / min(machine.cores, max(found.shards, 1))
     more = starts * (own.run_seconds - known.run_seconds) + shards * (own.shard_seconds - known.shard_seconds)

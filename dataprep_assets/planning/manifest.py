@@ -37,6 +37,7 @@ _JSON = {"json": "jsonl", "ndjson": "jsonl"}
 _DIGITS = re.compile(r"(\d+)")
 _TO_LAST_DIGIT = re.compile(r".*\d", re.DOTALL)
 _VALUES_AT_ONCE = 4096
+# in bytes: a file without line ends must not be read into memory as one line
 _LONGEST_LINE = 1 << 20
 
 
@@ -110,6 +111,7 @@ def _by_number(text: str) -> str:
     parts[::2] = [f"\x01{part}\x00" if part else "" for part in parts[::2]]
     for at in range(1, len(parts), 2):
         digits = parts[at].lstrip("0")
+        # `\d` finds digits of every script, but only those of ASCII are ordered as numbers
         parts[at] = f"\x02{chr(len(digits))}{digits}" if digits.isascii() else f"\x01{parts[at]}\x00"
     return "".join(parts)
 
@@ -149,6 +151,8 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
             out.append("[^/]")
             i += 1
         elif glob[i] == "[" and (end := glob.find("]", i + 2)) > 0:
+            # `end` is looked for from i + 2, because a `]` that comes first is one of the class. What fnmatch puts
+            # around it ends in one of two ways, by the version of Python.
             out.append(translate(glob[i : end + 1]).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
             i = end + 1
         else:
@@ -159,6 +163,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 def _one_of(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
     """What matches the paths that any of these globs matches."""
+    # one expression for all, since it is asked of each of a million files; `(?!)` matches nothing
     patterns = [glob_pattern(glob).pattern for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)", re.DOTALL).fullmatch
 
@@ -220,6 +225,7 @@ def build_manifest(
         if len(homes) > 1:
             raise ConfigError(f"splits: {file.relpath} matches {homes}: a file belongs to one split; narrow the globs")
         if homes:
+            # asked of the files that are taken alone: what else a source holds may have any name
             if why := why_not_a_name(file.relpath):
                 raise SourceError(
                     f"{file.relpath!r}: the source lists a file that cannot be named in a manifest: {why}. Rename it, "
@@ -332,6 +338,7 @@ def read_manifest(directory: Path) -> list[ManifestEntry]:
     """The entries of `manifest.jsonl`; raises FormatError, naming the line, for a line that is not an entry."""
     path = directory / MANIFEST
     try:
+        # a copy: what `_read` gives is kept for the next caller
         return list(_read(str(path)))
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror or error}. Materialize `manifest` again") from error

@@ -78,6 +78,7 @@ def plan_shards(
         shards = _kept_shards(members, earlier)
         held = {e.relpath for shard in shards.values() for e in shard}
         added = [e for e in members if e.relpath not in held]
+        # behind all shards of the earlier plan, also those that lose all their files now: no name changes hands at once
         first = max((shard_index(key) + 1 for key in earlier), default=0)
         for index, group in enumerate(_cut(added, _count(added, sizing, list(shards.values())))):
             shards[shard_key(split, first + index)] = group
@@ -85,6 +86,7 @@ def plan_shards(
         for key, group in shards.items():
             plan[key] = list(range(len(ordered), len(ordered) + len(group)))
             for entry in group:
+                # of a million tuples only those that moved are made again
                 there = (entry.ordinal, entry.file_index) == (len(ordered), position)
                 ordered.append(entry if there else entry._replace(ordinal=len(ordered), file_index=position))
                 position += 1
@@ -117,6 +119,7 @@ def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, before: Sequence
         count = round(total / usual) if usual else 1
     else:
         count = sizing.count
+    # where `MAX_SHARDS` is reached, all new files are one shard
     return max(1, min(count, len(added)))
 
 
@@ -129,6 +132,7 @@ def _cut(members: Sequence[ManifestEntry], count: int) -> list[list[ManifestEntr
     for position, entry in enumerate(members):
         left = len(members) - position
         must = left == count - len(groups)  # as many files are left as shards: one each from here on
+        # the next shard begins with the file whose middle is beyond the boundary, so each boundary is as near as may be
         due = groups[-1] and len(groups) < count and (done + entry.size_bytes / 2) * count >= total * len(groups)
         if groups[-1] and (must or due):
             groups.append([])

@@ -15,6 +15,7 @@ from dataprep_assets.errors import ConfigError
 
 BASE = "base"
 """The name for the files in the task's folder itself."""
+# without leading zeros, which would give one version several names
 _NUMBER = "(0|[1-9][0-9]*)"
 _NAME = re.compile(f"version_{_NUMBER}(?:-{_NUMBER})?")
 
@@ -67,6 +68,7 @@ def latest(names: Iterable[str]) -> str:
     ordered = _sorted(known)[0]
     if not ordered:
         raise ConfigError(f"version: latest: there is no version_<major>[-<minor>] among {_listed(known)}")
+    # a missing minor number is 0, so two names can have the highest place
     best = [v.name for v in ordered if (v.major, v.minor) == (ordered[-1].major, ordered[-1].minor)]
     if len(best) > 1:
         raise ConfigError(f"version: latest: {' and '.join(best)} are the same version; name the one you mean")

@@ -174,6 +174,7 @@ def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
         key=digest_value([sample.kind, VERSION, digest, asked, list(libraries.values()), *sample.parts]),
         version=VERSION,
         settings={
+            # not in the key: the version of tokenizers, which is, decides the tables
             **({SETTING: tables} if tables else {}),
             "special_tokens": engine.special_tokens,
             "tokenizer.engine": engine.tokenizer.engine,
@@ -214,6 +215,7 @@ def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome
         return
     before, now = receipt.recipe["settings"], _recipe(engine, engine.sample(request.store)).settings
     tables = now.get(SETTING, {})
+    # a recipe that names no tables was made with `TABLES_BEFORE`
     if any(before.get(SETTING, TABLES_BEFORE).get(name) != table for name, table in tables.items()):
         return
     if all(before[name] == now[name] for name in ("special_tokens", "tokenizer.engine", "tokenizer.refuse")):
@@ -279,6 +281,7 @@ def certified(
         certificate = _fastest(bundle, mode, sample)
     else:
         certificate = replace(_of_engine(wanted, bundle, mode, sample), chosen="`tokenizer.engine` names it")
+    # in the order of the classes, not of the declaration, so that equal certificates have equal bytes
     refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
     in_use = tuple(k for k in CLASSES if k in (*certificate.refused_in_use, *declared.refuse))
     if (refused, in_use) == (certificate.refused, certificate.refused_in_use):
@@ -322,6 +325,7 @@ def _fastest(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], 
         passed_over.append(str(one.reason))
     if not earned:
         return refused_outright(bundle, mode, FAST_ENGINES[0], "; ".join(passed_over))
+    # `min` takes the first of several, and the engines are in order of preference
     best = min(earned, key=lambda one: len({*one.refused} - {NEW_UNICODE}))
     others = [each for each in passed_over if each != best.reason]
     why = f"of {', '.join(FAST_ENGINES)} the first in order of speed that is installed and gives the reference's ids"
@@ -377,6 +381,7 @@ def _examine(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) ->
     # a receipt from before an optional fact was told has none
     same = facts.model_dump(exclude_unset=True) == expected.model_dump(include=facts.model_fields_set)
     others = [] if same else ["what its receipt says"]
+    # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
     if (store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _written(certificate):
         others.append(f"the bytes of {CERTIFICATE}")
     yield "certificate_holds", certificate_holds(certificate, bundle, engine.special_tokens, others)

@@ -20,6 +20,7 @@ def certificate_holds(
         f"{certificate.engine} version": (certificate.engine_version, installed(certificate.engine) or "not installed"),
         "tokenizers version": (certificate.reference_version, version()),
         "Unicode tables of tokenizers": (
+            # a certificate from before the tables were named is not void for lacking them
             dict(certificate.reference_tables or bundle.reference_tables),
             bundle.reference_tables,
         ),

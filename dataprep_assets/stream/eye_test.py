@@ -91,6 +91,7 @@ def _offsets(tokens: int, windows: int, rng: np.random.Generator) -> list[int]:
     if not tokens:
         return []
     between = [int(last * (i + rng.random()) / max(windows - 2, 1)) for i in range(max(windows - 2, 0))]
+    # a set, because in a short stream several begin at the same place
     return sorted({0, *between, last} if windows > 1 else {0})
 
 
@@ -118,6 +119,7 @@ def _foreign(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
 
 def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     """Why a window does not look like text; some real documents do not either."""
+    # in a shorter window too few ids repeat to tell text from noise
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
         yield sentence(
             f"{safe(row['bits_per_token'])} bits per token: noise over the vocabulary has {row['noise_bits']}"
@@ -129,6 +131,7 @@ def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     if len(window) >= WINDOW // 4:
         if row["bits_per_token"] < 3.0:
             yield sentence(f"{safe(row['bits_per_token'])} bits per token: text has 6 to 11")
+        # of ids of 32 bits that are read as 16, every second one is a high half, mostly 0
         halves = (window[::2], window[1::2])
         low, high = sorted(np.unique(half, return_counts=True)[1].max() / len(half) for half in halves)
         if high > 0.7 and low < 0.5:
@@ -138,6 +141,7 @@ def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
 def _entropy(counts: NDArray[np.intp]) -> float:
     """Bits per item of an empirical distribution."""
     shares = counts / counts.sum()
+    # + 0.0, because the sum is -0.0 if there is one id alone
     return float(-(shares * np.log2(shares)).sum()) + 0.0
 
 
@@ -147,6 +151,7 @@ def _printable(text: str) -> float:
     Replacement characters at the edges come from the window's own cuts.
     """
     counts = Counter(text.strip("\ufffd"))
+    # control characters, unassigned and private ones, and surrogates do not count as printable
     good = sum(
         n
         for c, n in counts.items()
@@ -167,11 +172,14 @@ def _hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
     """
     stride = LONGEST_RUN // 2
     for start in range(0, len(tokens), BLOCK):
+        # one more than those of the block, so that a pair across two blocks is seen
         sampled = tokens[start : start + BLOCK + stride : stride]
         for index in np.flatnonzero((sampled[1:] == 0) & (sampled[:-1] == 0)).tolist():
             inside = start + index * stride
+            # two zeros may have nothing to do with each other: what lies between decides
             if tokens[inside : inside + stride].any():
                 continue
+            # far enough back: a run that began a stride earlier would have had an earlier pair
             low = max(inside - LONGEST_RUN, 0)
             around = np.flatnonzero(tokens[low : inside + BLOCK])
             before, after = around[around < inside - low], around[around >= inside - low]

@@ -35,6 +35,7 @@ class IndexCheck:
             first: Number, in the stream, of the first of them.
             label: The file's name in messages.
         """
+        # a source that has grown has more documents than the index; their number is compared where the file is read
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         expected = documents.rows[:count]
         if len(wrong := np.flatnonzero(self.rows.rows(file, first, first + count) != expected)):

@@ -48,6 +48,7 @@ def encode_part(
     """
     started, cpu_started = time.monotonic(), time.process_time()
     encoder = load_encoder(plan)
+    # the encoder serves all files of this process, and its counters go on from one to the next
     reference_before, sampled_before = encoder.reference_documents, encoder.sampled_documents
     reader = part.read_records(plan.fields)
     counting = _Counting(plan, encoder, part)
@@ -63,6 +64,7 @@ def encode_part(
                 before = counting.tokens
                 if (encoded := counting.encode(block)) is not None:
                     _write_all(tokens_file, encoded.data)
+                    # hashed after encoding, which leaves each text's UTF-8 with it: several times cheaper
                     ids_file.write(encoded.documents.id_bytes)
                     runs.add(encoded.documents.rows)
                 if report is not None:
@@ -78,6 +80,8 @@ def encode_part(
         # a damaged file must not be taken for a bad row
         require_digest(part.label, part.digests.of(sha256_file(part.path)), part.sha256, "`snapshot`")
         raise
+    # The digest is known only after the last byte. Should the file be another one, nothing uses its part: the counters
+    # that make a part finished are written after this.
     require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`snapshot`")
     document_ends.write(files.ends, counting.all_ends())
     ledger = replace(
@@ -122,12 +126,14 @@ class _Counting:
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
         self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
         self._selection = plan.selection.in_file(part.ruled_out, part.label)
+        # an array a block, all held until the file ends: 8 bytes a document
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
         self.quarantine: list[tuple[int, int, str]] = []
         self.retracted: set[str] = set()
         self.tokens = self.truncated = self._documents = self._rows = self._blank = self._empty = 0
         self._special_literals = self._literal_separators = self._characters = 0
+        # an empty range, which the first ids replace
         self._low, self._high = self._limit, 0
 
     def encode(self, block: Block) -> "_Encoded | None":
@@ -137,12 +143,14 @@ class _Counting:
         if not documents.texts:
             return None
         ids, offsets = self._encoder.encode(documents.texts)
+        # before documents are cut: the reference encodes whole texts
         self._recheck_sample(documents, ids, offsets)
         if self._plan.max_tokens is not None:
             ids, offsets = self._cut(ids, offsets, self._plan.max_tokens - self._plan.around)
         if not self._plan.around:
             lengths = np.diff(offsets)
             documents = self._counted(with_tokens(documents, lengths))
+            # an empty document ends where the one before it does: without its offset every id stays where it is
             offsets = np.concatenate([offsets[:1], offsets[1:][lengths > 0]])
         if not documents.texts:
             return None
@@ -152,6 +160,7 @@ class _Counting:
         """Count a block's rows; raises BadRecordError for one that cannot be a document, unless the plan drops it."""
         for bad in block.bad:
             if self._plan.bad_records == "fail":
+                # -1 where the format has no byte positions, as Parquet
                 where = sentence(f"byte {safe(bad.byte)}") if bad.byte >= 0 else "no byte position"
                 raise BadRecordError(
                     f"{self._part.label}: row {safe(bad.row)}, {typed(where)}: {bad}{self._asked(bad.reason)}. "
@@ -185,6 +194,7 @@ class _Counting:
             return ids, offsets
         self.truncated += int(np.count_nonzero(long))
         cut = np.minimum(lengths, np.uint64(limit))
+        # each token's place in its own document; `np.repeat` takes no counts in uint64
         within = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
         return ids[within < limit], np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut, dtype=np.uint64)])
 
@@ -192,6 +202,7 @@ class _Counting:
         count = len(texts)
         if len(ids):
             low, high = int(ids.min()), int(ids.max())
+            # ids are narrowed below, where a larger one would wrap to a valid, wrong one
             if high > self._limit:
                 raise FormatError(
                     f"{self._part.label}: token id {high} does not fit {self._plan.dtype}. "
@@ -201,6 +212,7 @@ class _Counting:
             if self._plan.separator_id is not None:
                 self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         lengths = np.diff(offsets)
+        # document k ends behind k + 1 times what is put around one, and behind all blocks before
         ends = (
             offsets[1:]
             + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(self._plan.around)
@@ -238,6 +250,7 @@ class _Counting:
 
     def ledger(self) -> Ledger:
         """The ledger so far."""
+        # what is put around documents counts, too: a stream of empty ones has no other ids
         added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]
         some = self._documents > 0
         return Ledger(

@@ -118,6 +118,7 @@ def _copies(
 def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
     """File, row and text of some retracted documents, from the first source file that held any."""
     selection, found = plan.selection, 0
+    # one file alone is read, and only as far as the sample needs
     line = next((line for line in receipt.sources if line["dropped"].get(RETRACTED)), None)
     if line is None or (part := files.get(line["file"])) is None:
         return
@@ -132,10 +133,12 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
 
 def _place(path: Path, wanted: bytes, item: int) -> int | None:
     """The first item of a file at which it has these bytes; None if it has them at no multiple of the item size."""
+    # asked first, because an empty file cannot be mapped
     if path.stat().st_size < len(wanted):
         return None
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         at = mapped.find(wanted)
+        # a match that begins within a token is none
         while at >= 0 and at % item:
             at = mapped.find(wanted, at + 1)
         return at // item if at >= 0 else None

@@ -102,6 +102,7 @@ def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> It
         (certificate.engine, certificate.engine_version),
         (ReferenceEngine.name, certificate.reference_version),
     ):
+        # a receipt that does not name the version is taken at the certificate's word
         ran = receipt.measured.get("versions", {}).get(package, certified)
         if fast and ran != certified:
             yield f"was encoded with {package} {ran}, the certificate covers {certified}"
@@ -204,12 +205,15 @@ def _chosen(receipt: Receipt, samples: int | None) -> list[_Reading]:
     counts = [int(line["documents"]) for line in receipt.sources]
     firsts = list(accumulate(counts, initial=0))
     wanted = drawn(receipt.key, firsts[-1], samples)
+    # drawn among those that are encoded again anyway, so that no further file is read
     by_reference = wanted[drawn(receipt.key, len(wanted), BY_REFERENCE)]
     found = []
     for file, (line, first, count) in enumerate(zip(receipt.sources, firsts, counts, strict=False)):
+        # the numbers ascend, so those of one file are a slice
         here, few = (
             some[slice(*np.searchsorted(some, [first, first + count]))] - first for some in (wanted, by_reference)
         )
+        # where every document is asked for, a file without any is read, too: its digest and bad rows are proven
         if len(here) or samples is None:
             found.append(_Reading(line, file, first, here, few))
     return found
@@ -227,7 +231,9 @@ class _Around:
         """What a text with these ids is in the stream; nothing if it has none and none are put around it."""
         before = [] if self.bos is None else [self.bos]
         after = [] if self.separator is None else [self.separator]
+        # a cut text leaves room for what is put around it, so that it ends like every other
         room = None if self.max_tokens is None else self.max_tokens - len(before) - len(after)
+        # int64, not the stored dtype: an id that is too large for it has to differ, not to wrap
         return np.concatenate([np.array(before, np.int64), ids[:room].astype(np.int64), np.array(after, np.int64)])
 
     @property
@@ -280,10 +286,12 @@ def _differences(
     """Read one source file to its end, compare the wanted documents on the way, then its count, digest and bad rows."""
     first = reading.first
     reader, selection = part.read_records(fields), selection.in_file(part.ruled_out, part.label)
+    # `told`: a document that both engines encode again is named once
     done, bad, told = 0, [], set[int]()
     # a record without tokens is no document where nothing is put around one: encoding tells
     bare = layout.around.is_bare
     for block in reader:
+        # so that the bound on processes that stand still does not end a long proof
         alive()
         bad += [(one.row, one.byte, str(one.reason)) for one in block.bad]
         documents = selection.of(block).documents
@@ -329,6 +337,7 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
             try:
                 row = json_of(line)
                 found.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
+                # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("it is written otherwise")
             except (ValueError, KeyError, TypeError) as error:

@@ -39,6 +39,7 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
     seen = _Boundaries(tokens, ends, separator, bos)
     seen.read_documents()
     seen.read_tokens()
+    # where BOS is the same token, each document has it twice
     expected = len(ends) * (2 if bos == separator else 1) + ledger.literal_separators
     if seen.separators != expected:
         seen.defects.append(
@@ -89,11 +90,13 @@ class _Boundaries:
         """Check the first and last token of every document."""
         previous = 0
         for first in range(0, len(self._ends), document_ends.BLOCK):
+            # signed, because differences of uint64 would wrap
             ends = np.asarray(self._ends[first : first + document_ends.BLOCK]).astype(np.int64)
             starts = np.concatenate(([previous], ends[:-1]))
             previous = int(ends[-1])
             lengths = ends - starts
             self._note(first, starts, lengths < self._extra, f"has no room for its {self._extra} special tokens")
+            # the ends of a shorter document would be tokens of its neighbours
             whole = lengths >= self._extra
             self.empty += int(np.count_nonzero(lengths == self._extra))
             last = self._tokens[ends[whole] - 1]
@@ -120,6 +123,7 @@ class _Boundaries:
             # one token more than the block, so that a pair across two blocks is seen
             block = self._tokens[max(start - 1, 0) : start + BLOCK]
             is_separator = block == self._separator
+            # without the token before the block, which counted with the block before
             self.separators += int(np.count_nonzero(is_separator[min(start, 1) :]))
             pairs = np.flatnonzero(is_separator[1:] & is_separator[:-1]) + max(start - 1, 0) + 1
             self._note_doubled(pairs[~self._explained(pairs)], "separator", self._separator)
@@ -135,6 +139,8 @@ class _Boundaries:
         ends = np.asarray(self._ends[document]).astype(np.int64)
         starts = np.where(document > 0, np.asarray(self._ends[np.maximum(document, 1) - 1]).astype(np.int64), 0)
         begins, is_empty = np.equal(starts, seconds), np.equal(ends - starts, self._extra)
+        # Where BOS is another token or none, only an empty document makes a pair, with the separator before it. Where
+        # it is the same, each beginning of a document makes one, and an empty document is one.
         combine = np.logical_or if self._bos == self._separator else np.logical_and
         explained: NDArray[np.bool_] = combine(begins, is_empty)
         return explained

@@ -91,9 +91,12 @@ class ShardJob:
         self.partition, self.source_bytes = shard.artifact.partition or "", shard.source_bytes
         self.directory = shard.store.directory(shard.artifact)
         self._verify, self._begin, self._locks = verify, begin, locks
+        # whether the outcome is known (failed, or reused), which may be before all tasks have ended
         self._settled = False
+        # what `begin` entered, such as the shard's lock; left when no worker writes below the shard any more
         self._stack = ExitStack()
         self._pieces: Pieces | None = None
+        # files that are queued or at work; those that ended are below
         self._waiting: set[int] = set()
         self._results: dict[int, Any] = {}
         self._refused: dict[int, DataprepError] = {}
@@ -116,6 +119,8 @@ class ShardJob:
         elif isinstance(end.error, _OF_ONE_FILE):
             self._refused[piece] = end.error
         elif not self._settled:
+            # Any other error is one of the whole shard: what is queued is forgotten. What is at work cannot be stopped,
+            # and the lock stays until it has ended.
             forgotten = pool.cancel(lambda other: other.partition == self.partition)
             self._waiting -= {other.piece for other in forgotten if other.piece is not None}
             return self._failed(end.error)
@@ -133,6 +138,7 @@ class ShardJob:
         if self._settled:
             return None
         try:
+            # left at once if another run has made the shard, or `begin` fails; else kept in `_stack`
             with ExitStack() as stack:
                 begun = self._begin(stack)
                 if isinstance(begun, Receipt):
@@ -141,11 +147,13 @@ class ShardJob:
         except DataprepError as error:
             return self._failed(error)
         if self._locks is not None:
+            # left, too, when the run ends early; leaving it a second time does nothing
             self._locks.enter_context(self._stack)
         self._pieces, self._results, self._waiting = begun, dict(begun.done), {*begun.tasks}
         for piece, task in begun.tasks.items():
             pool.submit(Task(TaskId(self.partition, begun.names[0], piece), *task))
         if not self._waiting:
+            # an earlier run finished every file, and was killed before the last task
             self._submit_last(pool)
         return None
 
@@ -156,6 +164,7 @@ class ShardJob:
     def _submit_last(self, pool: Pool) -> None:
         assert self._pieces is not None
         task = Task(TaskId(self.partition, self._pieces.names[1]), *self._pieces.last(self._results))
+        # before the files of other shards: a shard is committed as soon as its last file is done
         pool.submit(task, first=True)
 
     def _failed(self, error: Exception) -> Outcome:
@@ -178,6 +187,7 @@ def encoded_in_pieces(shard: TokenShard, verification: Verification, locks: Exit
 
     def begin(stack: ExitStack) -> Receipt | Pieces:
         staged = stack.enter_context(staging(shard.directory, shard.staging_key))
+        # asked again under the lock: another run may have made it while this one waited
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt
@@ -193,6 +203,7 @@ def encoded_in_pieces(shard: TokenShard, verification: Verification, locks: Exit
             last=lambda parts: (_seal_once, (shard, staged, parts, verification)),
         )
 
+    # by a worker: all bytes of a finished shard may have to be digested
     verify: Call = (shard.store.current, (shard.artifact, shard.key, verification))
     return ShardJob(shard, verify, begin, locks)
 
@@ -201,6 +212,7 @@ def _seal_once(
     shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart], verification: Verification
 ) -> Receipt:
     """A worker's task: seal a shard, unless a worker that died since had published it already."""
+    # under its final key, which depends on the retracted documents that its files had
     made = whole(shard, parts.values())
     if (receipt := made.store.current(made.artifact, made.key, verification)) is not None:
         shutil.rmtree(staged)
@@ -290,6 +302,7 @@ def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
             try:
                 parts[piece] = finished_part(staged, piece) or encode_into(shard.plan, part, staged, piece)
             except _OF_ONE_FILE as error:
+                # the other files are encoded nevertheless: their parts are kept, and all that are damaged named at once
                 refused[piece] = error
         if refused:
             raise _all_of(refused)
@@ -297,6 +310,7 @@ def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
 
 
 def _all_of(refused: Mapping[int, DataprepError]) -> DataprepError:
+    # in the order of the files, whichever failed first
     return together([error for _, error in sorted(refused.items())])
 
 

@@ -99,6 +99,7 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
             "used_bytes": usage.used,
             "free_bytes": usage.free,
             "needed_bytes": needed,
+            # a text, because it does not change: Dagster plots numbers
             "total_bytes": str(usage.total),
             "used_share": round(usage.used / usage.total, 4),
         },

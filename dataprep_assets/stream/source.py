@@ -73,6 +73,7 @@ def card_source(source: Source) -> CardSource:
     elif isinstance(source, ObjectStoreSource):
         found = CardSource(name=source.url, kind="object_store", place=source.url)
     elif isinstance(source, HubCacheSource) and source.path.name.startswith(_HUB_FOLDER):
+        # the cache writes the slash of a repository's name as `--`
         repo = source.path.name.removeprefix(_HUB_FOLDER).replace("--", "/", 1)
         found = CardSource(name=repo, kind="hub", place=f"hf://datasets/{repo}")
     else:

@@ -37,6 +37,7 @@ Numbers = NDArray[Any] | RemoteTokens
 def search(numbers: Numbers, value: int) -> int:
     """How many of the increasing `numbers` are at most `value`; of a remote file a few pages are read."""
     if isinstance(numbers, np.ndarray):
+        # as uint64: given a Python int, NumPy compares as float64 and converts the whole mapped file to it
         return int(np.searchsorted(numbers, np.uint64(value), side="right"))
     low, high = 0, -(-len(numbers) // _PAGE)
     while low < high:  # the first page whose last number is above the value
@@ -47,6 +48,7 @@ def search(numbers: Numbers, value: int) -> int:
         elif int(page[0]) > value and middle > low:
             high = middle
         else:
+            # within this page, or at its beginning where no page is left before it
             return middle * _PAGE + int(np.searchsorted(page, np.uint64(value), side="right"))
     return min(low * _PAGE, len(numbers))
 
@@ -87,6 +89,7 @@ class IndexedShard:
     @cached_property
     def rows(self) -> DocumentRows:
         """Which rows its documents were."""
+        # a shard of which no row was left out has no such file; then no folder is looked at
         listed = any(record.path == ROWS for record in self.handle.receipt.files)
         return document_rows(self.handle.path(ROWS).parent if listed else Path(), self.handle.receipt)
 
@@ -102,6 +105,7 @@ class IndexedShard:
     def with_hashes(self, wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Numbers of its documents, ascending, whose hash is one of these, which are sorted."""
         hashes = self.hashes
+        # a remote file block by block, so that one is in memory at a time; `or 1`: `range` refuses a step of 0
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
@@ -117,6 +121,7 @@ class IndexedShard:
 
     def tokens_of(self, documents: NDArray[np.intp]) -> int:
         """Number of tokens of some of its documents, together."""
+        # as int64: with the 0 that is put before them NumPy would make float64 of uint64
         ends = np.asarray(self.ends[:], np.int64)
         return int(np.diff(ends, prepend=0)[documents].sum())
 
@@ -124,6 +129,7 @@ class IndexedShard:
         """The source files that some of its documents came from: name → SHA-256."""
         lines = self.handle.receipt.sources
         stops = np.cumsum([line["documents"] for line in lines])
+        # `right`: a file that gave no document stops where the one before it does, and is passed over
         found = np.unique(np.searchsorted(stops, np.asarray(documents), side="right"))
         return {str(lines[at]["file"]): str(lines[at]["sha256"]) for at in found.tolist()}
 
@@ -143,16 +149,19 @@ class StreamIndex:
     def __init__(self, splits: Mapping[str, Sequence[IndexedShard]]) -> None:
         """Index the shards of each split, in the order of its stream."""
         self.splits = {split: list(shards) for split, shards in splits.items()}
+        # partition → its split, and its place in it
         self._home = {
             shard.partition: (split, number)
             for split, every in self.splits.items()
             for number, shard in enumerate(every)
         }
+        # what lies before each shard of a split, and the total at the end
         self._documents = {split: _sums(shard.documents for shard in every) for split, every in self.splits.items()}
         self._tokens = {split: _sums(shard.tokens for shard in every) for split, every in self.splits.items()}
 
     @cached_property
     def _files(self) -> dict[str, list[tuple[IndexedShard, int]]]:
+        # a file that is cut by rows is in several shards
         found: dict[str, list[tuple[IndexedShard, int]]] = {}
         for shard in self.shards():
             for number, file in enumerate(shard.files):
@@ -182,6 +191,7 @@ class StreamIndex:
         split = self.one_split(split)
         sums = self._documents[split]
         _require_within("document", document, int(sums[-1]), split)
+        # `right`: an empty shard begins at the number of the next one, which holds the document
         number = int(np.searchsorted(sums, document, side="right")) - 1
         return self.splits[split][number], document - int(sums[number])
 
@@ -288,5 +298,6 @@ def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uin
         held = open_ids(store.local(shard, [IDS]) / IDS, documents)
     except (DataprepError, OSError):
         return ()
+    # what was dropped before still counts while it is listed: it is part of the finished shard's key
     before = np.array([int(one, 16) for one in facts.retracted], np.uint64)
     return hex_ids(np.union1d(held[are_listed(held, listed)], np.intersect1d(listed, before)))

@@ -73,10 +73,12 @@ class StreamTracer(Tracer):
             try:
                 self._locates.append(spec.places(store, receipts))
             except DataprepError as error:
+                # noted, not raised: the document is found in the other artifacts all the same
                 notes.append(sentence(f"{'/'.join(spec.path)} is not traced: {typed(error)}"))
         self.notes = tuple(notes)
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+        # of sensitive data no text is decoded at all, whoever asks
         shown = decode and not self._declaration.sensitive
         found = [self._traced(shard, document, shown) for shard, document in self.located(question)]
         if not found:
@@ -131,6 +133,7 @@ class StreamTracer(Tracer):
         start, stop = int(ends[sample - 1]) if sample else 0, int(ends[sample])
         before = 0
         for shard in self.index.splits[split]:
+            # a sample may go on in the next shard; of the shards outside of it the range is empty
             low, high = max(start - before, 0), min(stop - before, shard.tokens)
             yield from self.between(shard, low, high)
             before += shard.tokens
@@ -152,6 +155,7 @@ class StreamTracer(Tracer):
         wanted = hash_id(value, declared.key)
         for shard in self.index.shards(question.split, question.shard):
             facts = shard.facts
+            # hashes made in another way never match, which would look like a document that is not there
             if (facts.document_ids, facts.id_field, facts.id_key) != (
                 "text" if by_text else "field",
                 declared.id_field,

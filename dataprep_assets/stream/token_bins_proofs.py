@@ -70,6 +70,7 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
     plan, files = shard.plan, {file.label: file for file in shard.files}
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        # seeded by the key, so that the same windows are looked at again
         bundle, seed = loaded_once(plan.tokenizer), int(receipt.key[:8], 16)
         tokens, ends = directory / TOKENS, directory / ENDS
         recipe = plan if receipt.key == shard.key else None  # an out-of-date shard may have another dtype or separator
@@ -131,6 +132,7 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
         held = quarantined.pop(line["file"], Counter())
         if dropped != held:
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"
+    # what no line of the receipt has accounted for
     for file, held in quarantined.items():
         yield f"{name}: {QUARANTINE} holds {held.total()} rows of {file}, which is not a source file of this shard"
     yield from unbalanced_lines(receipt, receipt.sources)
@@ -157,6 +159,7 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
                 f"{expected}: it is wrong from byte {safe(min(size, expected))} on, at the latest"
             )
         )
+    # not rounded: of a file that was cut the fraction shows
     documents = (directory / ENDS).stat().st_size / 8
     if documents != ledger.documents:
         defects.append(f"{name_of(receipt)}: {ENDS} has {documents:g} entries, the ledger {ledger.documents} documents")
@@ -212,6 +215,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
         REBUILD,
         facts={
             "tokens": len(tokens),
+            # a text, because it never changes: Dagster plots numbers
             "vocab_size": str(vocab_size),
             "outside": outside,
             **({"min_id": low, "max_id": high} if low is not None and high is not None else {}),

@@ -36,6 +36,7 @@ from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePa
 from dataprep_assets.tokenization.certificate import named_tables
 from dataprep_assets.tokenization.engines import SpecialTokens
 
+# 2 added the index of documents; the tokens themselves have `STREAM_VERSION`
 VERSION = 2
 TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
@@ -146,6 +147,7 @@ class TokenShard:
 
     def _added(self, retracted: Any, ruled_out: str) -> dict[str, Any]:
         added = {"megatron": self.megatron, "salt": self.salt, "retracted": retracted, "selection": ruled_out}
+        # an option that is not used is left out, so that keys from before it stay the same
         return {name: value for name, value in added.items() if value}
 
     @property
@@ -210,6 +212,7 @@ def finished_part(staged: Path, piece: int) -> EncodedPart | None:
         sizes = _sizes(_part_files(staged, piece))
     except (OSError, ValueError, KeyError, DataprepError):
         return None
+    # a system without an id of its boot: every part is made again
     if boot_id() is None or value["boot"] != boot_id() or value["sizes"] != sizes:
         return None
     return EncodedPart(
@@ -236,6 +239,8 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) ->
         piece: The file's place in its shard, from 0.
     """
     files, counters = _part_files(staged, piece), _counters(staged, piece)
+    # Removed, not overwritten: after a kill between publishing and clearing up, a part may be a hard link to the tokens
+    # of the published shard. And earlier counters must not vouch for new bytes.
     for leftover in (*files.every, counters):
         leftover.unlink(missing_ok=True)
     with writing(staged):
@@ -270,10 +275,12 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
 
 
 def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> Receipt:
+    # refused before anything is joined: what is over the budget or does not balance costs no copy
     ledger = Ledger.total(p.ledger for p in in_order)
     ledger.balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)
     final = staged / "final"
+    # what a run that was killed while it sealed has left; joining makes new files only
     _clear(final)
     final.mkdir()
     paths = [_part_files(staged, piece) for piece in range(len(shard.files))]
@@ -281,6 +288,7 @@ def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) ->
     document_ends.concatenate(
         [(p.ends, part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
     )
+    # a part that is shorter or longer than its ledger is found before a receipt describes it
     flat_bins.validate(final / TOKENS, shard.plan.dtype, ledger.tokens)
     if shard.plan.ids is not None:
         document_index.concatenate_ids([p.ids for p in paths], final / IDS, ledger.documents)
@@ -315,6 +323,8 @@ def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) ->
         },
         recipe=shard.recipe.to_json(),
     )
+    # The parts go last: a kill before the shard is published leaves all that sealing needs, and after a later one
+    # the next run sweeps.
     receipt.write(final)
     publish_directory(final, shard.directory)
     shard.store.publish(shard.artifact)
@@ -324,6 +334,7 @@ def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) ->
 
 def _facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
     plan = shard.plan
+    # facts that do not apply stay unset, and so are not in the receipt
     some: dict[str, Any] = {}
     if shard.retracted:
         some["retracted"] = shard.retracted

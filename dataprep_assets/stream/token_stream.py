@@ -85,6 +85,7 @@ class StreamPlan:
 
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter a key: not the tokenizer's path, and not how the output is proven."""
+        # limits that are not set are left out, so that keys from before there were any stay the same
         limits = {"min_characters": self.min_characters, "max_tokens": self.max_tokens}
         index = {"document_ids": "none"} if self.ids is None else self.ids.key_parts()
         return (
@@ -244,6 +245,8 @@ class EncodedPart:
     retracted: tuple[str, ...] = ()
 
 
+# One at a time: vocabulary and word cache of an engine take hundreds of megabytes. The certificate comes as a text,
+# because a dict is no key of a cache.
 @lru_cache(maxsize=1)
 def _encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str) -> CertifiedEncoder:
     bundle = TokenizerBundle.load(directory)
@@ -273,5 +276,6 @@ def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
     encoder, most = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
     for part in parts:
         if (block := next(iter(part.read_records(plan.fields)), None)) is not None:
+            # whole documents: of a file whose first one is too long, none is shown
             fitting = takewhile(lambda read: read <= most, accumulate(map(len, block.texts)))
             encoder.warm_up(block.texts[: len(list(fitting))])

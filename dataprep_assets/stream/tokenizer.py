@@ -24,6 +24,7 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     if found is None:
         raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no tokenizer.json")
     hub_file(declared.repo, declared.revision, "tokenizer_config.json")  # if there is one: EOS and BOS
+    # the hub's cache has a folder for each commit, in which both files lie
     return TokenizerBundle.load(
         found.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
     )
@@ -40,6 +41,7 @@ def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo"
     try:
         return Path(hf_hub_download(repo, file, revision=revision))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        # one that is not in the cache while the hub cannot be reached may well be in the repository
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             return None
         raise TokenizerError(
@@ -57,6 +59,7 @@ def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
         from huggingface_hub import try_to_load_from_cache
 
         cached = try_to_load_from_cache(declared.repo, "tokenizer.json", revision=declared.revision)
+        # besides a path the library gives None, and an object for a file that it knows to be absent
         if not isinstance(cached, str):
             return None
     return load_bundle(declared)

@@ -38,6 +38,7 @@ def adversarial_comparison(
         reference: The engine to compare it with.
     """
     engines = [engine.name, engine.version, reference.name, reference.version]
+    # Python's Unicode is in it because it decides the class of a document, which may be normalized or not
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
     try:
         folder = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets" / "adversarial"
@@ -60,6 +61,7 @@ def _remembered(path: Path) -> Comparison | None:
         found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    # anybody may have written there, and another version of this package may have other classes
     numbers = [*found.compared.values(), *found.differing.values()]
     known = set(found.compared) | set(found.differing) <= set(CLASSES)
     return found if known and found.compared and all(type(n) is int and n >= 0 for n in numbers) else None

@@ -99,6 +99,7 @@ class TokenizerBundle:
     def vocab_size(self) -> int:
         """`len(tokenizer)`: added tokens included; every id is below it."""
         vocab = self._vocabulary
+        # ids may have gaps, and then the number of tokens is not enough
         return max(len(vocab), max(vocab.values()) + 1)
 
     @cached_property
@@ -144,6 +145,7 @@ class TokenizerBundle:
 
     def configured(self, name: str) -> str | None:
         """The content of `pad_token`, `unk_token` or another such token of tokenizer_config.json; None without one."""
+        # transformers writes a token as a text, or as an object with its flags
         value = self._config.get(name)
         content = value.get("content") if isinstance(value, dict) else value
         return content if isinstance(content, str) else None
@@ -249,6 +251,7 @@ def _short_merges(merges: Any) -> list[str] | None:
     except TypeError:
         return None
     together = "\n".join(texts)
+    # one space a text: none lies within a part
     return texts if together.count(" ") == len(texts) and "#version" not in together else None
 
 
@@ -266,6 +269,7 @@ def _ids(model: Any, added: list[dict[str, Any]]) -> dict[str, int] | None:
     following = len(vocab)
     for token in added:
         content, declared = token.get("content"), token.get("id")
+        # the last case is a content that is added twice
         if not content or declared != vocab.get(content, following) or (content in ids and content not in vocab):
             return None
         ids[content] = declared
@@ -291,6 +295,7 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
             loaded = load_reference(bundle.tokenizer_json, special_as_text=special_tokens == "text")
         except Exception as error:  # the library raises bare Exception for a file it cannot parse
             raise TokenizerError(f"{bundle.directory}: tokenizers cannot load it: {error}") from error
+        # a dict keeps its order: the one that was loaded first goes
         while len(_kept_references) > 1:
             del _kept_references[next(iter(_kept_references))]
         _kept_references[key] = loaded

@@ -51,7 +51,7 @@ def document_class(text: str, literals: LiteralFinder) -> str:
         return "ascii"
     if not unicodedata.is_normalized("NFC", text):
         return "unnormalized"
-    if any("\u2e80" <= c <= "\ud7ff" or c >= "\U00020000" for c in text[:2000]):
+    if any("\u2e80" <= c <= "\ud7ff" or c >= "\U00020000" for c in text[:2000]):  # from CJK radicals to Hangul
         return "east_asian"
     return "other_script"
 
@@ -165,7 +165,7 @@ def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> li
     if np.array_equal(offsets, bounds) and np.array_equal(actual, expected):
         return []
     if len(offsets) != len(bounds):
-        return list(range(len(texts)))
+        return list(range(len(texts)))  # another number of documents: which ids are whose is not known
     return [
         i
         for i in range(len(texts))
@@ -375,7 +375,7 @@ class CertifiedEncoder:
             text = text[:limit]
             before = self.reference_documents
             ids = self.encode([text])[0]
-            self.reference_documents = before
+            self.reference_documents = before  # which counts the documents of the stream
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(

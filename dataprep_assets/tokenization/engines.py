@@ -58,12 +58,14 @@ class FastokensEngine:
     """
 
     name = "fastokens"
+    # by digest, and one at most: how special tokens are read is said with every call
     _kept: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         self.version = metadata.version("fastokens")
         self._split = special_tokens == "text"
         if bundle.digest not in self._kept:
+            # loaded before the other is given up: if this fails, that one stays
             loaded = self._load(bundle)
             self._kept.clear()
             self._kept[bundle.digest] = loaded
@@ -97,6 +99,7 @@ class GigatokenEngine:
 
     name = "gigatoken"
     _MOST = 1 << 30
+    # by digest and reading, with what the process had in memory when it was loaded; one at most
     _kept: ClassVar[dict[tuple[str, str], tuple[Any, int]]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
@@ -131,12 +134,14 @@ class GigatokenEngine:
         found = tokenizer.encode_batch(texts if isinstance(texts, list) else list(texts), parallel=False).layout
         offsets = np.asarray(found.offsets.data).astype(np.uint64, copy=False)
         ids = np.asarray(found.content.data).astype(np.uint32, copy=False)
+        # the offsets of an Awkward array need not begin with 0, nor its content end with the last
         return ids[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
 
 
 def _resident_bytes() -> int:
     """What this process has in memory; 0 where the system does not tell."""
     try:
+        # the second number: resident pages
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0

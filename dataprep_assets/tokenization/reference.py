@@ -63,6 +63,7 @@ class _Before1:
         from tokenizers import Tokenizer
 
         self._tokenizer: Any = Tokenizer.from_str(tokenizer_json)
+        # True encodes a literal special token as the text that it is, False matches its id
         self._tokenizer.encode_special_tokens = special_as_text
 
     def encode(self, texts: Sequence[str]) -> list[Any]:
@@ -80,6 +81,7 @@ class _From1:
     def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
         from tokenizers import Tokenizer
 
+        # 1.0 loads from files alone
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
             file.write(tokenizer_json)
             file.flush()
@@ -103,6 +105,7 @@ def flat_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uint64
     """Lists or arrays of ids as flat uint32 ids and n + 1 uint64 offsets, the first 0."""
     offsets = np.zeros(len(rows) + 1, np.uint64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
+    # arrays from 1.0 on, lists before
     if rows and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.uint32, copy=False), offsets
     return np.fromiter(chain.from_iterable(rows), np.uint32, int(offsets[-1])), offsets
@@ -132,6 +135,7 @@ def _parts(value: Any) -> list[dict[str, Any]]:
 def _splits_by_kind(part: Mapping[str, Any]) -> bool:
     kind = part.get("type")
     if kind == "ByteLevel":
+        # by default it splits by GPT-2's pattern, which knows letters and numbers
         return part.get("use_regex", True) is not False
     return kind in _SPLITTERS or (kind == "Split" and "Regex" in (part.get("pattern") or {}))
 
@@ -157,9 +161,11 @@ def installed_tables() -> dict[str, str]:
 
 def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
     """A tokenizer of bytes, which joins an `a` with the first byte of a character that follows in the same word."""
+    # GPT-2's letters for bytes: printable ones stand for themselves, the others for those from U+0100 on
     kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(0x100) if byte not in kept)
     letters = [*map(chr, kept), *(chr(0x100 + at) for at, _ in enumerate(others))]
+    # the first bytes of characters from U+00C0 on, all of which stand for themselves
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
     vocabulary = [*letters, *(a + b for a, b in merges)]
     # with the pattern of GPT-2, which every version of the library has
@@ -215,5 +221,6 @@ def touched(setting: str, before: Any, now: Any) -> str:
     if setting not in _TEXTS:
         return ""
     versions = (str(one).removeprefix("Unicode ") for one in (before, now))
+    # as numbers: as texts 16.0 would be before 9.0
     older, newer = sorted(versions, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])
     return f"other ids for texts with {_TEXTS[setting]} that Unicode {newer} has and {older} has not, for no others"

@@ -220,12 +220,14 @@ def with_new_characters(texts: Sequence[str]) -> list[int]:
     are looked at together.
     """
     others = [index for index, text in enumerate(texts) if not text.isascii()]
+    # a lone surrogate, which UTF-8 does not have, becomes `?`, which is not new
     encoded = [texts[index].encode("utf-8", "replace") for index in others]
     data = np.frombuffer(b"".join(encoded), np.uint8)
     at = np.flatnonzero(data >= _LEAD)
     if not len(at):
         return []
     points, pairs = _new()
+    # two bytes rule out most before any is decoded; what is at least `_LEAD` begins a character, so a byte follows
     at = at[pairs[data[at].astype(np.uint16) | data[at + 1].astype(np.uint16) << 8]]
     at = at[points[_code_points(data, at)]]
     ends = np.cumsum([len(one) for one in encoded])
@@ -236,6 +238,7 @@ def _code_points(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.u
     """The characters whose UTF-8 begins at these places of the data."""
     # beyond the end is read what no character of that length needs
     first, second, third, fourth = (data[np.minimum(at + shift, len(data) - 1)].astype(np.uint32) for shift in range(4))
+    # the bits of the first byte behind those that say the length, and six of each that follows
     two = (first & 31) << 6 | second & 63
     three = (first & 15) << 12 | (second & 63) << 6 | third & 63
     four = (first & 7) << 18 | (second & 63) << 12 | (third & 63) << 6 | fourth & 63

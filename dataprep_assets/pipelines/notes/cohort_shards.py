@@ -55,6 +55,7 @@ def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, packed: A
 
 
 def _column_type(notes: NotesDeclaration) -> str:
+    # as an Example stores integers; TFDS casts them to the int32 of its features.json
     return "list<int64>" if notes.stored_length is None else f"list<int64>[{notes.stored_length}]"
 
 

@@ -110,6 +110,7 @@ class CohortShards:
         columns = [Column(name=name, length=self.notes.stored_length) for name in rows.shape.columns]
         step = max(1, _POSITIONS // rows.shape.row_length)
         for number, name in enumerate(self.names(split)):
+            # where the shard has to begin, whatever was read before it: a record lost there does not shift this one
             first = number * self.facts.rows_per_shard
             records = size = 0
             try:
@@ -125,9 +126,11 @@ class CohortShards:
             except FormatError as error:
                 said, folder = str(error), f"{self.directory}/"
                 at = said.find(folder)
+                # by slices, which keep the types of a sentence's numbers; `replace` would not
                 found.broken.append(said if at < 0 else said[:at] + said[at + len(folder) :])
             found.records.append(records)
             found.payload_bytes.append(size)
+        # rows behind the last record were compared with nothing
         if sum(found.records) != len(rows):
             found.different.append(f"{sum(found.records)} records of {split}, {len(rows)} rows in {PACKED_COHORTS}")
         return found
@@ -172,6 +175,7 @@ def _decoded(payloads: list[bytes], columns: list[Column], before: int, most: in
 
 
 def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
+    # `RowBlock.columns` fills its arrays to the longest row, so both have one shape
     missing = max(0, width - values.shape[1])
     return np.pad(values, ((0, 0), (0, missing)), constant_values=example.ABSENT) if missing else values
 

@@ -33,6 +33,7 @@ class CohortFile:
         """The path of the file, fetched first if its source is a bucket. Raises SourceError without the file's name."""
         access = open_source(self.notes.source)
         file = self.listed
+        # Sources fetch entries of a manifest, which notes do not have: what places a file in a plan is left empty.
         entry = ManifestEntry(
             ordinal=0,
             split="",
@@ -68,6 +69,7 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     Raises SourceError when the source cannot be listed, when two files claim a month, and when a month of
     `months.allow_missing` has one.
     """
+    # What a source raises may name a file; what `find_cohorts` raises names months alone, and is to be read.
     with source_errors_without_names(notes.dataset):
         files = open_source(notes.source).list().files
     with unquoting(notes.dataset):

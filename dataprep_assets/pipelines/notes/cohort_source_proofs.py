@@ -35,6 +35,7 @@ def notes_recounted(packed: OpenedCohort) -> Finding:
     kept = source.notes - source.retracted
     expected = {
         "digest": (source.digest, receipt.inputs["cohort"]),
+        # a retracted note without room is retracted in the source's count, and `header_too_long` in the ledger's
         "notes that are kept": (kept, ledger.documents + late - (source.retracted - retracted)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, packed.facts.patients + len(packed.left_out)),
@@ -46,6 +47,7 @@ def notes_recounted(packed: OpenedCohort) -> Finding:
         defects.append(f"{where}: the source has drops {dict(source.dropped)}, the receipt {dropped}")
     stored = _digests(packed)
     strangers = len(stored - source.digests)
+    # a patient of whom no note has room is in the source and in no row
     if strangers or (not late and len(stored) != len(source.digests)):
         defects.append(
             f"{where}: {len(stored)} patients are in the rows, {len(source.digests)} of the source have notes, "
@@ -98,6 +100,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
                     )
                 )
         defects += misplaced(packed, name, searched, chunks)
+        # The whole sample, as the engine encodes it: the reference, which is many times slower, has had a few of them.
         if not defects:
             defects += misplaced(packed, name, notes, search.by_engine().chunks(notes))
     if level == EVERY_DOCUMENT and not defects:
@@ -117,6 +120,7 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
     if cohort is None:
         raise ValueError("every document of a cohort is packed again by what describes it")
     with made_again(cohort.artifact, lambda store: ensure_packed_cohort(replace(cohort, store=store))) as folder:
+        # Compared row by row, and below to the byte only if the same libraries wrote both: Arrow's bytes are its own.
         of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
         for name in sorted(of_rows):
             held, made = PackedRowsFile(packed.directory / name), PackedRowsFile(folder / name)

@@ -64,18 +64,21 @@ class CohortTracer(Tracer):
         self._declaration, self._store, self._splits, self._months = declaration, store, splits, months
         self._bundle, self._key = bundle, key
         self._directories: list[TracedDirectory] = []
+        # by dataset and month: each is opened once for all questions
         self._opened: dict[tuple[str, str], TracedMonth] = {}
         notes = []
         for artifact in directories:
             try:
                 self._directories.append(TracedDirectory(store, artifact))
             except DataprepError as error:
+                # what is not built yet, or damaged, leaves the other formats traceable
                 notes.append(sentence(f"{artifact} is not traced: {typed(error)}"))
         self.notes = tuple(notes)
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
         shown = decode and not self._declaration.sensitive and self._bundle is not None
         with unquoting(self._declaration.dataset):
+            # a note once, though a row may hold several chunks; months compare by identity, because each is opened once
             return [self._traced(*note, shown=shown) for note in dict.fromkeys(self._located(question))]
 
     def _located(self, question: Question) -> Iterator[Found]:
@@ -124,6 +127,7 @@ class CohortTracer(Tracer):
             self._of_split(question, row) if question.shard is None else self._of_file(question, row)
         )
         month = self._month(origin.dataset, origin.partition)
+        # by content: a month that was packed again has other rows under the same name
         for shard in month.shards(split):
             if shard.sha256 == origin.sha256:
                 return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + within)
@@ -133,6 +137,7 @@ class CohortTracer(Tracer):
         )
 
     def _of_split(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
+        # any of them: all formats have the same rows in the same order
         split, directory = self._split(question), self._directories[0]
         if directory.facts.directory is None:
             raise ConfigError(
@@ -163,6 +168,7 @@ class CohortTracer(Tracer):
     def _of_row(self, found: RowOfMonth) -> Iterator[Found]:
         month = self._month(found.dataset, found.month)
         origins = month.origins(found.split)
+        # origins are in the order of the rows, so those of a row lie together
         low, high = np.searchsorted(origins["row"], [found.row, found.row + 1]).tolist()
         yield from _notes(month, found.split, origins[low:high])
 
@@ -195,6 +201,7 @@ class CohortTracer(Tracer):
         origins = month.origins(split)
         chosen = np.flatnonzero((origins["record"] == record) & (origins["note"] == note))
         chosen = chosen[np.argsort(origins["chunk"][chosen])]
+        # the first segment of each row, from which its segments are numbered
         heads = np.searchsorted(origins["row"], origins["row"][chosen])
         segments = origins[chosen]
         places = [
@@ -239,6 +246,7 @@ class CohortTracer(Tracer):
         name = month.file(split, f"{month.month}.arrow")
         file = PackedRowsFile(self._store.local(month.handle.artifact, [name]) / name)
         ids = np.concatenate([file.block(row, row + 1).tokens[at : at + n] for row, at, n, *_ in segments.tolist()])
+        # without BOS and separator where they are there: a comparison counts as 0 or 1
         whole = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
         return self._bundle().decode(whole)
 

@@ -51,8 +51,10 @@ class Notes(Dataset):
         if not isinstance(template, dict):
             return attributes
         header = str(template.get("header", ""))
+        # Jinja's names are fields of a note; Dagster would resolve them as its own when it reads the YAML
         if template.get("engine") == "jinja":
             header = kept_from_templates(header)
+        # Dagster's templates drop the last newline of a text: a header that is to end with one needs two
         return {**attributes, "template": {**template, "header": f"{header}\n" if header.endswith("\n") else header}}
 
     @cached_property
@@ -86,6 +88,7 @@ class Notes(Dataset):
             sentence(f"{number_of(documents, 'note')}, {tokens:,} tokens"),
             _filled(notes, rows, tokens),
             engine_line(notes, store),
+            # hf reads no shards, so its line is the same for every format and is told once
             *dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats),
             *undeclared_line(notes, store),
             *evaluation_line(tuple(notes.splits)),
@@ -123,6 +126,7 @@ class Replay(Dataset):
 
     def tokenizer(self) -> str | None:
         """The folder of its sources' tokenizer, or its name on the hub; None if it is declared elsewhere."""
+        # the first tells: sources with different tokenizers cannot be combined
         return tokenizer_beside(self.folder, self.declaration.sources[0].dataset)
 
     @cached_property

@@ -50,6 +50,7 @@ TOKENS = "tokens"
 _MONTH = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 Month = Annotated[str, Field(pattern=_MONTH)]
+# x.y.z without leading zeros, as TFDS wants it, or the original scripts' 1.0
 TfdsVersion = Annotated[str, Field(pattern=r"^((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)|1\.0)$")]
 VERSION_HELP = (
     "Name of the version directory, `x.y.z`. The seed's `1.0` is possible too, but stock MaxText does not find it: it "
@@ -214,6 +215,7 @@ class NotesDeclaration(MadeByEngine):
     document: DocumentPolicy = Field(
         DocumentPolicy(), description="Token after each note (`separator`) and before each header (`bos`)."
     )
+    # one below the longest row: rows for tfds are stored a token longer (`capacity`)
     row_length: int = Field(8192, ge=2, le=LARGEST_CAPACITY - 1, description="Tokens of a row: max_target_length.")
     long_notes: LongNotes = Field(LongNotes(), description="What happens to a note longer than a row.")
     order: Literal["date", "source"] = Field("date", description="Order of the notes of a patient.")
@@ -264,6 +266,7 @@ class NotesDeclaration(MadeByEngine):
             tfds_name("split", name)
             if not 0 < share <= 1:
                 raise ValueError(f"split {name!r}: its share must be above 0 and at most 1")
+        # 0.7 + 0.2 + 0.1 is a little less than 1 in floating point
         if not math.isclose(sum(splits.values()), 1, abs_tol=1e-9):
             raise ValueError(f"the shares add up to {sum(splits.values())}, not to 1")
         return splits
@@ -295,6 +298,7 @@ class NotesDeclaration(MadeByEngine):
             raise ValueError("`rows: stream` is of unpacked rows; prepacked: `packing: {algorithm: concat_then_split}`")
         if self.layout == "unpacked" and self.pipeline == "tfds" and "tfrecord" not in self.formats:
             raise ValueError("`pipeline: tfds` reads tfrecord: add it to `formats`, or name the pipeline grain")
+        # compiled here to be refused with the declaration, not when a month is packed
         self.header_template()
         return self
 
@@ -342,6 +346,7 @@ class NotesDeclaration(MadeByEngine):
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
 
     def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+        # not at the top, because that module imports this one in turn
         from dataprep_assets.pipelines.notes.retractions import months_left
 
         if self.retractions is None or not self.retractions.exists():

@@ -21,6 +21,7 @@ _LOADER = (
 )
 # `packing` also tells some attention kernels to look at segments (`layers/attention_op.py`).
 _PREPACKED = {"packing": "True"}
+# as MaxText's `grain_file_type` spells them
 _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
 
 
@@ -67,6 +68,7 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
         found = _files(where, notes.dataset, notes.tfds_version, splits, format, stock)
     if notes.layout == "prepacked":
         return found | length | _PREPACKED
+    # ArrayRecord is read by grain, whichever pipeline is declared
     pipeline: Pipeline = "grain" if found["dataset_type"] == "grain" else notes.pipeline
     tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
     return found | length | _unpacked(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)

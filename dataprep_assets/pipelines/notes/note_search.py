@@ -62,6 +62,7 @@ class NoteSearch:
         headers = [[*begin, *header.tolist()] for header, _ in cut_notes]
         bodies = [[*body.tolist(), separator] for _, body in cut_notes]
         if packed.notes.concatenated:
+            # a stream is cut wherever rows end, so the whole note is looked for in it
             whole = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
             return [Chunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole)]
         long_notes = packed.notes.long_notes
@@ -100,6 +101,7 @@ def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
     lengths = np.unique(np.array([len(piece) // 4 for piece in wanted], np.int64))
     for block in file.blocks(file.shape.batch_rows) if wanted else ():
         stops = np.cumsum(block.segments)
+        # only segments as long as something that is looked for are cut out and compared
         for at in np.flatnonzero(np.isin(block.segments, lengths)).tolist():
             piece = block.tokens[stops[at] - block.segments[at] : stops[at]].astype("<i4", copy=False)
             missing.discard(piece.tobytes())
@@ -109,6 +111,7 @@ def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
 def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
     """Which of these byte strings are in the tokens of all rows, read as one stream."""
     file, missing, carried = PackedRowsFile(path), set(wanted), b""
+    # The longest piece less a token: as much of it can end one block and go on in the next.
     keep = max((len(piece) for piece in wanted), default=4) - 4
     for block in file.blocks(file.shape.batch_rows) if wanted else ():
         stream = carried + block.tokens.astype("<i4", copy=False).tobytes()
@@ -119,6 +122,7 @@ def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
 
 def _aligned(stream: bytes, piece: bytes) -> bool:
     at = stream.find(piece)
+    # bytes that match from the middle of a token on are other tokens
     while at >= 0 and at % 4:
         at = stream.find(piece, at + 1)
     return at >= 0

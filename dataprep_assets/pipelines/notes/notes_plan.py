@@ -31,12 +31,14 @@ class NotesPlan:
     shape: RowShape
     tokenizer: str
     vocab_size: int
+    # a plan may be shown in an error or a log
     key: bytes = field(repr=False)
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter the key of a cohort."""
         notes = self.notes
+        # What decides the rows. Formats, names and sizes of shards are settings of the artifacts that follow.
         declared = notes.model_dump(
             mode="json",
             include={"row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
@@ -50,7 +52,9 @@ class NotesPlan:
             "stream": self.stream.key_parts(),
             "shape": [list(self.shape.columns), self.shape.row_length, self.shape.pad_id],
             "pad_may_occur": notes.pad_may_occur,
+            # another key gives other digests, and so deals patients to other splits
             "patient_key": key_digest(self.key),
+            # decides nothing of prepacked rows, so their keys do not have it
             **({"rows": notes.rows} if notes.layout == "unpacked" else {}),
             # tfds has rows of another length, and grain is not named, so that its older keys stay the same
             **({"pipeline": notes.pipeline} if notes.layout == "unpacked" and notes.pipeline == "hf" else {}),
@@ -73,6 +77,7 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         separator_id=separator,
         bos_id=bos.id if bos else None,
         dtype="uint32",
+        # a note's text is found by `reading`, not by the stream's own reader
         text_field="",
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,

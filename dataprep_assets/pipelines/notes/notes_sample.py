@@ -69,6 +69,7 @@ def _sampled_cohorts(notes: NotesDeclaration) -> Mapping[str, tuple[CohortFile, 
     """The cohorts of the sample, fetched."""
     found = list(list_cohorts(notes).values())
     count = min(len(found), COHORTS_SAMPLED)
+    # evenly spread, the first and the last among them; `max` is for a single month
     chosen = [found[(len(found) - 1) * i // max(1, count - 1)] for i in range(count)]
     return {file.month: (file, file.fetch()) for file in chosen}
 

@@ -150,6 +150,7 @@ class OpenedCohort:
         file = PackedRowsFile(path)
         shape = file.shape
         counts: Counter[str] = Counter()
+        # an empty array, because concatenate refuses none at all
         used: list[Int64] = [np.zeros(0, np.int64)]
         lows, highs = [], []
         for block in file.blocks(shape.batch_rows):
@@ -160,6 +161,7 @@ class OpenedCohort:
                 raise FormatError(f"{path}: row {safe(first + empty[0])} is all padding. {REBUILD}")
             if long.size or int(block.segments.min()) < 1:
                 raise FormatError(f"{path}: a row from {first} on is too long or has an empty segment. {REBUILD}")
+            # Separators and BOS are counted where segments end and begin, so that what is within a note stands out.
             stops = np.cumsum(block.segments)
             starts, is_separator = stops - block.segments, block.tokens == separator
             begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
@@ -170,6 +172,7 @@ class OpenedCohort:
             counts["separators"] += int(np.count_nonzero(is_separator))
             counts["ends"] += int(np.count_nonzero(is_separator[stops - 1]))
             counts["bos"] += begins.size
+            # the token behind each BOS; -1, which is no id, stands behind the last token of the block
             counts["doubled"] += int(np.count_nonzero(np.append(block.tokens, -1)[begins + 1] == bos))
             lows.append(int(block.tokens.min()))
             highs.append(int(block.tokens.max()))
@@ -256,6 +259,7 @@ class OpenedCohort:
     def _read(self, file: CohortFile) -> SourceScan:
         ledger = ledger_of(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
+        # read again, the source gives those without room, too: they are refused only when rows are laid out
         kept = ledger.documents + ledger.dropped.get("header_too_long", 0)
         wanted = set(drawn(self.receipt.key, kept, SAMPLED).tolist())
         unwanted = _chosen(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
@@ -263,6 +267,7 @@ class OpenedCohort:
         counts: Counter[str] = Counter()
         dropped: Counter[str] = Counter()
         opened: set[bytes] = set()
+        # False: of notes that are kept, True: of retracted ones
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         alone: set[bytes] = set()
         sampled: dict[bool, list[SampledNote]] = {False: [], True: []}
@@ -274,6 +279,7 @@ class OpenedCohort:
                     sampled[is_retracted].append(self._placed(found))
                 counts[kind] += 1
                 counts["headers"] += bool(found.header)
+                # a note of a retracted patient goes with the patient, even if it is also on the list by itself
                 if is_retracted and found.patient not in self.retracted:
                     alone.add(note_digest(self.key, found))
                 else:

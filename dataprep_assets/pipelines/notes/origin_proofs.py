@@ -35,6 +35,7 @@ def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], ch
         here = origins[first : first + block.segments.size]
         begins = np.cumsum(block.segments) - block.segments
         rows = np.repeat(np.arange(len(block)), np.diff(block.offsets))
+        # These three follow from the rows. Which note a segment is of follows from the source alone (below).
         of_rows = {"tokens": block.segments, "row": row + rows, "start": begins - block.ends[rows]}
         for name, values in of_rows.items():
             if not np.array_equal(here[name], values):
@@ -55,6 +56,7 @@ def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], ch
 
 def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:
     """What no origins can be: chunks of a note that are not numbered from 0, a record of two patients, or of none."""
+    # both are uint32: one number for a note, by which segments are sorted and compared
     note = origins["record"].astype(np.uint64) << np.uint64(32) | origins["note"]
     order = np.lexsort((origins["chunk"], note))
     ordered = note[order]

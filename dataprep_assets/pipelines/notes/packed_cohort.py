@@ -45,6 +45,7 @@ from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
 from dataprep_assets.sentences import number_of, sentence, typed
 from dataprep_assets.tokenization.certificate import named_tables
 
+# Since 2 a month has `origins.bin`. Its rows are those of 1.
 VERSION = 2
 _SPOOL = "spool.tokens"
 
@@ -71,16 +72,21 @@ class PackedCohort:
 
     def recipe(self, sha256: str) -> Recipe:
         """What decides the cohort's bytes, packed from a file with this SHA-256."""
+        # Without a file there is a recipe all the same: `status` compares it and says that the source changed.
         digest = self.cohort_digest(sha256) if sha256 else ""
+        # The key digests the plan's parts as they are; receipts have the same parts under names for people.
         settings = self.plan.key_parts()
         stream = settings.pop("stream")
         columns, row_length, pad_id = settings.pop("shape")
         parts = ["packed_cohorts", VERSION, self.month, self.plan.key_parts(), digest]
+        # Only where entries apply: a list must not change the keys of months that it says nothing about.
         added: dict[str, Any] = {"retracted": list(self.retracted)} if self.retracted else {}
         if added:
             parts.append(added)
+            # Entries are hex: two digits a byte, and a note's entry is twice as long as a patient's.
             patients = sum(len(entry) == 2 * DIGEST_BYTES for entry in self.retracted)
             notes = f" and {len(self.retracted) - patients} notes" if patients < len(self.retracted) else ""
+            # no receipt has a digest of a patient: it tells how many, and whether they are the same
             added = {"retracted": f"{patients} patients{notes} ({digest_value(list(self.retracted))[:12]})"}
         return Recipe(
             artifact=self.artifact,
@@ -123,6 +129,7 @@ def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
     file = cohort.file
     with unquoting(cohort.month):
         path = file.fetch()
+        # The key needs the digest before a note is read; `write` compares it with that of the bytes it has read.
         sha256 = sha256_file(path)
 
         def write(staged: Path) -> Written:
@@ -138,6 +145,7 @@ class _Writer:
         self._cohort, self._plan, self._notes = cohort, cohort.plan, cohort.plan.notes
         self._month, self._staged = cohort.month, staged
         self._drops = DropCounter(cohort.plan, cohort.month)
+        # lowest and highest id of all rows written so far, for the ledger; these stand for none
         self._low, self._high = 1 << 32, -1
 
     def write(self, file: CohortFile, path: Path, sha256: str) -> Written:
@@ -146,23 +154,27 @@ class _Writer:
         spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report)
         if reader.sha256 != sha256:
             raise CorruptSourceError(f"{self._month}: its file changed while it was read; run it again")
+        # All splits are laid out before a row is written: until then not all is known that is dropped from the month.
         layouts = [
             lay_out(self._notes, spool, index, self._drops, self._plan.retracted)
             for index in range(len(self._notes.splits))
         ]
         dropped = self._drops.dropped
+        # these two were dropped out of the spool, which still counts them
         rows_in = len(spool) + sum(dropped.values()) - dropped["header_too_long"] - dropped[RETRACTED]
         self._drops.check_budget(rows_in)
         splits = {
             name: self._write_split(spool, layout, name)
             for name, layout in zip(self._notes.splits, layouts, strict=True)
         }
+        # whatever stays in staging becomes a file of the artifact
         spooled.unlink()
         if self._drops.quarantine:
             lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
             (self._staged / QUARANTINE).write_bytes(lines)
         found = self._left_out(spool, layouts)
         for name, digests in ((RETRACTED_PATIENTS, found.left_out), (RETRACTED_NOTES, found.notes)):
+            # no empty file where nothing is left out: its name alone would change the content of every month
             if digests:
                 (self._staged / name).write_bytes(b"".join(sorted(digests)))
         ledger = self._ledger(spool, layouts, splits, rows_in, reader.bytes_read)
@@ -172,6 +184,7 @@ class _Writer:
             inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
             facts=self._facts(spool, splits, len(found.left_out)),
             ledger=ledger,
+            # only packing shows which entries of the list apply here, and the key has exactly these
             recipe=replace(self._cohort, retracted=applying(self._plan.retracted, found)).recipe(sha256),
         )
 
@@ -179,6 +192,7 @@ class _Writer:
         """The patients in the rows, and who and what was left out of them."""
         retracted = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_patients(spool, [retracted]))
+        # the others went with their patients, whatever the list says of single notes
         alone = (at for at in retracted.tolist() if spool.digests[spool.patients[at]] not in patients)
         return CohortPatients(
             held=frozenset(_patients(spool, (layout.documents for layout in layouts))),
@@ -195,6 +209,7 @@ class _Writer:
             open(self._staged / paths.jsonl, "xb") as jsonl,
             PackedRowsWriter(self._staged / paths.rows, shape) as file,
         ):
+            # A block is one record batch. The file finds a row by dividing, so all batches but the last must be full.
             for block in layout.blocks(spool, shape.batch_rows):
                 self._require_valid(block)
                 file.write(block)
@@ -218,6 +233,7 @@ class _Writer:
 
     def _require_valid(self, block: RowBlock) -> None:
         """Raise FormatError for a reserved pad id among the tokens; otherwise extend the range of ids."""
+        # `checked_pad` judges by the vocabulary; these are the ids that the tokenizer made of the notes
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note holds the pad id {self._plan.shape.pad_id}; choose another, or declare "
@@ -232,6 +248,8 @@ class _Writer:
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
         repeated = overlap = 0
+        # In a stream every segment is one range, and nothing is repeated. Of chunks the layout says how much they hold
+        # beyond one header and one body a note.
         if layout.second_lengths.any():
             repeated = int(layout.first_lengths.sum()) - headers
             overlap = int(layout.second_lengths.sum()) - (bodies - layout.truncated)
@@ -263,6 +281,7 @@ class _Writer:
             documents=int(kept.size),
             dropped=dict(sorted((reason, count) for reason, count in self._drops.dropped.items() if count)),
             tokens=sum(split.tokens.in_rows for split in splits.values()),
+            # a truncated note has lost the separator at its end
             separators=int(kept.size) - truncated,
             literal_separators=spool.literal_separators,
             special_literals=spool.special_literals,
@@ -275,6 +294,8 @@ class _Writer:
         )
 
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
+        # A wrong path in cohorts.fields finds nothing and would pass for an empty month. One of which all notes were
+        # retracted is right.
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:

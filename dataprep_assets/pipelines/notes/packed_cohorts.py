@@ -107,6 +107,8 @@ def build_packed_cohorts(
     Raises:
         WorkerDiedError: The workers of a cohort kept dying; those that were finished are committed.
     """
+    # Workers begin as forks of a process with the tokenizer only where a cohort has no receipt: a run that finds all
+    # current needs none.
     wanted = absent(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
@@ -161,6 +163,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     shown: dict[str, Shown] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
+        # as text: numbers are plotted over time, and this one cannot change
         "row_length": str(facts.row_length),
         "layout": facts.layout,
         "rows": rows,

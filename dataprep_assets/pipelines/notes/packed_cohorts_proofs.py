@@ -157,6 +157,7 @@ def ledger_balances(packed: OpenedCohort) -> Finding:
 def certificate_valid(packed: OpenedCohort) -> Finding:
     """The proof of token bins, for a cohort: header and text of a note are two documents for an engine."""
     ledger, special_tokens = ledger_of(packed.receipt), packed.notes.document.special_tokens
+    # notes that got into no row were encoded all the same
     encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0) + ledger.dropped.get(RETRACTED, 0))
     facts = TokenBinsFacts(
         dtype="uint32",

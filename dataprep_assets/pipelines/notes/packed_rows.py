@@ -26,6 +26,7 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.rows import pack_rows
 
+# Positions of a record batch, which is unpacked at once: `pack_rows` takes about 30 bytes for each, some 60 MB.
 _POSITIONS = 2 << 20
 _MAGIC = b"ARROW1\0\0"
 _KEY = b"dataprep_assets.row_shape"
@@ -64,6 +65,7 @@ class RowBlock:
     @property
     def ends(self) -> NDArray[np.int64]:
         """Where each row's tokens end, int64, shape ``(rows + 1,)``, with a leading 0."""
+        # ends of all segments, of which a row's is that of its last
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.segments)])[self.offsets]
 
     def columns(self, shape: RowShape) -> dict[str, NDArray[np.int32]]:
@@ -93,6 +95,7 @@ class RowBlock:
         columns = self.columns(shape)
         for row, length in enumerate(self.stored_lengths(shape).tolist()):
             values = {name: columns[name][row, :length] for name in shape.columns}
+            # Proofs take a line with exactly these bytes for the row's (`sampled_lines`); any other they have to parse.
             yield orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
 
 
@@ -116,6 +119,7 @@ class PackedRowsWriter:
     ) -> None:
         try:
             if kind is None:
+                # The footer makes it a file: one that an error has cut short must not get it, and is then refused.
                 self._writer.close()
         finally:
             self._file.close()
@@ -124,6 +128,7 @@ class PackedRowsWriter:
         """Append one record batch."""
         import pyarrow as pa
 
+        # int32 offsets suffice: a batch has some two million tokens, or one row of at most 2**31 - 1
         def lists(offsets: NDArray[np.int64], values: NDArray[Any]) -> Any:
             return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values.astype(np.int32)))
 
@@ -150,7 +155,9 @@ class PackedRowsFile:
             self.shape = RowShape(**value | {"columns": tuple(value["columns"])})
         except (pa.ArrowException, ValueError, KeyError, TypeError):
             raise self._broken() from None
+        # number and content of the batch read last: single rows and neighbouring blocks are asked for one after another
         self._last: tuple[int, Any] = (-1, None)
+        # All batches but the last are full (`_batch` refuses others), so the last one alone tells the number of rows.
         batches = self._reader.num_record_batches
         self._rows = (batches - 1) * self.shape.batch_rows + self._batch(batches - 1).num_rows if batches else 0
 
@@ -201,5 +208,6 @@ def _lists(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Offsets from 0, and values, of a column of lists in one chunk."""
     (chunk,) = column.chunks
     offsets = chunk.offsets.to_numpy().astype(np.int64)
+    # A slice keeps the values of its whole chunk, and offsets into them.
     values = chunk.values.to_numpy()[offsets[0] : offsets[-1]]
     return offsets - offsets[0], values

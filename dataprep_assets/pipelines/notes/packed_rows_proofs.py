@@ -35,6 +35,7 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
         yield f"its columns are {sorted(columns)}, unpacked rows have `tokens` of at most {shape.row_length} values"
         return
     tokens = columns[TOKENS]
+    # As many as are not ABSENT: one of these among the values, or a value behind them, is then out of place.
     lengths = (tokens != ABSENT).sum(axis=1)
     stored = np.arange(tokens.shape[1]) < lengths[:, None]
     wrong = ((tokens < 0) | (tokens >= vocab_size)) & stored | ~stored & (tokens != ABSENT)
@@ -53,6 +54,7 @@ def rows_valid(packed: OpenedCohort) -> Finding:
     """
     defects, looked, pad = [], 0, packed.notes.pad
     pad_id: int | None = ABSENT
+    # from the declaration: a file and its receipt may agree on a wrong one
     if pad is not None:
         pad_id = pad.id if pad.token is None else packed.bundle.token(pad.token, key="pad.token").id
     for name, scan in packed.scans.items():
@@ -110,10 +112,12 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
             )
         for line, columns in sampled.columns.items():
             compared += 1
+            # its bytes are what the row gives: nothing is left to compare
             if line in sampled.verbatim:
                 continue
             block = file.block(line, line + 1)
             stored = block.columns(file.shape)
+            # the arrays are filled up to the longest row, lines are not
             if packed.notes.layout == "unpacked":
                 stored = {name: column[:, : block.tokens.size] for name, column in stored.items()}
             if stored.keys() != columns.keys():
@@ -144,6 +148,7 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
         file = PackedRowsFile(packed.directory / path.rows)
         for line, columns in packed.lines[name].columns.items():
             trained, hidden = _trained(packed, columns)
+            # The note of each position, 0 behind the tokens. One more than labels: label i is the token at i + 1.
             notes = np.zeros(trained.size + 1, np.int64)
             segments = file.block(line, line + 1).segments
             numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]
@@ -177,6 +182,7 @@ def _trained(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple
     """For one row: the positions whose labels the loader trains, and how many it leaves out because of their id."""
     if packed.notes.layout == "prepacked":
         batch = six_columns(columns)
+        # stored segments decide what is trained, so no label is left out because of its id
         return batch["targets_segmentation"][0] != 0, 0
     if columns.keys() != {TOKENS}:
         raise FormatError(f"{packed.month}: a line has the columns {sorted(columns)}, not {TOKENS}. {REBUILD}")
@@ -261,6 +267,7 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     begins = sum(s.bos_starts for s in scans)
     if bos is not None and bos != packed.facts.separator_id:
         every = sum(s.segments for s in scans)
+        # BOS is part of the header: in every chunk where that is repeated, else once a note
         repeats = not packed.notes.concatenated and packed.notes.long_notes.rule == "repeat_header"
         wanted = every if repeats else ledger.documents
         if begins != wanted:
@@ -292,6 +299,7 @@ def rows_filled(packed: OpenedCohort) -> Finding:
             wasted = int(np.count_nonzero(used[:-1] + used[1:] <= length))
             why = f"{wasted} pairs of neighbouring rows would fit into one"
         else:
+            # if the two emptiest rows do not fit into one, no two do
             emptiest = np.partition(used, 1)[:2] if used.size > 1 else np.array([length])
             wasted = int(emptiest.sum() <= length and used.size > 1)
             why = "two rows would fit into one"

@@ -34,6 +34,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     if notes.duplicate_patients != "fail":
         return
     packed = _packed(notes, store)
+    # a month without a file fails by itself when it is packed
     in_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
     todo = [month for month in in_run if month not in packed]
     if not todo:
@@ -101,6 +102,7 @@ def _array(digests: frozenset[bytes] | set[bytes]) -> Digests:
 
 def _sharing(of_month: Mapping[str, Digests]) -> list[str]:
     """The months, in order, that have a patient of another one."""
+    # with an empty array, because concatenate refuses none at all
     every = np.concatenate([*of_month.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
     distinct, counts = np.unique(every, return_counts=True)
     twice = distinct[counts > 1]

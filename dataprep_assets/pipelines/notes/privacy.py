@@ -28,6 +28,7 @@ def unquoting(where: str) -> Iterator[None]:
         error.__cause__ = error.__context__ = None
         raise
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        # no errors: they end the process, or a generator that reads within this block, and quote nothing
         raise
     except BaseException as error:  # a panic of a Rust library is not an Exception
         said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
@@ -50,6 +51,7 @@ def source_errors_without_names(where: str) -> Iterator[None]:
 
 def _what(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
+        # the system's words for the number; the error's own text has the file's name
         return f"({os.strerror(error.errno)}) "
     return ""
 

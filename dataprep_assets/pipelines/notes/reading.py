@@ -44,6 +44,7 @@ DEFECTS = (
 """Reasons for which the policy of bad records decides."""
 
 DIGEST_BYTES = 16
+# a key that is not there; None is JSON's null, which has reasons of its own
 _ABSENT: Any = object()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
@@ -82,11 +83,13 @@ class Opened:
 
 def patient_digest(key: bytes, patient_id: str) -> bytes:
     """The digest of a patient, 16 bytes: the start of HMAC-SHA256 of the id in UTF-8."""
+    # The word before it keeps digests of patients, of notes and of the key itself apart.
     return hmac.digest(key, b"patient\0" + patient_id.encode(), "sha256")[:DIGEST_BYTES]
 
 
 def note_digest(key: bytes, note: Note) -> bytes:
     """The digest of a note, 32 bytes: its patient's, and 16 of an HMAC-SHA256 of its text. Equal notes have one."""
+    # With the patient: a text that several patients have is another entry for each.
     return note.patient + hmac.digest(key, b"note\0" + note.patient + note.text.encode(), "sha256")[:DIGEST_BYTES]
 
 
@@ -114,17 +117,21 @@ def read_notes(
             yield Dropped(record.row, 0, record.byte, record.reason)
             continue
         try:
+            # Before the patient: a record that is refused for its patient counts with all of its notes.
             notes = parts.notes(record)
         except _RefusedError as refused:
             yield Dropped(record.row, 0, record.byte, refused.reason)
             continue
         try:
             patient = parts.patient(record)
+            # where each record is one note, a patient has several
             if fields.notes is not None and patient in seen:
                 raise _RefusedError("duplicate_patient")
         except _RefusedError as refused:
+            # as one note at least: what is dropped has to be in the count of what was read
             yield Dropped(record.row, 0, record.byte, refused.reason, max(1, len(notes)))
             continue
+        # only now: a record that is refused does not make a later one of the same patient a duplicate
         seen.add(patient)
         yield Opened(patient, len(notes))
         for number, note in enumerate(notes, 1):
@@ -163,6 +170,7 @@ class _Parts:
         self._date = None if fields.date is None else _path(fields.date)
         self._date_format = fields.date_format
         self._birth = None if fields.birth_date is None else _path(fields.birth_date)
+        # what the header does not use may be missing or of any kind
         self._of_patient = {n: _path(p) for n, p in fields.patient.items() if n in template.used}
         self._of_note = {n: _path(p) for n, p in fields.note.items() if n in template.used}
 
@@ -174,17 +182,20 @@ class _Parts:
             raise _RefusedError("bad_patient_id")
         if self._birth is not None and self._birth_month(_at(record.value, self._birth)) != self._month:
             raise _RefusedError("wrong_birth_month")
+        # 7 and "7" are one patient, in records and in lists of ids alike
         return patient_digest(self._key, str(value))
 
     def _birth_month(self, value: Any) -> str:
         if not isinstance(value, str):
             raise _RefusedError("bad_birth_date")
+        # also `YYYY-MM` alone, which fromisoformat refuses
         if self._date_format is None and _YEAR_AND_MONTH.match(value):
             return value[:7]
         try:
             return _parsed(value, self._date_format).strftime("%Y-%m")
         except ValueError:
             failed = True
+        # Raised outside of the handler: the error that quotes the date must not be the context of this one.
         assert failed
         raise _RefusedError("bad_birth_date")
 
@@ -196,6 +207,7 @@ class _Parts:
             raise _RefusedError("missing_notes")
         if found is not None and not isinstance(found, list):
             raise _RefusedError("notes_not_a_list")
+        # null is a list without notes: the patient is counted as one who has none
         return found or []
 
     def has_text(self, note: Any) -> bool:
@@ -230,8 +242,11 @@ class _Parts:
         try:
             if isinstance(value, str):
                 moment = _parsed(value, self._date_format)
+                # Without an offset it is UTC: the machine's zone must not order notes. In integers, because a float of
+                # seconds would be rounded.
                 since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
                 return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+            # seconds; below this bound their microseconds fit in the spool's int64
             if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12:
                 return int(value * 1_000_000)
         except (ValueError, OverflowError):

@@ -54,6 +54,7 @@ def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator
     except TokenizerError as error:
         yield Remark(keys=("document", "bos"), sentence=str(error))
         return
+    # whether the pad may occur depends on the separator, which is a mistake already told
     if any(not remark.hint for remark in told):
         return
     try:

@@ -54,6 +54,7 @@ class HeaderTemplate:
             return self._render(found)
         except Exception:  # a template can raise anything, and may quote its input
             failed = True
+        # outside of the handler, so that the template's own error is not the context of this one
         assert failed
         raise CannotRenderError
 
@@ -67,6 +68,7 @@ def _formatter(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]
     for _, name, specification, conversion in parts:
         if name is None:
             continue
+        # `{a.b}` and `{a[0]}` would read into objects, and `{a:1000000000}` would make a gigabyte of spaces
         if not name.isidentifier() or specification or conversion:
             raise ConfigError(f"template.header: {{{name}}}: only a field's name can be there; or use `engine: jinja`")
         names.add(name)
@@ -77,10 +79,12 @@ def _jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
     from jinja2 import StrictUndefined, TemplateError, meta
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+    # Jinja would drop the newline at the end of a header; nothing is escaped, because a header is no HTML.
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False, auto_reload=False
     )
     try:
+        # `range` and the like are Jinja's own, not fields
         names = meta.find_undeclared_variables(environment.parse(text)) - environment.globals.keys()
         template = environment.from_string(text)
     except TemplateError as error:
@@ -95,6 +99,7 @@ def as_text(value: Any) -> str | None:
     """
     if value is None or isinstance(value, str):
         return value
+    # a bool is an int in Python, and `True` is not how JSON writes it
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float) and math.isfinite(value):

@@ -50,6 +50,7 @@ from dataprep_assets.pipelines.notes.shard_mixing import Shards, ordered, rows_o
 from dataprep_assets.pipelines.notes.virtual_mixture import for_hf, write_hf_card, write_mixture
 
 VERSION = 1
+# what one loader with one set of options supposes of all rows; the tokenizer is compared by its digest
 _EQUAL = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
 
 
@@ -141,12 +142,14 @@ def _value(source: _Source, name: str) -> str:
 
 
 def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> Recipe:
+    # These decide no byte. Anything else of the declaration, also what is added to it later, enters the key.
     names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
     undecisive = dict.fromkeys(names, True)
     declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
     # A virtual combination is made of locations, so these decide its bytes.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
     if for_hf(replay, sources[0].facts.pipeline):
+        # its card lists JSON lines, which lie with the packed cohorts
         locations += [store.location(Artifact(dataset=s.declared.dataset, name=PACKED_COHORTS)) for s in sources]
     made = [[source.receipt.key, source.receipt.content] for source in sources]
     return Recipe(
@@ -193,6 +196,7 @@ def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Recei
 
 def _shards(store: ArtifactStore, source: _Source, split: str) -> Shards:
     """A source's shards of a split, in its order, as parts of its artifact."""
+    # A source may be a combination itself. Its entries name the datasets that it combined, and keep naming them.
     provenance = read_provenance(store.local(source.artifact, [PROVENANCE]) / PROVENANCE)
     return [
         replace(origin, part=Part(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
@@ -201,6 +205,7 @@ def _shards(store: ArtifactStore, source: _Source, split: str) -> Shards:
 
 
 def _require_distinct(replay: ReplayDeclaration, splits: dict[str, list[Shards]]) -> None:
+    # SHA-256 → its source, over all splits: what trains in one source must not validate in another
     of: dict[str, int] = {}
     for shards in splits.values():
         for source, origins in enumerate(shards):
@@ -275,11 +280,13 @@ def _write_virtual(
     staged: Path,
 ) -> Written:
     locations = {s.declared.dataset: f"{store.location(s.artifact)}/{s.facts.directory}" for s in sources}
+    # grain's mixture has one pattern and one weight for each dataset: those of the first split
     first = splits[replay.splits[0]]
     rows_in_first = {s.declared.dataset: rows_of(shards) for s, shards in zip(sources, first, strict=True)}
     write_mixture(staged, replay, locations, rows_in_first)
     if for_hf(replay, sources[0].facts.pipeline):
         write_hf_card(staged, {split: list(_json_lines(store, split, shards)) for split, shards in splits.items()})
+    # without shards of its own, it has them under the names of the sources' directories
     names = {
         split: [
             origin.to_json(Path(origin.part.record.path).name)

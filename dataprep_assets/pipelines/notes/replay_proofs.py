@@ -177,9 +177,11 @@ def provenance_complete(
         defects += [
             sentence(f"{name} of {split}: {typed(d)}") for d in _astray(directory, replay, shards, name, origin, seen)
         ]
+        # after the look at it: `repeat` is how often the shard came before
         seen[origin.sha256] += 1
     if replay.mode != "weighted" and seen != shards.expected:
         lost, more = (seen - shards.expected).total(), (shards.expected - seen).total()
+        # first, because a summary names the first defect, and others may follow from this one
         defects.insert(
             0, sentence(f"{safe(more)} shards of the sources are not there, {lost} are there more often than in them")
         )

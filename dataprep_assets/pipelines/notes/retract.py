@@ -87,14 +87,17 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     key = notes.patient_key.load()
     lines = read_list(path, key)
     there = _at(notes, store, [one for _, one in lines if isinstance(one, At)], key)
+    # None: a place without a note, which is told as not found
     given = [(number, there.get(one) if isinstance(one, At) else one) for number, one in lines]
     wanted = {digest for _, digest in given if digest is not None}
     dropped = set(retractions_on(listing, key))
+    # notes have a count of their own only where some are named
     kinds = [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(one) > DIGEST_BYTES for one in wanted) else [DIGEST_BYTES]
     held: set[bytes] = set()
     emptied: set[bytes] = set()
     months, files = [], set()
     expected = notes.months.expected
+    # Months that are declared no more hold their patients until they are pruned.
     left = [month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected]
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in (*expected, *left)]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
@@ -110,6 +113,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
             counts = tuple(sum(len(one) == kind for one in here) for kind in kinds)
             months.append(Held(partition=month, counts=counts, planned=month in expected))
 
+    # a patient whose notes were all retracted one by one counts as retracted, too
     known = dropped | emptied
 
     def is_known(digest: bytes | None) -> bool:
@@ -122,6 +126,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         given=len(given),
         already=sum(is_known(digest) and digest not in held for _, digest in given),
         found=len(held),
+        # those who are in no month, too: their notes may come later
         added=add_retractions(listing, key, () if strict and not_found else filter(None, (one for _, one in given))),
         not_found=not_found,
         counted=("patient", "note")[: len(kinds)],
@@ -149,7 +154,9 @@ def _at(notes: NotesDeclaration, store: ArtifactStore, places: Sequence[At], key
         for one in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(one, Note):
                 found[At(month, one.record, one.number)] = note_digest(key, one)
+                # The place of a whole record means its patient; where a record is one note, that note alone.
                 found[At(month, one.record, 0)] = note_digest(key, one) if alone else one.patient
+        # only now: the reader's digest is that of the file once it has been read to its end
         receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
         if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).of(reader.sha256):
             raise ConfigError(

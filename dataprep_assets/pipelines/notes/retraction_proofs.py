@@ -54,6 +54,7 @@ def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
         here = {digest.tobytes() for digest in read_patients(packed.directory / path.patients)}
         if left := len(here & packed.retracted):
             yield f"{path.patients}: {left} retracted patients are in the rows"
+    # a patient whose entry was taken off the list is to come back
     if strays := len(packed.left_out - packed.retracted):
         yield f"{RETRACTED_PATIENTS}: notes of {strays} patients were left out who are on the list no more"
     if strays := len(packed.notes_left_out - packed.retracted):
@@ -94,6 +95,7 @@ def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
     left = {
         at: [chunks[i] for i in own]
         for at, own in of_note.items()
+        # every chunk of it, as one alone may be another note's; ids are bytes, four a token
         if own and all(present[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
     }
     for at in _unexplained(packed, index, search, notes, left) if left else ():
@@ -115,6 +117,7 @@ def _unexplained(
         if kept.split != index:
             continue
         whole, own = kept.header + kept.text, None
+        # Encoded once, and only if it may be an explanation: encoding every kept note would be as much as to pack them.
         for at in [at for at in left if _alike(notes[at].text, whole)]:
             own = search.chunks([kept]) if own is None else own
             left[at] = [chunk for chunk in left[at] if not search.holds(own, chunk)]

@@ -123,6 +123,7 @@ def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) ->
         receipt: Its receipt.
     """
     widths = {PATIENTS: DIGEST_BYTES, RETRACTED_PATIENTS: DIGEST_BYTES, RETRACTED_NOTES: 2 * DIGEST_BYTES}
+    # by the name alone: with several splits each has a folder with its own `patients.bin`
     names = [file.path for file in receipt.files if PurePosixPath(file.path).name in widths]
     directory = store.local(cohort, names)
     found: dict[str, set[bytes]] = {name: set() for name in widths}
@@ -142,6 +143,7 @@ def applying(listed: Set[bytes], found: CohortPatients) -> tuple[str, ...]:
     Those of notes apply where their patient is: before the cohort is packed nothing else says where they are.
     """
     here = found.held | found.left_out
+    # A patient whose notes all went one by one is in no file of patients, but in the digests of these notes.
     alone = found.notes | found.emptied
     return tuple(sorted(one.hex() for one in listed if one[:DIGEST_BYTES] in here or one in alone))
 
@@ -185,6 +187,7 @@ def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterabl
         packed = replace(artifact, name=PACKED_COHORTS)
         try:
             receipt = store.receipt(packed)
+            # shards of other rows than the cohort has now may hold whom it has left out since
             if receipt is None or not (artifact == packed or is_made_of(artifact, receipt)):
                 return True
             return any(map(cohort_patients(store, packed, receipt).holds, listed))

@@ -47,6 +47,7 @@ class RowLayout:
         for start in range(0, self.offsets.size - 1, rows):
             offsets = self.offsets[start : start + rows + 1]
             chosen = slice(offsets[0], offsets[-1])
+            # First and second ranges take turns, as in the rows; those without tokens are not read.
             lengths = np.stack([self.first_lengths[chosen], self.second_lengths[chosen]], axis=1).ravel()
             starts = np.stack([self.first_starts[chosen], self.second_starts[chosen]], axis=1).ravel()
             some = lengths > 0
@@ -75,9 +76,12 @@ def lay_out(
     """
     chosen = np.flatnonzero(spool.splits == index)
     dates = spool.dates[chosen] if notes.order == "date" else np.zeros_like(chosen)
+    # lexsort's last key comes first: by patient, in the order of the source, then by date, then by place
     documents = chosen[np.lexsort((chosen, dates, spool.patients[chosen]))]
+    # a stream is cut wherever a row ends, so no header is too long for it
     if not notes.concatenated:
         documents = _with_room(notes, spool, documents, drops)
+    # looked up once for each patient, and then spread over the notes
     listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
     listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(listed)))
@@ -92,6 +96,7 @@ def _rule(notes: NotesDeclaration) -> SplitRule:
 def _with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
     refused = without_room(spool.headers[documents], spool.bodies[documents], _rule(notes))
     for at in documents[refused].tolist():
+        # -1: the spool keeps no byte offsets, and messages leave it out
         position = (int(spool.records[at]), int(spool.numbers[at]), -1)
         drops.drop(Dropped(*position, "header_too_long"))
     return np.delete(documents, refused)
@@ -124,6 +129,7 @@ def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: 
         retracted=retracted,
         notes=documents[of],
         first_starts=starts,
+        # a chunk without the header has an empty first range
         first_lengths=headers[of] * chunks.with_header[bins.items],
         second_starts=starts + headers[of] + chunks.starts[bins.items],
         second_lengths=(chunks.stops - chunks.starts)[bins.items],

@@ -38,10 +38,12 @@ def origins_of(layout: RowLayout, spool: Spool) -> Origins:
     starts = np.cumsum(tokens) - tokens
     patients = spool.patients[layout.notes]
     present = np.unique(patients)
+    # index of a patient in the spool → place in this split's `patients.bin`, which is sorted by digest
     rank = np.zeros(len(spool.digests), np.int64)
     rank[sorted(present.tolist(), key=spool.digests.__getitem__)] = np.arange(present.size)
     found = np.empty(tokens.size, DTYPE)
     found["row"] = np.repeat(np.arange(counts.size), counts)
+    # counted over all rows first, then less what lies before the segment's own row
     found["start"] = starts - np.repeat(starts[layout.offsets[:-1]], counts)
     found["tokens"] = tokens
     found["record"] = spool.records[layout.notes]
@@ -53,9 +55,12 @@ def origins_of(layout: RowLayout, spool: Spool) -> Origins:
 
 def _chunks(layout: RowLayout) -> NDArray[np.int64]:
     """The number of each segment within its note, by where its text begins in the note."""
+    # A note's chunks all begin with its header, and only their second ranges move on; in a stream there are only first
+    # ranges. The sum of both starts orders either.
     order = np.lexsort((layout.first_starts + layout.second_starts, layout.notes))
     notes = layout.notes[order]
     found = np.empty_like(order)
+    # place among all segments, less that of the note's first
     found[order] = np.arange(order.size) - np.searchsorted(notes, notes)
     return found
 

@@ -54,6 +54,7 @@ def sampled_lines(path: Path, rows: PackedRowsFile, remedy: str) -> SampledLines
                 try:
                     found[count] = columns or _parsed(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
+                    # no JSON, no object, lists of something else, or an integer beyond int64
                     raise FormatError(f"{path}: line {safe(count + 1)} is not a row of integers. {remedy}") from None
             count += 1
     return SampledLines(count=count, columns=found, verbatim=frozenset(verbatim))

@@ -46,6 +46,8 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
     if replay.mode == "weighted":
         weights = [source.weight or 0.0 for source in replay.sources]
         wanted = [weight / sum(weights) for weight in weights]
+    # Before `weighted`, which leaves out what comes last: the draw decides what that is, not the order of the months.
+    # A seed for each name, so that another source changes no order.
     if replay.mode != "concat":
         shards = [_shuffled(s, [replay.seed, name, split]) for s, name in zip(shards, names, strict=True)]
     if replay.mode == "weighted":
@@ -56,6 +58,7 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
         for name, s, want in zip(names, shards, wanted, strict=True)
     }
     for name, s, want in zip(names, shards, wanted, strict=True):
+        # the other modes take all shards, and so have the shares that they want
         if not s or abs(rows_of(s) / total - want) > replay.tolerance:
             raise ConfigError(
                 f"{replay.dataset}: split {split}: whole shards of {name} come to a share of {rows_of(s) / total:.4f}, "
@@ -87,6 +90,7 @@ def weighted(shards: Sequence[Shards], wanted: Sequence[float]) -> list[Shards]:
 
 
 def _about(shards: Shards, rows: float) -> Shards:
+    # all shards as often as they fit whole, then some of them as long as each brings the sum nearer
     times = int(rows // rows_of(shards))
     chosen = list(shards) * times
     left = rows - times * rows_of(shards)
@@ -106,8 +110,10 @@ def interleaved(shards: Sequence[Shards]) -> Shards:
     for source, origins in enumerate(shards):
         total, before = rows_of(origins), 0
         for at, origin in enumerate(origins):
+            # the middle of the shard as a fraction of its source: sorted by it, all sources advance evenly
             placed.append(((2 * before + origin.rows) / (2 * total), source, at, origin))
             before += origin.rows
+    # equal fractions are ordered by source and place, because origins have no order
     return [origin for *_, origin in sorted(placed, key=lambda entry: entry[:3])]
 
 

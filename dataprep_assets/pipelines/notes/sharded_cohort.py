@@ -70,6 +70,7 @@ class ShardedCohort:
 
     def recipe(self, packed: Receipt) -> Recipe:
         """The recipe of shards made from the packed cohort with this receipt."""
+        # The content covers files alone. The receipt repeats these facts and the tokenizer, so the key has them, too.
         facts, tokenizer = RowFacts.of(packed).to_json(), packed.inputs["tokenizer"]
         splits = list(self.notes.splits)
         asked = [self.format, self.notes.rows_per_shard, splits]
@@ -157,6 +158,7 @@ def _write_split(cohort: ShardedCohort, path: Path, split: str, staged: Path) ->
 
 
 def _payloads(file: PackedRowsFile, start: int, stop: int) -> Iterator[bytes]:
+    # a batch at a time, so that memory does not grow with the rows of a shard
     step = file.shape.batch_rows
     for at in range(start, stop, step):
         block = file.block(at, min(at + step, stop))

@@ -45,6 +45,7 @@ def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
             (len(files.keys() - packed.keys()), "cohort", "new"),
             (
                 sum(
+                    # an edit that keeps the size is told by the stamps
                     (ledger := packed[month].ledger) is not None and ledger.source_bytes != file.bytes
                     for month, file in files.items()
                     if month in packed

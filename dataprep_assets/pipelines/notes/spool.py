@@ -38,6 +38,7 @@ from dataprep_assets.sentences import joined, safe, sentence, typed
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.stream.token_stream import load_encoder
 
+# A batch ends with whichever comes first; both bound the memory of its texts and ids.
 _CHARACTERS = 2_000_000
 _NOTES = 4096
 _SHOWN = 20
@@ -52,9 +53,11 @@ class DropCounter:
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
+        # `template.missing` alone decides about missing metadata, whatever the policy of bad records is.
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
+        # of refused notes: sentences on the first, how many there are, and what would help (a dict for its order)
         self._refused: list[str] = []
         self._refusals = 0
         self._remedies: dict[str, None] = {}
@@ -102,6 +105,7 @@ class DropCounter:
 
     def check_budget(self, rows_in: int) -> None:
         """Raise BadRecordError for refused records, and if more were dropped for defects than the budget allows."""
+        # notes without room are found when rows are laid out, after `fill_spool` has asked this
         self.require_none()
         bad = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad.values()) > self._budget * rows_in:
@@ -152,6 +156,8 @@ class Spool:
 
         Raises IntegrityError if the file is shorter than its lengths add up to.
         """
+        # Ranges that follow one another in the file are read at once. `firsts` are the ranges that begin such runs,
+        # `stops` the places in the result where the runs end.
         joined = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
         firsts = np.concatenate([np.zeros(min(1, starts.size), np.int64), joined])
         ends = np.append(np.cumsum(lengths), 0)
@@ -162,6 +168,7 @@ class Spool:
             for start, stop in zip(starts[firsts].tolist(), (stops * 4).tolist(), strict=True):
                 file.seek(start * 4)
                 while at < stop:
+                    # a raw read may give less than was asked for
                     count = file.readinto(target[at:stop])
                     if not count:
                         raise IntegrityError(
@@ -179,6 +186,7 @@ def split_of(digest: bytes, shares: Iterable[float]) -> int:
         total += share
         if at < round(total * 2**64):
             return last
+    # shares may add up to a little less than 1: what is above goes to the last split
     return last
 
 
@@ -204,12 +212,14 @@ def fill_spool(
         filling = _Filling(plan, month, file, reader, report)
         for item in found:
             if isinstance(item, Note):
+                # once one is refused, the rest is read for its own defects, and not encoded
                 if not drops.fails:
                     filling.add(item)
             elif isinstance(item, Opened):
                 filling.open(item)
             else:
                 drops.drop(item)
+        # before the rest is encoded in vain
         drops.require_none()
         filling.flush()
     return filling.spool(path)
@@ -221,15 +231,19 @@ class _Filling:
     ) -> None:
         self._plan, self._month, self._file, self._reader, self._report = plan, month, file, reader, report
         self._encoder = load_encoder(plan.stream)
+        # a process has one encoder, which counts on from cohort to cohort
         self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
         self._literals = self._encoder.bundle.special_literals
         self._shares = list(plan.notes.splits.values())
+        # digest → index, in the order in which records opened
         self._patients: dict[bytes, int] = {}
         # most notes are of a patient of whom no note is on the list by itself: their digests are not needed
         self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
         self._listed: dict[int, bytes] = {}
         self._batch: list[Note] = []
         self._size = 0
+        # Eight bytes a note in each, much less than lists of Python integers take. Outside of `flush` all are of one
+        # length: the number of notes that were encoded.
         self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
         self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
         self._seen = self._without = self._special_literals = self._literal_separators = 0
@@ -238,6 +252,7 @@ class _Filling:
         self._read, self._cpu = 0, time.process_time()
 
     def open(self, opened: Opened) -> None:
+        # where each record is one note, a patient opens again with each
         if opened.patient not in self._patients:
             self._patients[opened.patient] = len(self._patients)
             self._seen += 1
@@ -255,8 +270,10 @@ class _Filling:
             return
         encode = self._plan.notes.template.encode
         texts = [encoded_text(note.header, note.text, encode) for note in batch]
+        # one call for all: first the ids of every header, then those of every text
         ids, offsets = self._encoder.encode([*(note.header for note in batch), *texts])
         bounds = offsets.astype(np.int64)
+        # before the columns grow: it numbers the notes from their length
         self._recheck(texts, ids, bounds[len(batch) :])
         bounds_list = bounds.tolist()
         pieces = []
@@ -266,6 +283,7 @@ class _Filling:
                 ids[bounds_list[len(batch) + at] : bounds_list[len(batch) + at + 1]],
                 encode,
             )
+            # BOS counts with the header, which chunks repeat; the separator with the body, whose end truncation drops.
             self._columns["headers"].append(self._bos.size + header.size)
             self._columns["bodies"].append(body.size + self._separator.size)
             pieces += [self._bos, header, body, self._separator]
@@ -291,6 +309,7 @@ class _Filling:
         for note in batch:
             ordinal = self._patients[note.patient]
             if note.patient in self._with_listed and (entry := note_digest(plan.key, note)) in plan.retracted:
+                # before the columns grow: their length is the number of this note
                 self._listed[len(columns["patients"])] = entry
             columns["dates"].append(note.date)
             columns["patients"].append(ordinal)
@@ -304,6 +323,7 @@ class _Filling:
         if rate <= 0:
             return
         first = len(self._columns["headers"])
+        # the same notes in every run of a month, so a disagreement repeats
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for at in sampled(np.arange(first, first + len(texts), dtype=np.uint64), seed, rate):
             where = sentence(f"{self._month}: note {safe(first + int(at) + 1)} of those read")

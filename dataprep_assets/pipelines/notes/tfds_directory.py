@@ -159,6 +159,8 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
                 f"{found.shards}: made of older rows than packed_cohorts has now. Materialize it again"
             )
         stored = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
+        # Compared with what is declared now. What the declaration does not say by itself, as the ids of tokens, must be
+        # the same in all months at least.
         wrong = [name for name, value in declared.items() if stored[name] != value]
         # the name of a tokenizer may change: its digest is compared above
         alike = RowFacts.model_fields.keys() - {"tokenizer"}
@@ -206,6 +208,7 @@ def build_tfds_directory(
     months = _months(notes, store, format)
 
     def write(staged: Path) -> Written:
+        # refused before anything is linked
         patients, several = _patients(notes, store, months)
         directory = _directory(notes, months, format)
         joined = link_shards(staged, store, directory)
@@ -235,6 +238,7 @@ def build_tfds_directory(
 
 def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
     splits = {split: [o for m in months for o in _origins(notes, m, split, format)] for split in notes.splits}
+    # TFDS takes no split without a shard
     if empty := [split for split, origins in splits.items() if not origins]:
         raise ConfigError(f"{notes.dataset}: splits {empty} have no row; declare larger shares, or leave them out")
     return Directory(

@@ -81,6 +81,7 @@ def equals_cohort_shards(directory: TfdsDirectory, notes: NotesDeclaration, stor
     packed = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in months])
     receipts = {month: receipt for month, receipt in zip(months, shards, strict=True) if receipt is not None}
     defects, rows = [], 0
+    # the first link of a chain: each month's shards are made of its present rows
     for month, of_shards, of_rows in zip(months, shards, packed, strict=True):
         if of_shards is None or of_rows is None:
             defects.append(f"{month}: its shards or its packed rows are not there any more")
@@ -88,6 +89,7 @@ def equals_cohort_shards(directory: TfdsDirectory, notes: NotesDeclaration, stor
             defects.append(f"{month}: its shards are made of other rows than {PACKED_COHORTS} has now")
         else:
             rows += sum(split.rows for split in PackedCohortFacts.of(of_rows).splits.values())
+    # the second: each file of the directory is one of these shards
     for split, entries in directory.provenance.items():
         for name, origin in entries:
             record = directory.receipt.file(f"{directory.dataset}/{directory.version}/{name}")
@@ -126,6 +128,7 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration, store: Ar
     seen: set[str] = set()
     defects = []
     for split, entries in directory.provenance.items():
+        # a month for each stretch of its shards: one that comes twice here is torn apart by another
         runs = [month for at, (_, origin) in enumerate(entries) if (month := origin.partition) != _before(entries, at)]
         twice = sorted(month for month, count in Counter(runs).items() if count > 1)
         defects += [f"{split}: {month} occurs twice" for month in twice]
@@ -135,6 +138,7 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration, store: Ar
         defects += [f"{split}: {shard} occurs twice" for shard, count in shards.items() if count > 1]
         for month in dict.fromkeys(runs):
             of_month = [origin.source_shard for _, origin in entries if origin.partition == month]
+            # how many there have to be, as their names say: `…-of-003.tfrecords`
             total = of_month[0].rpartition("-of-")[2].partition(".")[0]
             if of_month != sorted(of_month) or len(of_month) != int(total):
                 defects.append(
@@ -186,6 +190,7 @@ def patients_disjoint(notes: NotesDeclaration, store: ArtifactStore) -> Finding:
     in_splits = []
     for split, of_months in of_split.items():
         found, counts = np.unique(np.concatenate(of_months), return_counts=True)
+        # once for each split, so that whoever occurs twice among all of them is in two splits
         in_splits.append(found)
         distinct += found.size
         again = int(np.count_nonzero(counts > 1))

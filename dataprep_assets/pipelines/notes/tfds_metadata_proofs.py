@@ -180,6 +180,7 @@ def shard_lengths_counted(directory: TfdsDirectory) -> Finding:
         try:
             found = _rows(directory, name)
         except (FormatError, OSError) as error:
+            # a shard that cannot be read does not hide the counts of the others
             why = str(error) if isinstance(error, FormatError) else str(error.strerror)
             defects.append(f"{name}: cannot be counted: {why}")
             continue
@@ -233,6 +234,7 @@ def features_match(directory: TfdsDirectory, columns: Sequence[Column]) -> Findi
     for name in sorted(wanted.keys() & found.keys()):
         if found[name] != wanted[name]:
             defects.append(f"column {name} is {_said(found[name])}, stored is {_said(wanted[name])}")
+    # a key more, or another order, is in no parsed column
     if (directory.path / tfds.FEATURES).read_bytes() != tfds.features_bytes(directory.info.columns):
         defects.append(f"{tfds.FEATURES} has other bytes than these columns give")
     return verdict(

@@ -24,8 +24,11 @@ from dataprep_assets.pipelines.notes.declaration import FileFormat
 
 MOST_ROWS = 100_000
 """Most rows that are read completely: a few minutes of TFDS at a row length of 8,192."""
+# shards that are read of a larger directory, and most columns that are told to differ
 _SHARDS = 32
+# rows in a batch of either side: these are decoded and compared at once
 _BATCH = 32
+# -1: none of the GPUs, which a training run may have
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
 _NEEDED = ("tensorflow", "tensorflow_datasets")
 
@@ -75,6 +78,7 @@ def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Fi
     info = tfds.read_metadata(where)
     builder: Any = library.builder_from_directory(str(where))
     defects: list[str] = []
+    # TFDS does not find a directory named `1.0`, whose metadata say 1.0.0: it is opened by its path alone
     if version == info.version:
         by_name = library.builder(f"{dataset}:{version}", data_dir=str(where.parents[1]))
         if Path(str(by_name.data_dir)) != where:
@@ -89,6 +93,7 @@ def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Fi
             read = 0
             found = _by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
             stored = _stored([where / name for name in names[first:stop]], info, format)
+            # not strict, because the count below tells of rows that are missing
             for batch, expected in zip(_rebatched(found), stored, strict=False):
                 for name, values in expected.items():
                     same = name in batch and batch[name].shape == values.shape and np.array_equal(batch[name], values)
@@ -115,6 +120,7 @@ def _slices(shards: int, rows: int) -> list[tuple[int, int]]:
 
 
 def _by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
+    # each format has one reader: TFDS has no `as_dataset` of ArrayRecord, and no data source of TFRecord
     if format == "array_record":
         yield from builder.as_data_source(split=split)
         return

@@ -61,6 +61,7 @@ class TracedMonth:
         self._store, self.dataset, self.month = store, dataset, month
         self.handle = ArtifactHandle.of(store, Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month))
         self.facts = PackedCohortFacts.of(self.handle.receipt)
+        # by split, read when first asked for: one question may be about many notes of a month
         self._origins: dict[str, Origins] = {}
 
     def file(self, split: str, name: str) -> str:
@@ -147,6 +148,7 @@ class TracedDirectory:
                 _Linked(name=name, origin=origin, before=rows)
                 for (name, origin), rows in zip(entries, before, strict=True)
             ]
+        # SHA-256 → where the shard is: several times where a combination repeats it
         self._by_content: dict[str, list[tuple[str, _Linked]]] = {}
         for split, linked in self._splits.items():
             for one in linked:
@@ -160,6 +162,7 @@ class TracedDirectory:
             raise NotFoundError(
                 f"trace: no row {safe(row)} in {self.handle.artifact}, {split}, which has {count}, counted from 0"
             )
+        # the last shard that begins at or before the row
         at = int(np.searchsorted([one.before for one in linked], row, side="right")) - 1
         return linked[at].origin, row - linked[at].before
 

@@ -53,6 +53,7 @@ def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
 
 def read_hf_card(path: Path) -> dict[str, list[str]]:
     """The inverse of `write_hf_card`; raises ValueError, KeyError or TypeError for another file."""
+    # JSON stands alone between the two lines of hyphens
     (config,) = json.loads(path.read_text().strip().strip("-"))["configs"]
     return {str(of["split"]): [str(file) for file in of["path"]] for of in config["data_files"]}
 

@@ -65,6 +65,7 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
         )
     headers = {tokens.key: _header(place, tokens) for shards in found.values() for tokens, _ in shards}
     first = next(iter(found.values()))[0]
+    # of the first shard; `_shard` compares the others with it
     length = _length(place, headers[first[0].key], first)
     digests = _Digests(adoption, reads)
     release = Release(
@@ -122,6 +123,7 @@ def keep_adopted(release: Release, place: Place, folder: Path | None) -> Path | 
                 "delete that one if nobody does"
             )
         return where
+    # one may have come since the look above, and must not be replaced
     target.store.put(target.key(MANIFEST), kept.to_bytes(), if_absent=True)
     return where
 
@@ -139,6 +141,7 @@ def _listed(place: Place) -> dict[str, dict[int, dict[str, ObjectInfo]]]:
 
 def _numbered(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, ObjectInfo]]) -> Sequence[Files]:
     """The shards of a prefix in order; raises MissingArtifactError naming the first file that is missing."""
+    # up to the highest number, so that a gap is noticed
     count = max(files) + 1 if adoption.shards is None else adoption.shards
     shards = []
     for index in range(count):
@@ -153,6 +156,7 @@ def _numbered(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, 
 
 def _header(place: Place, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     where = f"{place}/{tokens.key}"
+    # a store refuses a range beyond the end of an object
     data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
     found = npy_shards.parse_header(data, where)
     if tokens.bytes != (expected := npy_shards.token_bytes(found.tokens, found.dtype)):
@@ -198,6 +202,7 @@ class _Digests:
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
         self._place, self._path, self._reads = adoption.place, adoption.remembered, reads
         try:
+            # key → size, version and SHA-256 of what was read; if it is lost or damaged, all is read again
             self._remembered = json_of(self._path.read_bytes())
         except (FileNotFoundError, ValueError):
             self._remembered = {}
@@ -209,9 +214,11 @@ class _Digests:
             return again.sha256
         now = {"bytes": info.bytes, "version": info.version}
         known = self._remembered.get(info.key)
+        # another size or version is another object under the same name
         if known is None or known != {**now, "sha256": known.get("sha256")}:
             self._remembered[info.key] = known = {**now, "sha256": self._read(info)}
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Written after each file, beside it and then renamed: a kill costs one file, and leaves the memory whole.
             draft = self._path.with_suffix(".new")
             draft.write_text(json.dumps(self._remembered))
             draft.replace(self._path)
@@ -221,6 +228,7 @@ class _Digests:
         self._reads(info.key, info.bytes)
         whole = sha256()
         try:
+            # of this version alone, so the digest cannot be of parts of two
             for block in self._place.store.read(self._place.key(info.key), version=info.version):
                 whole.update(block)
         except ConflictError as error:

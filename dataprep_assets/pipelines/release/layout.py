@@ -54,6 +54,7 @@ def cut_stream(
     end = tokens - dropped
     starts = range(0, end, tokens_per_shard)
     cuts = [ShardCut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
+    # what is padded or dropped is at the stream's end, so of the last shard
     if cuts:
         last = cuts[-1]
         cuts[-1] = ShardCut(index=last.index, start=last.start, stop=last.stop, padding=padding, dropped=dropped)
@@ -84,6 +85,7 @@ class ReleaseLayout:
 
     def find(self, partition: str) -> tuple[SplitLayout, ShardCut]:
         """The split and the cut of a partition key; raises ConfigError for one that the release does not have."""
+        # the last underscore: a split's name may have some, too
         name, _, number = partition.rpartition("_")
         split = self.splits.get(name)
         if split is None or not number.isdecimal() or int(number) >= len(split.cuts):

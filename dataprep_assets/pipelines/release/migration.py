@@ -75,6 +75,7 @@ def migrate(plan: MigrationPlan, source: Place, target: Place, scratch: Path, pr
     """
     source = files_of(source, read_release(source))
     if not plan.source.complete:
+        # the first line counts what is to be copied, the gaps follow
         raise IntegrityError(f"{source}: the release is incomplete: {'; '.join(plan.lines[1:4])}. Publish it again")
     scratch.mkdir(parents=True, exist_ok=True)
     held: list[Path] = []
@@ -84,6 +85,8 @@ def migrate(plan: MigrationPlan, source: Place, target: Place, scratch: Path, pr
         for path in held:
             path.unlink()
         held.clear()
+        # Named by the digest: what a killed copy left is found, and is whole, as downloads are verified before they get
+        # their name.
         path = scratch / file.sha256
         if not path.exists():
             source.store.download(source.key(file.key), path, sha256=file.sha256)

@@ -78,6 +78,7 @@ class ShardRecipe(Recipe):
     def difference(self, receipt: Receipt) -> Change | None:
         made = receipt.recipe or {}
         if made and made["settings"].get("release") != self.settings["release"]:
+            # with the inputs of before, so that the first difference is the option
             return Recipe.difference(replace(self, upstream=made["upstream"]), receipt)
         return super().difference(receipt)
 
@@ -108,7 +109,10 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
     split, cut = layout.find(partition)
     groups = split.order.stretch(cut.start, cut.stop)
     stretch = [[[[shard.partition, shard.content] for shard in group], low, high] for group, low, high in groups]
+    # the stream has its separators already: the id decides bytes of padding alone
     padding = [cut.padding, layout.separator_id if cut.padding else None, cut.dropped]
+    # Not `mix`, `tokens_per_shard` and `tail`: what they decide is in place, stretch and padding, and a shard that they
+    # leave as it is stays current.
     options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
     place = [split.split, cut.index, cut.start]
     tokenizer = {name: value for name, value in layout.meta.items() if name != "tokenizer_sha256"}
@@ -249,6 +253,7 @@ class _ShardWriter:
         reported_ms = _cpu_ms()
         header = npy_shards.header(self.tokens, self.dtype)
         with create(self.token_path) as file:
+            # The header says how many tokens are planned, before one is read; another number is refused after the loop.
             file.write(header)
             digest.update(header)
             for block in self._whole_sequences(blocks):
@@ -281,6 +286,7 @@ class _ShardWriter:
             whole = len(joined) // self.sequence_length * self.sequence_length
             if whole:
                 yield joined[:whole]
+            # the beginning of a sample, whose id needs all of its tokens: it goes before the next block
             rest = joined[whole:] if whole < len(joined) else None
 
     def _counted(self, block: NDArray[Any]) -> Ledger:

@@ -94,10 +94,12 @@ def planned_shards(
         partitions: The shards.
         workers: Number of processes that will share the cores.
     """
+    # the cores that this process may use, not all of the machine, shared by the workers
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
     planned = []
     for partition in partitions:
         split, _ = layout.find(partition)
+        # pickled for every shard, so without the cuts of other splits
         own = replace(layout, splits={split.split: split})
         planned.append(NpyShard(release=release, store=store, layout=own, partition=partition, threads=threads))
     return planned
@@ -176,6 +178,7 @@ def _of_splits(
             continue
         bins = shard_receipts(release, store, manifest, name)
         source_tokens = sum(r.ledger.tokens for _, r in bins if r.ledger)
+        # of a bucket, the index of ids is fetched only if there is a list to look for
         indexes = [(store.local(a, [IDS]) if len(listed) else Path(), r) for a, r in bins]
         found["no_retracted_document"][name] = no_retracted_document(receipts, indexes, listed)
         found["tokens_accounted"][name] = tokens_accounted(receipts, source_tokens=source_tokens)

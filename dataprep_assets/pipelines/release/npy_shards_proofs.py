@@ -178,6 +178,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt) -> Finding:
         defects.append(f"{name_of(receipt)}: id {high} is not below {vocab_size}")
     if token_dtype(dtype).itemsize < token_dtype(dtype_for_vocab(vocab_size)).itemsize:
         defects.append(f"{name_of(receipt)}: {dtype} cannot hold a vocabulary of {vocab_size}; larger ids have wrapped")
+    # A shard cuts documents, so its ledger counts neither rows nor documents nor drops: with any it was changed.
     counted = Ledger(tokens=len(tokens), separators=separators, min_id=low, max_id=high)
     if found == said and ledger != counted:
         defects.append(f"{name_of(receipt)}: its ledger counts what no shard has")
@@ -325,6 +326,7 @@ def sample_ids_repeat(shards: Shards, *, expected_share: float = 0.001) -> Findi
         values, counts = np.unique(np.concatenate(chosen), return_counts=True)
         repeated += int((counts - 1).sum())
         rows += [(int(n), int(value)) for value, n in zip(values[counts > 1], counts[counts > 1], strict=True)]
+        # an id is in one part alone, so the most frequent of each part are enough
         rows = sorted(rows, reverse=True)[:SHOWN]
     share = repeated / total if total else 0.0
     table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]
@@ -360,8 +362,10 @@ def order_shuffled(store: ArtifactStore, split: SplitLayout, *, groups: int = 4)
         kept += int(np.count_nonzero(same & (first[1:] == first[:-1] + lengths[:-1])))
         runs += int(np.count_nonzero(~same)) + 1
         documents += len(source)
+    # ten for each group, where chance leaves about one, and 2 % of all: far more than a shuffle keeps
     allowed = 10 * min(groups, len(order.groups)) + documents // 50
     defects = []
+    # of a few documents many may be neighbours by chance
     if kept > allowed and documents > 100:
         defects.append(f"{split.split}: {kept} of {documents} documents are still followed by their old neighbour")
     return verdict(

@@ -50,6 +50,7 @@ class NpyStreams:
                 if split_of(key) == split
             ]
             self._splits[split] = split_layout(release, split, sources)
+        # Kept between questions, by partition and, for orders, by group: a trace asks for many places of one shard.
         self._handles: dict[str, ArtifactHandle] = {}
         self._ids: dict[str, Numbers] = {}
         self._ordered: dict[tuple[SourceShard, ...], Documents] = {}
@@ -60,6 +61,7 @@ class NpyStreams:
         start = self._position(span)
         stop = start + span.tokens
         cuts = self._splits[span.split].cuts
+        # all shards but the last have one length, so division finds those that the document is in
         for cut in cuts[start // size : (stop - 1) // size + 1]:
             first, last = max(start, cut.start) - cut.start, min(stop, cut.stop) - cut.start
             if first >= last:
@@ -93,8 +95,10 @@ class NpyStreams:
             raise NotFoundError(
                 f"trace: no sample {sample} in {partition}, which has {cut.tokens // length}, counted from 0"
             )
+        # raises unless the shard is cut from the token bins that are traced
         self._handle(split, cut)
         begin = cut.start + sample * length
+        # padding, behind `cut.stop`, is of no document
         for group, low, high in self._splits[split].order.stretch(begin, min(begin + length, cut.stop)):
             yield from self._stretches(group, low, high)
 
@@ -107,6 +111,7 @@ class NpyStreams:
         last = int(np.searchsorted(documents.ends, high - 1, side="right"))
         for at in range(first, last + 1):
             begin = int(documents.first[at])
+            # one of its tokens is enough to find the document
             yield group[int(documents.source[at])].partition, begin, begin + 1
 
     def _position(self, span: Span) -> int:
@@ -132,6 +137,7 @@ class NpyStreams:
             return None
         if group not in self._ordered:
             if len(self._ordered) >= _GROUPS:
+                # the one that came first: a dict keeps the order of insertion
                 del self._ordered[next(iter(self._ordered))]
             folders = tuple(self._store.local(shard.artifact, [ENDS]) for shard in group)
             self._ordered[group] = shuffled(seed, group, folders)

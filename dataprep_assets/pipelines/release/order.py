@@ -86,11 +86,14 @@ def _proven(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) ->
     return _mapped(artifact, path, record, dtype, (found.st_ino, found.st_size, found.st_ctime_ns))
 
 
+# Files: two for each of the `mix` source shards of a group. Those of tokens have to fit, or every npy shard digests
+# them again.
 @lru_cache(maxsize=64)
 def _mapped(
     artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
 ) -> NDArray[Any]:
     """A file that has the digest of its record. Cached: several shards in a row are cut from one file."""
+    # an empty file cannot be mapped
     mapped = np.memmap(path, np.uint8, mode="r") if stamp[1] else np.empty(0, np.uint8)
     digest = hashlib.sha256(mapped.data).hexdigest()
     if digest != record.sha256:
@@ -128,6 +131,7 @@ class StreamOrder:
         """
         if seed is None:
             return cls(tuple((shard,) for shard in shards), None)
+        # By hashes of names alone, and by name where two are equal: shards that come later leave these in their order.
         ordered = sorted(shards, key=lambda shard: (_hash(seed, "shard", shard.partition), shard.partition))
         return cls(tuple(tuple(ordered[i : i + mix]) for i in range(0, len(ordered), mix)), seed)
 
@@ -159,11 +163,13 @@ class StreamOrder:
 
 def _gather(tokens: Sequence[NDArray[Any]], documents: Documents, low: int, high: int) -> Iterator[NDArray[Any]]:
     """The tokens `[low, high)` of a group in the order of its documents."""
+    # from the document that holds token `low` to the one that holds token `high - 1`
     begin = int(np.searchsorted(documents.ends, low, side="right"))
     end = int(np.searchsorted(documents.ends, high, side="left")) + 1
     position = int(documents.ends[begin - 1]) if begin else 0
     pieces: list[NDArray[Any]] = []
     held = 0
+    # Lists of some documents at a time: those of a whole group would take many times the memory of its arrays.
     for step in range(begin, end, 1 << 16):
         part = slice(step, min(step + (1 << 16), end))
         rows = zip(
@@ -200,6 +206,7 @@ def shuffled(seed: int, group: tuple[SourceShard, ...], folders: tuple[Path, ...
         sources.append(np.full(len(ends), number, np.int32))
     length, first_tokens, source = np.concatenate(lengths), np.concatenate(firsts), np.concatenate(sources)
     base = _hash(seed, "documents", [shard.partition for shard in group])
+    # splitmix64 gives no number twice, so there is only one order, whatever algorithm NumPy sorts by
     order = np.argsort(_splitmix(base, len(length)), kind="stable")
     if not len(length) and any(shard.tokens for shard in group):
         raise FormatError(f"{group[0].artifact}: tokens without a document. Materialize token_bins again")
@@ -213,6 +220,7 @@ def _hash(seed: int, what: str, names: object) -> int:
 
 def _splitmix(base: int, count: int) -> NDArray[np.uint64]:
     """`count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorized."""
+    # uint64 wraps, as the sequence is defined
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -137,16 +137,19 @@ def send_release(
             not have the bytes that were sent.
     """
     published = published_release(place)
+    # before anything is changed: trainers may be reading another dataset's release
     require_own(place, published, release.dataset)
     before = inventory(place, release)
     todo = [file for file in release.files if file in before.missing or file.key in before.different]
     if expect is not None:
         expect(sum(file.bytes for file in todo))
     if todo and published is not None:
+        # From here on readers find no release, rather than files of two. A kill leaves it so, and the next run goes on.
         place.store.delete(place.key(MANIFEST))
     for file in todo:
         place.store.upload(find(file), place.key(file.key), sha256=file.sha256, progress=progress)
     if todo:
+        # Looked at again before the manifest vouches for it: a store may lose or alter what it has taken.
         after = inventory(place, release)
         if not after.complete:
             wrong = [*after.different.values(), *(f"{place}/{file.key}: missing" for file in after.missing)]

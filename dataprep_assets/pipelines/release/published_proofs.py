@@ -119,6 +119,7 @@ def unreadable(place: Place, release: Release, shard: ReleaseShard) -> Iterator[
         yield f"{where}: {header.tokens} {header.dtype} tokens, the release says {shard.tokens} {release.dtype}"
         return
     dtype, length = token_dtype(release.dtype), release.sequence_length
+    # a set, because the first sample of a shard may be its last
     for k in sorted({0, shard.tokens // length - 1}):
         start = npy_shards.HEADER_BYTES + k * length * dtype.itemsize
         data = _read(place, shard.token_file.key, start, start + length * dtype.itemsize)

@@ -192,6 +192,7 @@ def publish_release(
         name = Path(file.key).name
         return store.local(shard_artifact(release, partitions[file.key]), [name]) / name
 
+    # Sent before it is recorded: after a kill in between, the next run finds all there, sends nothing and records it.
     changed, extra = send_release(place, manifest, find, progress, expect)
 
     def write(staged: Path) -> Written:
@@ -224,6 +225,7 @@ def _recipe(
     receipts = store.receipts([shard_artifact(release, partition) for partition in partitions])
     return Recipe(
         artifact=release.artifact(PUBLISHED_SHARDS),
+        # the receipt names the orphans, so the key has them, too
         key=digest_value([PUBLISHED_SHARDS, VERSION, manifest.digest, str(place), list(orphans)]),
         version=VERSION,
         settings={"release": release_settings(release)},
@@ -248,6 +250,7 @@ def _recipes(
     recipe = _recipe(
         release, store, manifest, place, PublishedShardsFacts.of(receipt).orphans if receipt is not None else ()
     )
+    # Only what would else count as current is asked of the place: otherwise it is published anyway.
     if receipt is not None and recipe.difference(receipt) is None:
         _require_published(place, manifest)
     yield recipe
@@ -269,6 +272,7 @@ def _require_published(place: Place, manifest: Release) -> None:
 
 
 def _build(release: ReleaseDeclaration, target: str, request: BuildRequest) -> list[Outcome]:
+    # uploads report from several threads
     progress, lock = request.progress, threading.Lock()
 
     def sent(count: int) -> None:

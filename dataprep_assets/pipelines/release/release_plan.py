@@ -61,6 +61,7 @@ def _build(release: ReleaseDeclaration, request: BuildRequest) -> list[Outcome]:
                 "dropped_tokens": sum(cut.dropped for cut in split.cuts),
             }
         )
+    # without files, its content is what it plans: another one exactly if a shard has another key
     keys = [shard_recipe(release, layout, partition).key for partition in layout.partitions]
     metadata = {"shards": Table(rows), "bytes": sum(row["bytes"] for row in rows)}
     return [Outcome(partition="", content=digest_value(keys), metadata=metadata)]

@@ -135,6 +135,7 @@ def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
             stripped = prompt.rstrip()
             rest = whole[len(stripped) :]
             own = min((rest.find(text) for text in _own_texts(message) if text in rest), default=0)
+            # what stands between the prompt and the answer's own text may belong to either
             if stripped and whole.startswith(stripped) and rest[:own].strip():
                 raise _two_readings(probe, f"its prompt ends in {prompt[-24:]!r}", rest, rest[own:])
 
@@ -149,6 +150,7 @@ def _compare_marks(chunks: tuple[Chunk, ...], at: int, probe: _Probe, marked: Re
                 text = marked.render(probe.messages[:stop], probe.tools, prompt=False, thinking=mode)
             except TemplateRenderError:
                 continue
+            # only a rendering that is this sequence, but for the marks, says where its answers begin
             pieces = text.replace(GENERATION_MARKS[1], "").split(GENERATION_MARKS[0])
             if "".join(pieces) == whole:
                 begins = [sum(map(len, pieces[: i + 1])) for i in range(len(pieces) - 1)]

@@ -43,6 +43,7 @@ def label_aligned(trained: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDA
     """The loss mask of sequences: shifted left by one, 0 at each end. Shapes as in `EncodedSequences`; uint8."""
     mask = np.zeros(len(trained), np.uint8)
     mask[:-1] = trained[1:]
+    # an empty sequence has no last token: the one before its end is another's
     ends = offsets[1:][np.diff(offsets) > 0] - 1
     mask[ends] = 0
     return mask
@@ -69,13 +70,16 @@ class ChatEncoder:
         for rendered in conversations:
             for chunks in rendered.sequences:
                 for chunk in chunks:
+                    # the group in the pattern keeps the special tokens, and no text between them is one
                     for part in filter(None, self._special.split(chunk.text)):
                         ids.append(self._ids.get(part, -1))
                         trained_parts.append(chunk.trained)
+                        # restored after the cut, so that a special token in a message stays text
                         if ids[-1] < 0:
                             texts.append(part if rendered.mark is None else self._restored(part, rendered.mark))
                 ends.append(len(ids))
         special = np.array(ids, np.int64) >= 0
+        # a special token is one id, a text as many as the encoder gives
         lengths = np.ones(len(ids), np.int64)
         flat = np.zeros(0, np.uint32)
         if texts:
@@ -96,6 +100,7 @@ class ChatEncoder:
 
     @cached_property
     def _reference(self) -> ReferenceEngine:
+        # in a whole chunk the special tokens of the template have to be matched
         return ReferenceEngine(self._bundle, "match")
 
     def recheck(self, rendered: Rendered, tokens: Any, where: str) -> None:
@@ -125,6 +130,7 @@ def check_cutting(bundle: TokenizerBundle, rendered: Rendered) -> None:
     Raises TokenizerError for a tokenizer that encodes the two differently: one whose special tokens absorb white space
     (`lstrip`, `rstrip`), or that begins every text with a space of its own (SentencePiece).
     """
+    # the reference on both sides, so that nothing but the cutting can differ
     refused = refused_outright(bundle, "text", "tokenizers", "comparison with the reference itself")
     tokens = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused)).encode([rendered]).tokens
     if not np.array_equal(tokens, _whole(ReferenceEngine(bundle, "match"), rendered)):

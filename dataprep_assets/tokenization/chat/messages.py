@@ -92,6 +92,7 @@ def read_conversation(
 
     `fields` names the fields of the row; `choices` say what counts as a conversation.
     """
+    # first, so that a row that is used elsewhere is filtered, whatever is wrong with it
     if fields.used_in_filter and not _used_in(row.get(fields.used_in)) & set(fields.used_in_filter):
         return Refusal("not_used_in")
     tools = _tools(row.get(fields.tools), choices)
@@ -166,6 +167,7 @@ def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]
 def _is_unclear(message: Mapping[str, Any]) -> bool:
     """Whether what a message says of its training cannot be done, or is said in a way that is not known."""
     weight, train = message.get("weight", 1), message.get("train")
+    # by type, because True is an int, too: it is no weight, as 1 is no value of `train`
     if type(weight) not in (int, float) or weight not in (0, 1) or (train is not None and type(train) is not bool):
         return True
     asked = train is True and (message["role"] != "assistant" or weight == 0)

@@ -84,6 +84,7 @@ class ConversationRenderer:
         self._indexes = {s.content: i for i, s in enumerate(specials) if s.content not in allowed}
         as_text = tuple(self._indexes) if choices.special_literals == "text" else ()
         self._as_text = LiteralFinder(as_text)
+        # one literal may begin with another, and a pattern takes the first that fits
         longest_first = sorted(self._indexes, key=len, reverse=True)
         self._literal = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
@@ -148,6 +149,7 @@ class ConversationRenderer:
         """The messages before `stop`, in which the answers from message `first` on are trained."""
         messages, tools, thinking = conversation.messages, conversation.tools, self._thinks(conversation)
         whole = self._text(messages[:stop], tools, False, thinking, stop - 1)
+        # asked of the whole alone: whatever else is rendered has to be a beginning of it
         if mark is not None and not _restorable(whole, mark):
             raise _RefusedError("template_refused", None)
         chunks: list[Chunk] = []
@@ -163,6 +165,7 @@ class ConversationRenderer:
                     raise _RefusedError("template_mismatch", index)
                 end = len(before)
             answer = whole[start:end].rstrip()
+            # an answer cannot begin within the one before it
             if start < at:
                 raise _RefusedError("template_mismatch", index)
             if not answer.endswith(self._stop):
@@ -223,6 +226,7 @@ class ConversationRenderer:
             return len(text)
         prompts = []
         thought = thinking and reasoned
+        # the original tries one prompt alone; an answer with its thought in its text may need the other
         for mode in (thought,) if self._is_strict else (thought, not thought):
             prompt = self._text(before, tools, True, mode, index)
             if whole.startswith(prompt):
@@ -258,6 +262,7 @@ class ConversationRenderer:
             if isinstance(value, str):
                 return self._literal.sub(placeholder, value)
             if isinstance(value, dict):
+                # keys, too: a template may write them, as `tojson` does
                 return {protect(k): protect(v) for k, v in value.items()}
             return [protect(v) for v in value] if isinstance(value, list) else value
 
@@ -289,6 +294,7 @@ def _begins_at(text: str, cut: int, message: dict[str, Any]) -> bool:
 def _restorable(text: str, mark: str) -> bool:
     """Whether every placeholder survived: a template may cut or escape its input."""
     parts = text.split(mark)
+    # between two marks is a number; a mark that `tojson` has escaped would not be found again
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()
 
 
@@ -323,6 +329,7 @@ def stop_token(renderer: Renderer, specials: Sequence[SpecialToken], declared: s
             f"chat_template {renderer.name}: it cannot render a question and an answer: {failure}"
         ) from failure
     ending = [s for s in specials if text.endswith(s.content)]
+    # the longest, because one special token may end with another
     found = max(ending, key=lambda s: len(s.content), default=None)
     if found is None or declared not in ("auto", found.content):
         said = repr(found.content) if found else "no special token of this tokenizer"

@@ -234,6 +234,7 @@ def compile_template(
     import jinja2.meta
 
     environment = _environment(marks)
+    # should compiling it exceed the bounds of this process, it is named
     at_work_on(f"chat_template {template.name}")
     try:
         compiled = environment.from_string(template.text)
@@ -328,6 +329,7 @@ def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
             return super().call(context, called, *args, **named)
 
         def getattr(self, obj: Any, attribute: str) -> Any:
+            # as in Jinja itself `message.items` is the method, also where a message has such a key
             if type(obj) is dict and attribute not in _ATTRIBUTES_OF_DICT:
                 return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
             if type(obj) is LoopContext and attribute in _OF_LOOP:
@@ -353,6 +355,7 @@ def _size(operator: str, left: Any, right: Any) -> float:
     """About how many characters an operator will make of texts, lists and numbers."""
     if operator == "%":
         return float("inf") if isinstance(left, str) and _WIDE.search(left) else 0
+    # in bits, of which there are more than digits
     if operator == "**":
         return left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
     size = sum(len(value) for value in (left, right) if isinstance(value, str | list | tuple))
