@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.documents.duplicates.signatures import FILES, SignedShard, Signer
+from dataprep_assets.documents.table import DocumentBatch
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.shown import Shown
@@ -132,31 +133,41 @@ def _signatures_repeat(shard: SignatureShard, receipt: Receipt) -> Finding:
 
 def _other(shard: SignatureShard, signed: SignedShard) -> str | None:
     """How the first documents of the shard differ from what is stored of them."""
-    signer, first = Signer(shard.settings), 0
+    signer = Signer(shard.settings)
     hashes, _ = signed.keys
     if any((one[1:] < one[:-1]).any() for one in hashes):
         return "its keys are not in order"
-    for part in shard.files:
-        try:
-            batch = next(iter(batches_of(part, shard.fields)), None)
-        except DataprepError as error:
-            return str(error)
-        if batch is None or not batch.texts:
-            continue
-        sample = batch.only(slice(0, _SAMPLE))
-        at = np.array([first + row for row in batch.good[:_SAMPLE]])
-        texts = [text if text and not text.isspace() else "" for text in sample.texts]
-        if at[-1] >= signed.rows:
-            return f"has {signed.rows:,} rows, and {part.label} has more"
-        # with `kind: exact` there are no shingles: those of every text end at 0
-        made, ends = signer.shingles(texts) if shard.settings.kind == "near" else (np.empty(0, np.uint64), at * 0)
-        digests = signer.digests(texts, made, ends)
-        # as the writer leaves texts of nothing but white space
-        digests[[not text for text in texts]] = 0
-        wrong = np.flatnonzero((digests != signed.digests[at]).any(axis=1))
-        if len(wrong):
-            return sentence(f"{part.label}: row {safe(sample.row(int(wrong[0])))} has another digest than its text")
+    try:
+        found = _first_texts(shard)
+    except DataprepError as error:
+        return str(error)
+    if found is None:
         return None
+    label, first, batch = found
+    sample = batch.only(slice(0, _SAMPLE))
+    at = np.array([first + row for row in batch.good[:_SAMPLE]])
+    texts = [text if text and not text.isspace() else "" for text in sample.texts]
+    if at[-1] >= signed.rows:
+        return f"has {signed.rows:,} rows, and {label} has more"
+    # with `kind: exact` there are no shingles: those of every text end at 0
+    made, ends = signer.shingles(texts) if shard.settings.kind == "near" else (np.empty(0, np.uint64), at * 0)
+    digests = signer.digests(texts, made, ends)
+    # as the writer leaves texts of nothing but white space
+    digests[[not text for text in texts]] = 0
+    wrong = np.flatnonzero((digests != signed.digests[at]).any(axis=1))
+    if len(wrong):
+        return sentence(f"{label}: row {safe(sample.row(int(wrong[0])))} has another digest than its text")
+    return None
+
+
+def _first_texts(shard: SignatureShard) -> tuple[str, int, DocumentBatch] | None:
+    """The first batch of the shard that holds a text: its file, how many rows of the shard are before it, and itself."""
+    before = 0
+    for part in shard.files:
+        for batch in batches_of(part, shard.fields):
+            if batch.texts:
+                return part.label, before, batch
+            before += len(batch)
     return None
 
 

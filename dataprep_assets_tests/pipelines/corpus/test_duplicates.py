@@ -294,6 +294,19 @@ def test_exact_duplicates_alone(tmp_path: Path) -> None:
     assert (pages.folder / "artifacts/pages/signatures/train-00000/shingles.bin").stat().st_size == 0
 
 
+def test_signatures_of_a_shard_whose_first_file_has_no_text_repeat(tmp_path: Path) -> None:
+    whole = {"shards": {"target_bytes": 1_000_000}, "bad_records": {"policy": "drop", "budget": 1.0}}
+    pages = Pages(tmp_path, duplicates={"kind": "exact"}, **whole)
+    pages.write({"train/a.jsonl": [{"body": "one"}, {"body": "two"}], "train/b.jsonl": joined(pages.pages[:3])})
+    pages.build()
+    (finding,) = [one for name, one in pages.findings("signatures", "train").items() if name == "signatures_repeat"]
+    assert finding.passed, finding.summary
+    pages.write({"train/b.jsonl": joined(pages.pages[3:6])})
+    (finding,) = [one for name, one in pages.findings("signatures", "train").items() if name == "signatures_repeat"]
+    assert not finding.passed
+    assert "b.jsonl" in finding.summary
+
+
 def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCUMENT_KEY", "k" * 40)
     keyed = {"document": {"separator": "<|endoftext|>", "id_key": {"env": "DOCUMENT_KEY"}}}
