@@ -7,6 +7,7 @@ when it is first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+# for type checkers and editors, to which `__getattr__` tells nothing
 if TYPE_CHECKING:
     from dataprep_assets.errors import ConfigError as ConfigError
     from dataprep_assets.errors import DataprepError as DataprepError

@@ -65,6 +65,7 @@ class Bounds:
 
 def _number(environment: Mapping[str, str], name: str, default: int, least: int, unit: str) -> int:
     text = environment.get(name) or str(default)
+    # `int` alone would take digits of any script, blanks and underscores
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise ConfigError(f"{name}: {text!r} is not a number of {unit} from {least:,}")
     return int(text)
@@ -74,6 +75,7 @@ class _Said:
     """What this process says of itself, and to whom."""
 
     tell: Callable[[str], None] | None = None
+    # what was told last, and when, by the monotonic clock: `alive` tells it again
     where = ""
     when = 0.0
     close = False
@@ -123,6 +125,8 @@ def is_close() -> bool:
 
 def has_too_many_values(data: bytes) -> bool:
     """Whether a JSON text would take many times its length once it is parsed."""
+    # Cheapest first: a value and what parts it from the next take two bytes. Then commas and brackets are counted
+    # wherever they are: no value is missed, but those in strings count as well.
     if len(data) < 2 * MOST_VALUES or _values(data) <= MOST_VALUES:
         return False
     if data.count(b'"') - data.count(b'\\"') > 2 * MOST_VALUES:  # that many strings are values by themselves

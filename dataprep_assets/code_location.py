@@ -68,6 +68,7 @@ def bound(
         executor: Their executor if they name none.
     """
     own = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
+    # called when the page is made: by then `every` is there
     overview = overview_definitions(lambda: every)
     every = dg.Definitions.merge(loaded, overview, own)
     return every
@@ -85,6 +86,7 @@ def merged(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definition
                 built = dg.Definitions.merge(*right) if wrong else whole.build_defs()
                 more = _circular(declarations, built)
             except Exception:
+                # each by itself: what no single file raises is of the whole, and is raised as it is
                 found = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
                 if not (more := {path: why for path, why in found.items() if path not in wrong}):
                     raise
@@ -117,6 +119,7 @@ def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, 
         for spec in assets.specs
     }
     wrong: dict[Path, str] = {}
+    # without the assets of one cycle there may be another
     while True:
         try:
             TopologicalSorter(made_of).prepare()

@@ -109,6 +109,7 @@ class Declarations:
 
     def _refuse_second(self, dataset: str, document: Document) -> None:
         """Raise ConfigError if another file declares a dataset of the same name: the asset keys would collide."""
+        # what the code location does not show collides with nothing
         others = [path for path in self._declaring.get(dataset, []) if path != document.path]
         if others and is_shown(shown_as(document.path.parent)):
             line = document.line_of(["dataset"])
@@ -122,6 +123,7 @@ def files_below(folder: Path) -> dict[str, Path]:
     something else than a dataset, is under its folder's path. No file is loaded: shell completion waits for this.
     """
     named, others = {}, {}
+    # shipped files first: a dataset of the user's own takes the place of one with its name
     for path in sorted(folder.rglob(_YAML), key=lambda path: (shown_as(path.parent) is None, path)):
         if (name := _declared_name(path)) is not None:
             named[name] = path

@@ -13,6 +13,7 @@ def expanded(path: str | Path, name: str = "") -> Path:
         raise ConfigError(f"{where}{str(path)!r}: no path has a NUL")
     try:
         found = Path(path).expanduser()
+        # only tried: the system would be asked for it in these bytes
         os.fsencode(found)
     except RuntimeError:
         raise ConfigError(

@@ -51,6 +51,7 @@ class Sentence(str):
         self.spans = tuple(spans)
         return self
 
+    # for pickle: errors of worker processes come back with the types of their numbers
     def __getnewargs__(self) -> Any:
         return plain(self), self.spans
 
@@ -60,6 +61,7 @@ class Sentence(str):
     def __format__(self, form: str) -> str:
         """In an f-string, which loses the types, a count is in the plural, which does not tell that it is one."""
         text = "".join(("", self))
+        # from the end, so that the positions before stay right
         for one in reversed(self.spans):
             if one.count is not None:
                 text = f"{text[: one.start]}{one.count:,} {one.noun}{text[one.stop :]}"
@@ -90,6 +92,7 @@ def sentence(text: str) -> str:
     """The text as a `Sentence`, which knows which parts of it are typed."""
     if isinstance(text, Sentence):
         return text
+    # `at` counts in the text without marks, `done` in the one with them
     parts, spans, at, done = list[str](), list[Span](), 0, 0
     for match in _TYPED.finditer(text):
         count, noun, part = match.groups()
@@ -145,6 +148,7 @@ def spans_of(text: str) -> list[list[Any]]:
 
 def plain(value: T) -> T:
     """A text without its types, of the class `str` itself; another value as it is."""
+    # `str(value)` would be the sentence itself
     return cast("T", "".join(("", value))) if isinstance(value, Sentence) else value
 
 

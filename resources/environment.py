@@ -76,6 +76,7 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
             f"DATAPREP_STORAGE: {kind} needs the extra `r2`: pip install 'dataprep-assets[r2]'"
         ) from error
     bucket = _required(environment, kind, "DATAPREP_BUCKET", "R2_DATASET_BUCKET_NAME")
+    # without an endpoint boto3 would ask AWS
     if kind == "r2":
         _required(environment, kind, "DATAPREP_ENDPOINT_URL", "R2_DATASET_ACCOUNT_ID")
     names = s3_credentials(environment)
@@ -86,6 +87,7 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
         )
     keys: dict[str, Any] = {}
     if names is not None:
+        # by the names of the variables: of an `EnvVar` Dagster's UI does not show the value
         keys = {
             "aws_access_key_id": dg.EnvVar(names.key_id),
             "aws_secret_access_key": dg.EnvVar(names.secret),

@@ -40,6 +40,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         artifacts = [artifact_at(context.asset_key.path, partition) for partition in context.asset_partition_keys]
         if len(artifacts) == 1 and context.has_partition_key:
             return ArtifactHandle.of(store, artifacts[0])
+        # looked at together, so that an error names all that are missing
         receipts = store.receipts(artifacts)
         if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
             shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")

@@ -51,6 +51,7 @@ from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.answer import without_core
 from dataprep_assets.execution.watch import over
 
+# the last two are 128 and the number of the signal, as a shell tells them: SIGPIPE and SIGINT
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
 _COMMANDS = (
     init,
@@ -170,6 +171,7 @@ def _execute(given: list[str]) -> int:
         code = _app(given, prog_name="dataprep", standalone_mode=False)
         return int(code or 0)
     except _ReaderGoneError:
+        # Python flushes standard output once more when it ends, which would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, _InterruptedError, typer.Abort):

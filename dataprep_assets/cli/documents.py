@@ -83,6 +83,7 @@ def _show(rows: Iterator[dict[str, Any]]) -> None:
         print(sentence(f"and {number_of(more, 'row')} more: all of them with --json or --csv"))
 
 
+# columns that the first line of a row tells
 _TOLD = {"file", "row", "kept", "reason", "tokens"}
 
 

@@ -52,6 +52,7 @@ def command(
     compared, not their bytes. Local sources are read: name the datasets that you want, where these are large.
     """
     components = project.components()
+    # a wrong name is refused before a line is printed
     for name in datasets or ():
         project.declaration_of(name)
     rows = (_listed(name, components[name]) for name in datasets or components)

@@ -34,6 +34,7 @@ def command(
 
     component = project.component(dataset)
     path = output or project.folder(dataset) / LOCK
+    # said before every artifact is verified, which may read all of their bytes
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output {path}: not a file in a folder that is there")
     written = lock_dataset(component.specs, component.store(project.storage()))
@@ -99,6 +100,7 @@ class LockedBuild:
         try:
             refuse(self._lock, found, told)
         except DriftError as error:
+            # kept for `run` to raise: of the one that is raised here Dagster's step makes another error
             self.drift = self.drift or error
             raise
 

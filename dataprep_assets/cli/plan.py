@@ -16,6 +16,7 @@ def command(
     cores: Annotated[
         int | None, typer.Option(min=1, help="Cores of all machines together; default: those of this one.")
     ] = None,
+    # by default a gigabit a second
     bandwidth: Annotated[float, typer.Option(help="Bytes a second to source and bucket.")] = 125e6,
     runs_at_a_time: Annotated[int, typer.Option(min=1, help="Batches that run at the same time.")] = 1,
     json_: AsJson = False,

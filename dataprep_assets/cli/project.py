@@ -39,7 +39,9 @@ def choose(folder: Path) -> None:
     current.cache_clear()
 
 
+# folders that `--project` named; the last one counts
 _chosen: list[str] = []
+# looked for in the text, so that a file that is no YAML is listed, too
 _TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 
@@ -88,6 +90,7 @@ def work_folder() -> Path:
     try:
         return cache_of(current().root)[0]
     except ConfigError:
+        # whoever names a project means it; without one, commands such as `sync` need none
         if os.environ.get(VARIABLE) or _chosen:
             raise
         user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets"
@@ -147,9 +150,11 @@ class _Command:
 
     def take(self, declaration: "DatasetDeclaration") -> None:
         self.closed.enter_context(private_files(declaration.sensitive))
+        # of all datasets that were loaded, because a line may be about any of them
         self.cells = max(self.cells, cells_of(declaration), key=lambda cells: cells.below)
 
 
+# the command at work is the last one; empty where its functions are called outside of a command
 _running: list[_Command] = []
 
 

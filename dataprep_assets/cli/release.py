@@ -44,6 +44,7 @@ def command(
     from dataprep_assets.serving.release import Place, locate
 
     place = locate(url) if profile is None else Place(project.place(url, profile)())
+    # names the file of the digests that were read at this place: adopting it again does not read them once more
     identity = hashlib.sha256(str(place).encode()).hexdigest()[:16]
     adoption = Adoption(
         place=place,

@@ -55,6 +55,7 @@ def command(
         raise ConfigError("give --ids FILE or --where EXPRESSION")
     with _listed(component, store, ids, where) as given:
         found = component.retract(store, given, strict=strict)
+        # inside of the block: the list that an expression gives is a temporary file
         trained = [] if strict and found.not_found else list(_trained(component, given))
     _tell(component.declaration.dataset, found)
     if strict and found.not_found:
@@ -114,6 +115,7 @@ def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iter
     from dataprep_assets.graph.rebuild import rebuild_of
     from dataprep_assets.planning.cost import Machine
 
+    # inputs stand before what is made of them, so one pass finds all
     affected: list[ArtifactSpec] = []
     for spec in component.specs:
         if spec.name == artifact or any(source in affected for source in spec.inputs):

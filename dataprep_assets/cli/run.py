@@ -83,6 +83,7 @@ def command(
                 f"{dataset.name}: not made, because it is made of {' and '.join(failed)}, which was not",
                 file=sys.stderr,
             )
+        # what is not made ends with the code of what it lacks
         codes[dataset.name] = codes[failed[0]] if failed else _run(dataset, lock_)
     if 0 in codes.values():
         print(project.in_the_browser())
@@ -163,6 +164,7 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
         locked.begin()
     started = time.monotonic()
     if dataset.up_to_date():
+        # a kill between the rename that publishes and the end of a build leaves its staging beside what is current
         sweep(specs, store)
         print(f"{dataset.name}: all is up to date, nothing to do")
         print(summary(component, store))

@@ -39,6 +39,7 @@ def command(
     if not isinstance(component, Schedule):
         raise ConfigError(f"{dataset} is a {component.component}, which has no steps; declare a TrainingSchedule of it")
     declaration, store = component.declaration, component.store(project.storage())
+    # loaded for one reason: what is printed then hides the small counts of those that are sensitive
     for source in declaration.sources:
         if source.dataset in project.declarations().files:
             project.component(source.dataset)

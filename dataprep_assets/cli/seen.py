@@ -125,6 +125,7 @@ def _documents(ledger: "Ledger", document: str | None, id_: str | None) -> "list
     else:
         assert id_ is not None
         hashes = [hash_id(id_, key) for key in keys_of(ledger)]
+        # it may be a hash of the index, or an id that looks like one: documents of both are told
         if len(id_) == 16 and all(digit in "0123456789abcdef" for digit in id_):
             hashes.append(int(id_, 16))
         found, what = find_documents(ledger, hashes=hashes), "this id"

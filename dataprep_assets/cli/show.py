@@ -71,6 +71,7 @@ def _made(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_
             product=spec in made_for,
             noun=None if spec.partitions is None else spec.partitions.noun,
         )
+        # not planned yet: it is shown without place and numbers
         with suppress(DataprepError):
             artifacts = spec.artifacts(store)
             there = sum(receipt is not None for receipt in store.receipts(artifacts))

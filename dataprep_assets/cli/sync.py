@@ -72,8 +72,10 @@ def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], s
     from dataprep_assets.serving.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
+    # a folder for each copy, in which it goes on after a kill
     identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
     work = project.work_folder() / "sync" / identity
+    # a release goes by its manifest, which lists all of it: with globs it is copied as any files are
     if not select and there().head(f"{prefix}{RELEASE}") is not None:
         _sync_release(there, here, prefix, work, say, dry_run=dry_run)
         return

@@ -76,6 +76,7 @@ def command(
     if text_file is not None:
         question["text"] = _text_of(text_file)
     tracer = project.opened(dataset).tracer()
+    # opened once: each document that is found is looked up in all of them
     runs = list(runs_of(dataset))
     for found in trace(tracer, decode=not no_text, **question):
         one = replace(found, source_bytes=tracer.source_bytes(found))

@@ -31,6 +31,7 @@ def runs_of(dataset: str) -> "Iterator[tuple[str, Ledger]]":
     from dataprep_assets.graph.spec import OtherDataset
 
     for name, path in sorted(project.declarations().files.items()):
+        # looked for in the text, so that no other declaration is loaded
         if "TrainingSchedule" not in path.read_text(encoding="utf-8", errors="replace"):
             continue
         try:
@@ -47,6 +48,7 @@ def keys_of(ledger: "Ledger") -> "set[bytes | None]":
     """The keys under which the sources hash their ids."""
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
+    # ids of datasets that are not sensitive are hashed without a key
     found: set[bytes | None] = {None}
     for name in {name for name, _ in ledger.shards.values()} & project.declarations().files.keys():
         declared = project.component(name).declaration
@@ -76,6 +78,7 @@ def given_documents(ledger: "Ledger", given: "Sequence[Given]", dataset: str) ->
     found: dict[int, list[KeptDocument]] = {}
     for kept in find_documents(ledger, rows=rows, dataset=dataset) if rows else ():
         if (line := places.get((kept.file, kept.row))) is not None:
+            # a document that is named by its row stands for all that have its id
             if kept.hash is None:
                 found.setdefault(line, []).append(kept)
             else:

@@ -45,6 +45,7 @@ def command(
 
 def _of_dataset(place: str | None) -> str | None:
     """Where the artifacts of a dataset of this project are, of its name; any other place as it is."""
+    # a folder that is there is meant before a dataset of its name
     if place is None or "/" in place or Path(place).exists() or place not in project.kinds():
         return place
     return f"{project.component(place).store(project.storage()).place}/{place}"

@@ -51,6 +51,7 @@ class Drops:
                 cells.count(one.documents),
                 cells.share(one.documents, self.documents),
                 *(
+                    # the bytes of few documents would tell how many they are
                     ("", "")
                     if cells.hides(one.documents)
                     else (cells.count(one.bytes), cells.share(one.bytes, self.bytes))
@@ -86,6 +87,7 @@ class Drops:
         """Plain builtins, with the counts that `cells` shows."""
         rules = []
         for one in self.rules:
+            # not under the name `bytes`, whose numbers are shown: those of a rule's documents are hidden as counts are
             told = cells.row({"documents": one.documents, "size": one.bytes})
             counts = {"documents": told["documents"], "bytes": told["size"]}
             by_source = _shown(cells, one.by_source)

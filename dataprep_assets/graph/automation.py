@@ -141,6 +141,7 @@ class Automation(Declared):
     def _timezone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
+        # a name that leaves the database (`../x`) is a ValueError there, one of a folder in it (`Europe`) an OSError
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise ValueError("not a time zone; give a name from the IANA list, such as UTC or Europe/Berlin") from None
         return value

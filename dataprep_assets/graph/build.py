@@ -57,9 +57,12 @@ def ensure(
     artifact = recipe.artifact
     directory = store.directory(artifact)
     with staging(directory, recipe.key) as staged:
+        # asked under the lock: another process may have built it while this one waited
         receipt = store.current(artifact, recipe.key, verification)
+        # the bytes are as wanted, but its ledger is not that of its inputs (`Recipe.ledger`)
         if receipt is not None and recipe.difference(receipt) is not None:
             receipt = None
+        # what a killed build left: only a writer that resumes can tell what of it is whole
         if receipt is not None or not resumes:
             shutil.rmtree(staged)
         if receipt is not None:
@@ -72,6 +75,7 @@ def ensure(
         joined = {j.record.path: j for j in written.joined}
         digests = {**written.digests, **{name: j.record.sha256 for name, j in joined.items()}}
         files = {record.path: record for record in record_files(staged, digests)}
+        # what a bucket joins on its server was never in the staging directory
         files |= {name: j.record for name, j in joined.items()}
         receipt = Receipt(
             dataset=artifact.dataset,
@@ -85,7 +89,9 @@ def ensure(
             measured={"created": now(), "versions": versions(), "wall_seconds": round(seconds, 3)},
             recipe=made.to_json(),
         )
+        # after all other files, and then one rename: what a kill leaves before that is no artifact
         receipt.write(staged)
         publish_directory(staged, directory)
+        # to the bucket, if that is where artifacts are: in a folder the rename has published it
         store.publish(artifact, joined)
     return receipt, False

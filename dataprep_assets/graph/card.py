@@ -61,6 +61,7 @@ class CardFacts(Facts):
 
 def data_card_spec(subject: CardSubject) -> ArtifactSpec:
     """The spec of a dataset's card, made after all other artifacts."""
+    # in the graph it follows the ends alone, through which it follows all
     used = {source for spec in subject.specs for source in spec.inputs}
     # it has digest and size of every artifact
     placed = {f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None}
@@ -90,6 +91,7 @@ def _recipe(card: Card) -> Recipe:
     }
     if card.sensitive:
         settings["small_cell"] = card.cells.below
+    # only where it is so, or the key of every other card would change
     if card.cells.rounded:
         settings["rounded"] = True
     sources = {

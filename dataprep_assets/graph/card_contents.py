@@ -202,6 +202,7 @@ def ledger_counts(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
     """The counts of a split by the ledgers of its partitions."""
     total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
     files = sum(len(receipt.sources) for receipt in receipts)
+    # no files: these receipts do not list theirs, so how many there are is not known
     return SplitCounts(
         split=split, files=files or None, rows=total.rows_in, documents=total.documents, tokens=total.tokens
     )
@@ -289,6 +290,7 @@ def _receipts(subject: CardSubject, store: ArtifactStore) -> Receipts:
 
 
 def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool) -> CardArtifact:
+    # of partitions that several versions of the step have made none is named
     version = {receipt.recipe.get("version") for receipt in receipts}
     contents = [[receipt.partition, receipt.content] for receipt in receipts]
     return CardArtifact(

@@ -43,6 +43,7 @@ def _described(card: Card) -> croissant.Description:
         for artifact in card.artifacts
         for file in artifact.described
     ]
+    # no file of a sensitive dataset is named: its products are described as folders
     sets = [] if files else [_file_set(artifact) for artifact in card.artifacts if artifact.product]
     records = []
     for one in card.records:
@@ -174,6 +175,7 @@ def _sources(sources: Sequence[CardSource]) -> str:
 def _citations(card: Card) -> Iterator[str]:
     cited = [(source.name, source.citation) for source in card.sources if source.citation]
     for name, citation in [*([("this dataset", card.declared.citation)] if card.declared.citation else []), *cited]:
+        # longer than any run of backticks in the citation, which would end the block
         fence = "`" * max(3, *(len(run) + 1 for run in _runs_of_ticks(citation or "")))
         yield f"To cite {name}:\n\n{fence}\n{(citation or '').strip()}\n{fence}"
 
@@ -271,4 +273,5 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
+    # a bar or the end of a line would end the cell
     return " ".join(text.replace("|", "\\|").split())

@@ -72,5 +72,6 @@ def _open_home(home: str | None) -> Iterator[Row]:
 
 
 def _remedy(row: Row) -> str:
+    # closing Dagster's folder closes what is in it, and only the folder was examined
     recursive = "" if row["folder"] == os.environ.get("DAGSTER_HOME") else "-R "
     return f"chmod {recursive}go-rwx {row['folder']}"

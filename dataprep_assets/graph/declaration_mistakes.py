@@ -174,6 +174,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
             _refuse_malformed(path, value)
     elif not node.tag.endswith(":str"):
         try:
+            # made only to see whether it can be: `2024-02-30` has the form of a date, and is none
             _value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ConfigError(
@@ -209,6 +210,7 @@ def _document(path: Path, node: yaml.Node) -> Document:
 
 
 def _value(node: yaml.Node) -> Any:
+    # a loader of no text: the tree is parsed already, only its values are made
     return yaml.SafeLoader("").construct_document(node)
 
 

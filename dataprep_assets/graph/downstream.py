@@ -26,6 +26,7 @@ def reached(dataset: str, names: Iterable[str], others: Mapping[str, Sequence[Ar
     changed = {(dataset, name) for name in names}
     told: set[tuple[str, ...]] = set()
     grown = True
+    # until a pass reaches nothing new, because the other datasets are in no order of what is made of what
     while grown:
         grown = False
         for other, specs in others.items():

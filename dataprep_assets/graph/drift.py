@@ -51,6 +51,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
         wanted = lock.artifacts.get(lock_name(spec.located(store)))
         if wanted is None or wanted.key is None:
             continue
+        # the lock of a sensitive dataset has digests of names: the files that are there are found by hashing theirs
         paths = {hidden_name(path) if lock.is_hidden else path: path for path in spec.listed()}
         shards = {
             name.partition("/")[2]: [paths[line.file] for line in one.files if line.file in paths]
@@ -188,6 +189,7 @@ class _Present:
     def __init__(self, specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
         self._store, self._lock = store, lock
         self._planners = {partitions: spec for spec in specs for partitions in spec.plans}
+        # filled when a spec is first asked for: the artifacts made of it ask once for each of their slots
         self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
 
     def is_planned(self, spec: ArtifactSpec) -> bool:
@@ -280,6 +282,8 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             unless they are in the dataset's folder.
         select: Globs of the artifacts that the copy should have; empty: all.
     """
+    # First what each receipt tells by itself. Where the dataset is, and so what is extra or missing, is known only when
+    # all of them were seen.
     placed: list[tuple[tuple[str, ...], str, str, Receipt]] = []
     unsigned: list[Verified] = []
     for verdict in verdicts:
@@ -296,6 +300,8 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             defects = [reason] if (reason := _other_copy(name, receipt, lock)) is not None else []
             if defects := [*defects, *verdict.defects]:
                 yield Drift(name=name, reason=joined("; ", defects))
+    # The place may be the dataset's own folder, or hold it at any depth with strays beside it: where most of its
+    # artifacts are, it is.
     most = Counter(above for above, _, _, receipt in placed if receipt.dataset == lock.dataset)
     home = most.most_common(1)[0][0] if most else None
     found = {name for above, name, _, receipt in placed if above == home and receipt.dataset == lock.dataset}
@@ -308,6 +314,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             also = "" if own == f"{lock.dataset}/{name}" else f"; its receipt is that of {own}"
             yield Drift(name=name, reason=f"extra: not in the lock{also}")
     for verdict in unsigned:
+        # `..`: the place itself lies within the dataset's folder
         below = () if home is None or home[:1] == ("..",) else home
         name = "/".join(verdict.folder[len(below) :])
         # of one in the lock it is said below that it is missing
@@ -332,6 +339,7 @@ def _other_copy(name: str, receipt: Receipt, lock: Lock) -> str | None:
     made = Locked.of(receipt)
     if lock.is_hidden:
         made = made.hidden()
+    # digests of places were left out of the lock
     made = replace(made, sources={name: digest for name, digest in made.sources.items() if name in one.sources})
     for change in one.changes(made):
         if change.kind in ("version", "settings"):

@@ -45,6 +45,7 @@ def wrong_drops(receipt: Receipt) -> Iterator[str]:
     """A sentence for each reason whose drops in the source files do not sum to the ledger's."""
     ledger = ledger_of(receipt)
     by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
+    # `+` leaves out reasons that dropped nothing, as the sum of counters does
     if by_reason != +Counter(ledger.dropped):
         yield (
             f"{name_of(receipt)}: drops of the source files are {dict(by_reason)}, the ledger has "

@@ -25,6 +25,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
+# the name of a file has a dot or a slash; what has neither (`tokenizer`, `listing`) tells nothing, and stays readable
 _FILE_NAME = re.compile(r"[./]")
 _UNRELATED = ("dataprep-assets", "python")
 """Versions in a receipt that do not affect bytes: within this project, only a step's version does."""
@@ -97,8 +98,10 @@ class Locked(Ingredients):
             version=recipe.get("version", 1),
             settings=recipe.get("settings", {}),
             sources=recipe.get("sources", {}),
+            # `dataset:artifact` is an input of another dataset
             upstream={name: content for name, content in upstream.items() if ":" in name},
             is_derived=any(":" not in name for name in upstream),
+            # what was not installed had no part in it
             libraries={
                 name: version
                 for name, version in receipt.measured.get("versions", {}).items()
@@ -250,6 +253,7 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
             if spec.names_places is not None:
                 places[lock_name(artifact)] = spec.names_places
     lock = Lock.of_receipts(declaration.dataset, receipts)
+    # before names are hidden: places are looked up by their names
     artifacts_of = {
         name: one.at_any_place(places[name]) if name in places else one for name, one in lock.artifacts.items()
     }

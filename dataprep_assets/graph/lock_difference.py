@@ -205,6 +205,7 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
         b: The second lock; its dataset may have another name.
         names: Names of the two locks for the output.
     """
+    # names can be compared only where both sides have digests of them
     if a.is_hidden or b.is_hidden:
         a, b = a.hidden(), b.hidden()
     before, after = _files_of(a), _files_of(b)
@@ -251,6 +252,7 @@ def _files_of(lock: Lock) -> _Files:
         for line in one.files:
             add(split, line.file, line.sha256, line.counts)
     if not found:
+        # of one kind, and made of sources alone: other artifacts count the same documents again
         first = {name: one for name, one in lock.artifacts.items() if one.counts is not None and not one.is_derived}
         kind = min((name.partition("/")[0] for name in first if "/" in name), default=None)
         for name, one in first.items():
@@ -282,6 +284,7 @@ def _changed_files(before: _Files, after: _Files) -> list[ChangedSource]:
     renamed = set()
     for (split, path), file in after.items():
         was = before.get((split, path))
+        # taken out, because a path that is gone is the former one of a single file
         if was is None and (old := gone.pop((split, file.digests), None)) is not None:
             renamed.add((split, old))
             found.append(_changed("renamed", split, path, before[split, old], file, renamed_from=old))
@@ -319,6 +322,7 @@ def _changed(
 def _changed_settings(a: Lock, b: Lock, shared: Sequence[str]) -> list[ChangedSetting]:
     """The changed settings, one entry for each however many artifacts share it."""
     found: dict[tuple[str, str], tuple[Changed, list[str]]] = {}
+    # files that are told one by one are not told as settings, too
     counted = {
         name for lock in (a, b) for one in lock.artifacts.values() for f in one.files for name in (f.name, f.file)
     }

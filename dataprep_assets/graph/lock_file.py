@@ -25,6 +25,7 @@ def lock_bytes(lock: Lock) -> bytes:
     """Serialize a lock; equal locks give equal bytes."""
     shared: dict[str, Mapping[str, Any]] = {}
     blocks = {name: one.files for name, one in lock.artifacts.items() if one.files}
+    # partition → the artifact that counts its source files: the others refer to the lines of that one
     of_partition = {name.partition("/")[2]: name for name in blocks}
     lines = []
     for name, one in lock.artifacts.items():

@@ -66,6 +66,7 @@ def _left_over(found: Mapping[str, Receipt]) -> set[str]:
         used |= upstream.keys()
         splits |= {_kind_and_split(name) for name in upstream}
     unused = {name for name in found if "/" in name and _kind_and_split(name) in splits and name not in used}
+    # all that is made of such a partition is left over with it, also what nothing else is made of
     partitions = {name.partition("/")[2] for name in unused}
     return {name for name in found if name.partition("/")[2] in partitions}
 

@@ -14,6 +14,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import NAME, Receipt, versions
 from dataprep_assets.sentences import safe, sentence
 
+# bytes that are compared at once; only the block that differs is walked byte by byte
 _BLOCK = 1 << 20
 
 

@@ -17,6 +17,7 @@ def together(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ...]]:
     def group(spec: ArtifactSpec) -> object:
         return spec.partitions if spec.partitions is not None and spec.partitions.ranges is not None else spec
 
+    # `groupby` joins neighbours only: specs that share their ranges stand side by side in the list of a dataset
     return [tuple(members) for _, members in groupby(specs, key=group)]
 
 

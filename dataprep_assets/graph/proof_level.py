@@ -58,6 +58,7 @@ def drawn(key: str, total: int, samples: int | None) -> NDArray[np.int64]:
     if samples is None or samples >= total:
         return np.arange(total)
     rng = np.random.default_rng(int(digest_value(key)[:16], 16))
+    # stretch i is [bounds[i], bounds[i + 1]); none is empty, because there are more documents than samples
     bounds = np.arange(samples + 1) * total // samples
     return rng.integers(bounds[:-1], bounds[1:])
 

@@ -123,6 +123,7 @@ def rebuild_of(
         machine: Who would build it.
         verification: How thoroughly every artifact is verified, overriding its spec.
     """
+    # one overlay for all: sizes are read from a manifest that may only be foreseen
     with foreseeing(store) as view:
         found = list(stale(specs, view, verification=verification))
         readings = _readings(found, view)
@@ -156,6 +157,7 @@ def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) 
     """The rates of the present shards, planned or not, and the number of these shards."""
     source_bytes = tokens = measured = 0
     seconds = 0.0
+    # one spec of each name: the partitions that the store lists are those of all splits
     for spec in {spec.name: spec for spec in specs if spec.reads is not None}.values():
         for partition in store.partitions(spec.declaration.dataset, spec.name):
             receipt = _receipt(store, spec, partition)
@@ -207,6 +209,7 @@ def _seconds(reading: Reading | None, machine: Machine, rates: Rates) -> float |
 def _published(found: Iterable[Stale], store: ArtifactStore) -> Iterable[Published]:
     for one in found:
         spec = one.spec
+        # of a check that failed, or a place that cannot be asked, it does not follow that what is published will change
         if (
             spec is not None
             and spec.published_to is not None
@@ -230,7 +233,9 @@ class _Expected:
         rates: Rates,
     ) -> None:
         self._readings, self._view, self._store, self._rates = readings, view, store, rates
+        # what only failed its check most often comes out as it is, with the tokens that its receipt has
         self._stale = {(one.spec, one.partition) for one in found if one.kind != CHECK_FAILED}
+        # each slot that was reckoned, and its tokens: every view of a split asks for all of its shards
         self._told: dict[Slot, int | None] = {}
 
     def tokens_of(self, one: Stale) -> int | None:

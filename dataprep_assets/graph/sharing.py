@@ -82,6 +82,7 @@ def retracted_of(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping
     found: dict[str, int] = {}
     for _, receipts in _by_artifact(specs, store):
         for file, dropped in _dropped(receipts).items():
+            # several artifacts of a dataset drop the same documents: they are counted once
             found[file] = max(found.get(file, 0), dropped)
     return {file: dropped for file, dropped in found.items() if dropped}
 

@@ -31,6 +31,7 @@ _SIZES = {"bytes", "source_bytes"}
 """Those of these that tell a small count beside them: of so many documents."""
 _WITHHELD, _NO_SHARE = "withheld", "…"
 _QUOTED = re.compile(r"`[^`\n]*`")
+# after `< ` stands a count that is hidden already: a text that passes here twice stays as it is
 _NUMBER = re.compile(
     r"(?<!< )(?<![\w/#\-])(?<!\d[.,:])(?<!\w[.])(?:[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)(?![\w/%\-]|[.,:]\d| %)"
 )
@@ -79,6 +80,7 @@ class SmallCells:
         return "\n".join(lines)
 
     def _line(self, line: str, spans: Sequence[Span]) -> str:
+        # no number is looked for in what is typed, nor in backticks
         kept = [(one.start, one.stop) for one in spans] + [match.span() for match in _QUOTED.finditer(line)]
 
         def free(pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
@@ -94,10 +96,12 @@ class SmallCells:
             for start, stop, number, noun in told
             if self.rounded or self.hides(number)
         ]
+        # whoever wrote the line may have hidden a count in it already: its shares would tell that one as well
         if self._hidden in line or any(self._hidden in new for _, _, new in changes):
             changes += [(*match.span(), _NO_SHARE) for match in free(_SHARE)]
         elif self.rounded:
             changes += [(*m.span(), f"about {_first_digit_of_share(float(m[0])):g}") for m in free(_SHARE)]
+        # from the end of the line, so that the positions before stay right
         for start, stop, new in sorted(changes, reverse=True):
             line = line[:start] + new + line[stop:]
         return line
@@ -106,6 +110,7 @@ class SmallCells:
         """Metadata by name without small counts, and beside one without shares, which would tell it. Dagster's own,
         which must be numbers, are removed if small."""
         found = {}
+        # `type(…) is int` leaves bools out
         small = any(type(value) is int and not _is_safe(name) and self.hides(value) for name, value in shown.items())
         for name, value in shown.items():
             # what a name says holds for its own number, not for those of a table or a text
@@ -139,6 +144,7 @@ class SmallCells:
 
     def value(self, value: Any) -> Any:
         """A count, share, text or table as it is shown."""
+        # a bool is an int to Python, and counts nobody
         if self.below <= 1 or isinstance(value, bool) or value is None:
             return plain(value)
         if isinstance(value, Table):
@@ -170,6 +176,8 @@ def _first_digit_of_share(number: float) -> float:
     if not isfinite(number) or not number:
         return number
     exponent = floor(log10(abs(number)))
+    # 0.3 / 0.1 is 2.9999999999999996, so a hair is added before it is cut off; 3 * 0.1 is 0.30000000000000004, so the
+    # product is rounded
     return round(trunc(number / 10.0**exponent + 1e-9) * 10.0**exponent, max(0, -exponent))
 
 
@@ -180,6 +188,7 @@ def cells_of(declaration: DatasetDeclaration) -> SmallCells:
     """How counts of a dataset are shown."""
     if not declaration.sensitive:
         return SHOW_ALL
+    # not every kind of dataset has a retraction list
     listing = getattr(declaration, "retractions", None)
     listed = sum(map(bool, listing.read_bytes().splitlines())) if listing is not None and listing.is_file() else 0
     return SmallCells(declaration.small_cell, rounded=0 < listed < declaration.small_cell)

@@ -70,6 +70,7 @@ def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> Look:
     if now == seen:
         return Look(identity=now)
     change = watch.changes(store)
+    # a plan has no modification times: files that were edited in place differ from the last look alone, by their stamps
     if not change and seen is not None and seen.partition(".")[0] == now.partition(".")[0]:
         change = EDITED
     return Look(identity=now, change=change)
@@ -77,6 +78,7 @@ def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> Look:
 
 def identity_of(listing: Iterable[object], stamps: Iterable[object] = ()) -> SourceIdentity:
     """The identity of a listing, independent of its order; entries are JSON values."""
+    # by `repr`: entries may hold what Python does not compare, as None beside a text
     stamped = sorted(stamps, key=repr)
     return SourceIdentity(
         listing=digest_value(sorted(listing, key=repr)), stamps=digest_value(stamped) if stamped else ""

@@ -68,6 +68,7 @@ class OtherDataset:
     dataset: str
     name: str
     split: str | None = None
+    # not compared: an artifact is one input, wherever in the declaration its dataset is named
     keys: tuple[str, ...] = field(default=("sources",), compare=False)
     advice: str = field(default="", compare=False)
 
@@ -167,6 +168,8 @@ def documents_of(receipt: Receipt) -> int | None:
     return None if receipt.ledger is None else receipt.ledger.documents
 
 
+# Compared by identity, because specs are keys of dictionaries and some fields cannot be hashed: so a dataset returns
+# the same objects whenever it is asked.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArtifactSpec:
     """One artifact of a dataset.
@@ -247,6 +250,7 @@ class ArtifactSpec:
         closed = Proof(CLOSED_TO_OTHERS, CLOSED_DESCRIPTION)
         if self.proofs is None:
             return Proofs(proofs=(closed,), examine=partial(self._examine, None))
+        # a copy that `dataclasses.replace` made of a spec has it already
         if any(proof.name == CLOSED_TO_OTHERS for proof in self.proofs.proofs):
             return self.proofs
         examine = partial(self._examine, self.proofs.examine)

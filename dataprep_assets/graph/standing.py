@@ -65,6 +65,7 @@ def keep(
         return
     try:
         of_partitions = _named_by_partitions(spec, store)
+        # for the runs of other datasets that are made of this one: they read the record without knowing this spec
         made = [[artifact.name, artifact.partition] for artifact in spec.artifacts(store)]
         record = {**_present(spec, store), "artifacts": made}
         if not of_partitions and not set(examined) >= set(spec.slots(store)):
@@ -83,6 +84,7 @@ def known(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None])
     found: dict[str | None, Verdict] = {}
     if spec.partitions is not None:
         artifacts = {slot: spec.located(store, slot) for slot in slots if slot is not None}
+        # `some`: what is judged of all partitions together is in the record of the whole
         found.update(of_slots(artifacts, store, spec.proofs.proofs, some=True))
     if (value := read_record(_whole(spec, store))) is not None:
         with suppress(DataprepError):  # an input is not planned
@@ -116,6 +118,7 @@ def unproven(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | Non
     if spec.partitions is None:
         return [slot for slot in slots if not stands(slot, names)]
     of_partitions = _named_by_partitions(spec, store)
+    # its proofs look at all partitions together
     if not of_partitions:
         return [] if stands(None, names) else list(slots)
     if names - of_partitions - (read_record(_whole(spec, store)) or {"findings": {}})["findings"].keys():
@@ -175,6 +178,7 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
         complete = proof.name in whole or len(judged) == len(slots)
         accepted = not proof.blocking and proof.name in accept
         failed = [] if accepted else [finding for finding in judged if not finding.passed]
+        # errors before warnings: the first is what is told
         failed.sort(key=lambda finding: finding.warning)
         first = NotPassed(failed[0].summary, proof.blocking and not failed[0].warning) if failed else None
         found[proof.name] = first if complete else NotPassed()

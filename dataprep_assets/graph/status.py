@@ -116,6 +116,7 @@ class _Examination:
         self._verification = verification
         self._found: dict[ArtifactSpec, dict[str | None, Stale]] = {}
         self._open: dict[ArtifactSpec, dict[str | None, Stale]] = {}
+        # specs that are stale as a whole, because their slots are not planned or they have no files of their own
         self._unplanned: dict[ArtifactSpec, Stale] = {}
 
     def of_spec(self, spec: ArtifactSpec) -> Iterator[Stale]:
@@ -132,6 +133,7 @@ class _Examination:
                 yield self._not_planned(spec, cause.kind, cause.reason)
             return
         yield from self.compared(spec, artifacts)
+        # foreseen at once: the specs after it ask this plan for their slots
         if spec.plans:
             self._foresee(spec, list(self._open.get(spec, {})))
 
@@ -144,6 +146,7 @@ class _Examination:
         receipts = {slot: self._receipt(artifact) for slot, artifact in artifacts.items()}
         there = [slot for slot, receipt in receipts.items() if isinstance(receipt, Receipt)]
         self._foresee_inputs(spec, there)
+        # as long as nobody knows what an input will be, there is no recipe to compare with
         unknown = {slot: self._upstream(self._open, spec, slot) for slot in there}
         recipes, refused = _recipes(spec, self._view, [slot for slot in there if unknown[slot] is None])
         failed = failures(spec, self._view, list(artifacts))
@@ -162,6 +165,7 @@ class _Examination:
                 self._open.setdefault(spec, {})[slot] = one
             return one
 
+        # in this order: what another recipe makes stale is built anyway, so its files are not read for damage
         for slot, artifact in artifacts.items():
             receipt, recipe = receipts[slot], recipes.get(slot)
             if isinstance(receipt, Change):
@@ -221,6 +225,7 @@ class _Examination:
         try:
             for outcome in spec.foresee(request):
                 if outcome.error is None:
+                    # its content is known now: what is made of it can be compared
                     self._open[spec].pop(outcome.partition if spec.partitions is not None else None)
         except DataprepError:
             return  # then everything downstream is stale because of it
@@ -251,6 +256,7 @@ def _recipes(
     known: dict[str | None, Recipe] = {}
     refused: dict[str | None, str] = {}
     left, last = deque(slots), ""
+    # an error ends the iterator, so recipes are asked for again, of the slots behind the one that was refused
     while left:
         try:
             for recipe in spec.recipes(store, list(left)):
@@ -301,6 +307,7 @@ def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[A
             if spec.partitions is not None:
                 planned.setdefault(spec.name, set()).update(spec.partitions.keys(store))
             elif spec.artifact is not None:
+                # a run of a blend is named after its plan: those of earlier plans are what lies beside it
                 located = spec.artifact(store)
                 names.add(located.name)
                 if located.partition is not None:

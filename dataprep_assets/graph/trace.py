@@ -50,6 +50,7 @@ class Question:
     token: int | None = None
     document: int | None = None
     row: int | None = None
+    # Not in the `repr`, which tracebacks and logs show: an id or a text may be of a sensitive dataset.
     id: str | int | None = field(default=None, repr=False)
     text: str | None = field(default=None, repr=False)
     megatron_index: int | None = None
@@ -164,6 +165,7 @@ def _place_json(place: Place) -> dict[str, Any]:
 def _number(value: int | list[int]) -> str:
     if isinstance(value, int):
         return str(value)
+    # no list from the first to the last is made: sample ids may be random 64-bit numbers
     if len(value) > 1 and all(after - before == 1 for before, after in pairwise(value)):
         return f"{value[0]} to {value[-1]}"
     return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")

@@ -115,6 +115,7 @@ def of_all_partitions(
         noun: The noun for one partition.
     """
     fresh: dict[str, dict[str, Finding]] = {}
+    # each is remembered as it comes: what was proven before a kill is not proven again
     for partition, findings in prove(examined) if examined else ():
         remember(artifact(partition), store, findings, proofs)
         fresh[partition] = findings
@@ -203,6 +204,8 @@ def remember(
         receipt = store.require(artifact)
     except DataprepError:
         return  # there is nothing to remember a verdict on
+    # The version is another one whenever the artifact was built again, and is compared without reading a receipt. The
+    # digest beside it stays the same as long as the receipt claims the same.
     (version,) = store.receipt_versions([artifact])
     record = {"of": receipt.key, "version": version, "receipt": _identity(receipt)}
     write_record(memory(artifact, store), record, findings, proofs)
@@ -225,10 +228,12 @@ def write_record(
     }
     before = read_record(path) or {}
     failed, failed_before = set(failed_in(kept)), set(failed_in(before.get("findings", {})))
+    # built again from the same inputs, and it fails as before: then building it once more does not help
     rebuilt = before.get("of") == record["of"] and before.get("version") != record["version"]
     again = bool(failed & failed_before) and (rebuilt or bool(before.get("again")))
     path.parent.mkdir(parents=True, exist_ok=True)
     value = {**record, "at": time.time(), "again": again, "findings": kept}
+    # a verdict that a crash of the machine takes is only given once more, so none waits for the disk
     write_atomically(path, canonical_json(value), durably=False)
 
 
@@ -248,6 +253,7 @@ def of_slots(
     found: dict[str, Verdict] = {}
     if not artifacts:
         return found
+    # they are partitions of one artifact, with all of their records in one folder
     folder = memory(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     for (slot, artifact), version in zip(artifacts.items(), versions, strict=True):

@@ -171,6 +171,7 @@ class OpenDataset:
 
         partitioned = part.partitioned(self.specs)
         needed = ancestors(spec for spec in partitioned if part.split in (None, spec.split))
+        # refused at once: it would fail after hours, where a shard needs what all shards have to be there for
         for spec in self.specs:
             of_all = spec in needed and spec.partitions is None and ancestors([spec]) & set(partitioned)
             if of_all and to_build(spec, self.store, [None]):
@@ -178,6 +179,7 @@ class OpenDataset:
                     f"{part}: {'/'.join(spec.path)}, which this part needs, is made of all partitions, and is not "
                     f"current: run the whole first, `dataprep run {self.name}`"
                 )
+        # what plans the partitions: only when it is made is it known which there are to choose from
         first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
         before = {spec: () for spec in self.specs if spec in first}
         result = self.build(only=before, attendants=attendants, part=str(part), verbose=verbose)
@@ -193,6 +195,7 @@ class OpenDataset:
         path, lines = self.project.declaration_of(self.name), []
         for failure in result.failures:
             where, fields = failure.where, type(self.component.declaration).model_fields
+            # the key that the reason begins with, or one in backticks
             named = re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", failure.why) if failure.misconfigured else []
             key = next((key for pair in named if (key := pair[0] or pair[1]).partition(".")[0] in fields), None)
             if key is not None:
@@ -260,6 +263,7 @@ class OpenDataset:
                 for one in spec.artifacts(self.store):
                     planned.setdefault(one.name, []).append(one.partition)
             except DataprepError:  # not planned yet
+                # as long as nothing is planned, any partition may come
                 planned.setdefault(spec.name, []).append(asked.partition)
         if asked.name not in planned:
             raise ConfigError(f"{self.name}: no artifact {asked.name!r}{_or(asked.name, planned)}")

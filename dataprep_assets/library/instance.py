@@ -52,6 +52,7 @@ def _opened(settings: Path) -> dg.DagsterInstance:
     except ConfigError:
         raise
     except Exception as error:  # a database that is damaged, or does not answer, raises what its driver has
+        # without all that Dagster would have taken instead, and without the statement that SQLAlchemy sent
         why = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
         raise ConfigError(f"{settings}: Dagster cannot open its instance: {why:.300}") from error
 

@@ -73,6 +73,7 @@ def _of_error(text: str, path: Path) -> list[Mistake]:
     """The lines of an error of loading a file, each of which begins with a place."""
     found: list[Mistake] = []
     for line in text.splitlines():
+        # an absolute path may have blanks in it
         if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
             number = int(place[2]) if place[2] else None
             found.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
@@ -121,6 +122,7 @@ def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
         if missing := missing_library(place.url):
             yield Remark(keys=("storage",), sentence=f"{place.url}: {missing}")
         return
+    # by `lexists`: a link that leads nowhere is in the way as well
     there = next(path for path in (place.root, *place.root.parents) if os.path.lexists(path))
     begins = f"storage: {place.root}: " if declared is not None else f"DATAPREP_ROOT: {place.root}: "
     if not there.is_dir():

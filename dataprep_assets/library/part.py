@@ -59,6 +59,7 @@ class Part:
             every = spec.partitions.keys(store)
             known += [f"{every[0]}...{every[-1]}"] if every else []
             within = self._within(every)
+            # a range is of one split: that the others have nothing in it is no mistake
             some |= bool(within)
             if keys := self._of_process(within):
                 found[spec] = keys
@@ -93,4 +94,5 @@ class Part:
         if self.count is None or self.index is None:
             return partitions
         size = len(partitions)
+        # each partition is in exactly one part, and parts differ by one partition at most
         return partitions[size * self.index // self.count : size * (self.index + 1) // self.count]

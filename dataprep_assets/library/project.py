@@ -97,6 +97,7 @@ class OpenProject:
         self._forget()
         try:
             return self.dataset(name)
+        # an interruption leaves nothing behind either
         except BaseException:
             path.unlink()
             if not there:
@@ -142,6 +143,7 @@ class OpenProject:
         from dataprep_assets.declarations import declarations_of
         from dataprep_assets.sources.upstream import answered_by
 
+        # for the whole process: where several projects are open, the one in use answers
         answered_by(self._upstream, lambda: str(self.home))
         return declarations_of(self.project)
 

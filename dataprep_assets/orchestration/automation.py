@@ -23,6 +23,7 @@ def check_crons(automation: Automation, yaml_path: Path) -> None:
     """Raise ConfigError, naming file and key, for a cron expression that Dagster does not take."""
     for key, cron in automation.crons.items():
         try:
+            # made only for Dagster's own parser to judge it
             dg.ScheduleDefinition(name="tried", job_name="tried", cron_schedule=cron)
         except dg.DagsterInvalidDefinitionError as error:
             raise ConfigError(

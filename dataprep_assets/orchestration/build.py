@@ -75,6 +75,7 @@ def job_of(
         made: dict[ArtifactSpec, Any] = {}
         for members in together(chosen):
             step = _step(members, specs, only or {}, attendants).alias(step_name(*members))
+            # by identity: artifacts that are made together have one output, and it is waited for once
             needs = {id(made[s]): made[s] for spec in members for s in spec.inputs if s in made}
             output = step(after=list(needs.values())) if needs else step()
             made.update(dict.fromkeys(members, output))
@@ -148,9 +149,11 @@ class _Making:
                     healed |= bool(damaged)
                     yield from self._made_again(source, damaged)
             if not healed:
+                # a failed check is reported only here: had an input been mended, the artifact would be judged anew
                 yield from self._evaluations
                 raise
             try:
+                # None: a check of the whole failed, which any of its partitions may have caused
                 yield from self._once(set(self._slots) if None in failed else failed)
             except dg.Failure:
                 yield from self._evaluations
@@ -170,6 +173,7 @@ class _Making:
         if wanted:
             yield from making.build(wanted, damaged=failed, told=set(wanted) - stale)
         else:
+            # another machine may have made the plan, whose partitions the instance of this one does not know
             making.register_plans()
         self._evaluations = making.prove(slots) if judged else []
         refuse_failed(self._evaluations)

@@ -65,6 +65,7 @@ def findings_of_run(spec: ArtifactSpec, storage: StorageResource, run: dg.Dagste
             slots = partitions_of_run(run, spec.partitions.keys(store))
     except DataprepError as error:
         return _unreadable(spec, error)
+    # a run that selects nothing is of everything, this artifact included
     everything = run.asset_selection is None and run.asset_check_selection is None
     return findings(spec, store, slots, again=not everything and asset_key(spec) not in (run.asset_selection or ()))
 
@@ -92,6 +93,7 @@ def findings(
             age = {OLDEST: datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")}
             found = {name: replace(finding, facts={**finding.facts, **age}) for name, finding in found.items()}
     except DataprepError as error:
+        # what was found before the error stands
         found = _unreadable(spec, error) | found
     return found
 
@@ -125,6 +127,7 @@ def _built_in_vain(
             )
             for name in failed.checks:
                 said = found[name].summary
+                # cut by a slice, which keeps the types of its numbers: `rstrip` gives a plain text
                 said = said[: len(said.rstrip(". "))] + f". {todo}"
                 yield name, replace(found[name], summary=said)
 

@@ -25,6 +25,7 @@ from dataprep_assets.orchestration.shipped import TAG, is_shown, shown_as
 from dataprep_assets.orchestration.upstream import asked_of_the_environment
 
 D = TypeVar("D", bound=DatasetDeclaration)
+# a process that Dagster starts opens no project: there the instance of its environment answers about other assets
 asked_of_the_environment()
 
 
@@ -99,6 +100,7 @@ class DatasetComponent(Dataset, dg.Component):
             raise ConfigError(
                 f"{context.path / 'defs.yaml'}: `attributes` is missing; `dg scaffold defs` writes a commented example"
             )
+        # back to what stands in the YAML: it is validated below, with templates resolved and the file and line at hand
         given = attributes.attributes if isinstance(attributes, _Given) else attributes.model_dump(**_AS_GIVEN)
         if isinstance(given, dict):
             given = cls.before_templates(given)

@@ -15,6 +15,7 @@ _RUNS_LOOKED_AT = 100
 
 Runs of a job, and of the backfill that it launched, are found by their tag; others, launched by hand, among the newest
 runs."""
+# as values: Dagster has no public name for the states of a backfill
 _UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 
 

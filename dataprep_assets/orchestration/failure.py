@@ -84,11 +84,13 @@ def concerns(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> 
     if not belongs(run, dataset) or run.tags.get(DATASET) == dataset:
         return belongs(run, dataset)
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+    # steps of assets, and those of their checks, have names that begin with the asset's key
     own = tuple("__".join(key.path) for key in keys if key.path[0] == dataset)
     failed = [
         event.step_key for event in _events(instance, run) if event.event_type == dg.DagsterEventType.STEP_FAILURE
     ]
     steps = [step for step in failed if step is not None]
+    # without a failed step the run itself failed, and with it each of its datasets
     return not steps or any(step.startswith(own) for step in steps)
 
 

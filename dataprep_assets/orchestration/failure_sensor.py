@@ -22,6 +22,7 @@ INTERVAL_SECONDS = 30
 LONGEST_TICK_SECONDS = 2 * LONGEST_TRY_SECONDS
 """What is left after this time is delivered by the next tick."""
 GIVE_UP_SECONDS = 3600.0
+# failures of all datasets that a tick reads; the next one goes on from the cursor
 _RUNS_A_TICK = 50
 
 Channels = Mapping[str, Callable[[Failure], None]]

@@ -23,6 +23,7 @@ FRESH = "fresh"
 """The name of the check."""
 _LONGEST_INTERVAL_SECONDS = 600
 _SHORTEST_INTERVAL_SECONDS = 30
+# so that a product is found stale within a twentieth of its window, where the bounds above allow it
 _LOOKS_A_WINDOW = 20
 
 
@@ -172,6 +173,7 @@ def _words(window: timedelta) -> str:
     """A window for reading: `36 h`, `2 days`."""
     seconds = int(window.total_seconds())
     for unit, size in (("day", 86_400), ("h", 3600), ("min", 60)):
+        # one day is `24 h`, so days are always several
         if seconds % size == 0 and (unit != "day" or seconds >= 2 * size):
             return f"{seconds // size} {unit}" + ("s" if unit == "day" else "")
     return f"{seconds} s"

@@ -41,6 +41,7 @@ def _lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     path = _folder(instance) / run_id
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", opener=own_file) as lock:
+        # waits only while `end_lost_runs` of another process looks at the file that was made just now
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -88,5 +89,6 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
                 if not run.is_finished:
                     instance.report_run_failed(run, _TOLD)
                     ended.append(run.run_id)
+                # of an ended run, too: a process that stayed at work to its own end has left the file
                 path.unlink(missing_ok=True)
     return ended

@@ -89,6 +89,7 @@ class Making:
         )
         try:
             for outcome in built(context, spec, request, self._report_record):
+                # there is nothing else to finish, and `refusals` makes the failure of the step of it
                 if outcome.error is not None and spec.partitions is None:
                     raise outcome.error
                 if outcome.error is not None:
@@ -175,6 +176,7 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
         failed = set[str]()
         if isinstance(source, ArtifactSpec):
             with suppress(DataprepError):  # not planned yet, as building says
+                # partitioned alike, a slot is made of the same partition only: another that failed does not hold it up
                 alike = source.partitions is not None and source.partitions is spec.partitions
                 found = failures(source, store, slots if alike else source.slots(store))
                 failed = {check for one in found.values() for check in one.checks}
@@ -201,6 +203,8 @@ def _failed_of_another(source: OtherDataset, store: ArtifactStore) -> set[str]:
         # a record from before artifacts were named in it says nothing here
         parts = record.get("artifacts", []) if whole else [[source.name, key]]
         versions = store.receipt_versions([Artifact(dataset=source.dataset, name=n, partition=p) for n, p in parts])
+        # Of a split the record is `@<split>` and the partitions are `<split>-…`. A verdict on what has been made again
+        # since then says nothing of what is there.
         is_asked = key == (split or "") if whole else split is None or key.startswith(f"{split}-")
         if is_asked and parts and record["version"] == (digest_value(list(versions)) if whole else versions[0]):
             failed.update(bad)
@@ -249,6 +253,7 @@ def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> 
             + " | ".join(f"{partition}: {error}" for partition, error in shown.items())
         ),
         metadata={
+            # all of them, for the page of all datasets; the table is for people, and short
             FAILED_PARTITIONS: dg.MetadataValue.json(sorted(failed)),
             f"failed_{noun}s": dg.MetadataValue.table(
                 [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]

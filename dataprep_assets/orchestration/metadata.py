@@ -55,6 +55,7 @@ def definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
         columns = [dg.TableColumn(name, kind) for name, kind in spec.columns.items()]
         shown["dagster/column_schema"] = dg.TableSchema(columns)
     build = spec.build
+    # a `partial` has no code of its own to refer to
     while isinstance(build, partial):
         build = build.func
     code = inspect.unwrap(build).__code__

@@ -220,6 +220,7 @@ def _evaluated(keys: Sequence[dg.AssetCheckKey], instance: dg.DagsterInstance) -
     for key, record in storage.get_latest_asset_check_execution_by_key(keys).items():
         latest = record
         if record.status.value not in _COMPLETED:
+            # the enumeration has no public name
             completed = {status for status in type(record.status) if status.value in _COMPLETED}
             latest = next(iter(storage.get_asset_check_execution_history(key, limit=1, status=completed)), record)
         # of a check that was planned alone the record has no result
@@ -248,6 +249,7 @@ def _dataset(name: str, assets: Sequence[_Asset], recorded: _Recorded) -> Datase
     evaluated = [recorded.checks[key] for key in checks if key in recorded.checks]
     touched = {recorded.touched.get(key) for key in members} | {check.run_id for check in evaluated}
     touching = [recorded.runs[run] for run in touched if run is not None and run in recorded.runs]
+    # a card is made of the ends of its dataset's graph, which are the products
     products = {dep.asset_key for dep in card.spec.deps} & set(members)
     made = [recorded.materializations[key].timestamp for key in products if key in recorded.materializations]
     judged = next((asset for asset in assets if asset.spec.freshness_policy is not None), None)

@@ -94,6 +94,7 @@ def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> s
             [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in ended],
             [[key.to_user_string(), state] for key, state in sorted(freshness_states(specs, instance).items())],
             [[key.to_user_string(), why] for key, why in sorted(broken(definitions).items())],
+            # the page says how many days old proofs are
             f"{datetime.now(UTC):%Y-%m-%d}",
         ]
     )

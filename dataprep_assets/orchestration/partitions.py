@@ -50,6 +50,7 @@ def _registered(instance: dg.DagsterInstance, name: str, wanted: list[str]) -> b
             instance.delete_dynamic_partition(name, key)
         if missing := wanted[same:]:
             instance.add_dynamic_partitions(name, missing)
+    # read again, because another run may have changed them between these calls
     return list(instance.get_dynamic_partitions(name)) == wanted
 
 

@@ -60,11 +60,13 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
             since = entry.last_materialization_storage_id if entry is not None else None
             due[f"{dataset}:{digest}:{since or 0}"] = key
         new = sorted(due.keys() - asked)
+        # what is due now and nothing older, so that it does not grow with every dataset that was ever planned
         context.update_cursor(" ".join(sorted(due)))
         if not new:
             return dg.SkipReason("every declared dataset was planned, or asked to be")
         datasets = {plans[due[one]][0] for one in new}
         return dg.RunRequest(
+            # the same after a tick that ended before its cursor was kept: then Dagster launches no second run
             run_key=digest_value(new),
             asset_selection=[due[one] for one in new],
             tags={DATASET: datasets.pop()} if len(datasets) == 1 else {},

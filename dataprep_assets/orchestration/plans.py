@@ -9,6 +9,7 @@ PLANS = "dataprep/plans"
 """Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
 DECLARATION = "declaration"
 """Metadata of its materialization: the digest of the declaration that it was made of."""
+# keys that decide no plan: who changes one need not have the dataset planned again
 _SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
 
 
@@ -28,5 +29,6 @@ def _digest(spec: ArtifactSpec) -> str:
 
 
 def _of_partitions(spec: ArtifactSpec) -> bool:
+    # what is made of partitions cannot be planned before these are built, and planning builds nothing
     sources = [source for source in spec.inputs if isinstance(source, ArtifactSpec)]
     return any(source.partitions is not None or _of_partitions(source) for source in sources)

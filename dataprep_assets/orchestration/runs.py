@@ -70,6 +70,7 @@ def execute(
         tags: Tags of the run, in addition to those of the job.
         verbose: Whether Dagster's own error messages go to standard error, with their stacks.
     """
+    # first of all: a lost run may hold the pool for which the steps of this one would wait
     end_lost_runs(instance)
     run_id = str(uuid.uuid4())
     with at_work(instance, run_id), _booked(instance, location), _interruptions():
@@ -165,6 +166,7 @@ def _interruptions() -> Iterator[None]:
     with heard, told:
         heard.setblocking(False)
         told.setblocking(False)
+        # the interpreter writes the number of each signal that Python handles to it, whatever its handler does then
         before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
         try:
             yield

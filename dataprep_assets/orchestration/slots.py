@@ -20,6 +20,7 @@ from dataprep_assets.orchestration.keys import DATASET, FAILED_PARTITIONS, PART,
 
 _MADE = dg.DagsterEventType.ASSET_MATERIALIZATION
 _CODE, _DATA = "dagster/code_version", "dagster/data_version"
+# most runs of the job that are looked at for failures, back to its last whole success; what older ones left is not told
 _RUNS_LOOKED_AT = 30
 _ENDED: Mapping[dg.DagsterRunStatus, Any] = {
     dg.DagsterRunStatus.SUCCESS: dg.DagsterEventType.RUN_SUCCESS,
@@ -69,6 +70,7 @@ class _Asset:
     ) -> None:
         self.spec, self._instance = spec, instance
         self._entry = None if record is None else record.asset_entry
+        # ids of the events of all assets are one sequence: they tell whether an input was made before an artifact
         self.last = (self._entry.last_materialization_storage_id if self._entry is not None else None) or 0
         self.wanted: Sequence[str | None] = [None] if spec.partitions_def is None else partitions
         self.made: dict[str | None, int] = {}
@@ -228,6 +230,7 @@ def _failed(
         if run.is_success:
             if ended.is_whole:
                 return
+            # a part made some partitions of a step only, which says nothing of the others that failed
             passed |= set() if ended.is_part else set(run.step_keys_to_execute or ())
             continue
         kinds = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_SUCCESS}
@@ -267,10 +270,12 @@ def _stale(asset: _Asset, assets: Mapping[dg.AssetKey, _Asset], settled: int) ->
         source = assets.get(dep.asset_key)
         if source is None or not asset.made:
             continue
+        # since its oldest slot was made most inputs have no event, and then no version is asked for
         first = max(min(asset.made.values()), settled)
         if source.last <= first:
             continue
         aligned = source.spec.partitions_def is not None and source.spec.partitions_def == asset.spec.partitions_def
+        # as they are, and as they were when that slot was made
         now, then = source.data(), source.data(before=first + 1)
         for slot, made in asset.made.items():
             newer = [one for one, at in source.made.items() if at > max(made, settled)]

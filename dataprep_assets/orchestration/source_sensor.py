@@ -67,12 +67,14 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         launches = int(count or 0)
         asked = _ask(declaration, watch, storage, seen or None)
         if asked.look is None:
+            # the cursor stays: what changed while the source was out of reach is seen when it is back
             return dg.SensorResult(skip_reason=asked.sentence, cursor=context.cursor)
         identity = asked.look.identity
         if not asked.look.change:
             return dg.SensorResult(skip_reason=asked.sentence, cursor=f"{identity} {launches}")
         # asked only now: most looks find nothing, and need no query of the run database
         if busy := in_progress(context.instance, dataset):
+            # the cursor stays here, too: the change is still to be built when that run has ended
             return dg.SensorResult(skip_reason=_later(asked, busy), cursor=context.cursor)
         context.log.info(asked.sentence)
         request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_tags(dataset, asked.look))
@@ -147,6 +149,7 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
     except DataprepError as error:
         return _Asked(sentence=f"the source cannot be asked: {_told(declaration, error)}; it is asked again")
     except Exception as error:
+        # what a tick raises is recorded with its stack, in words that may name a source file
         if not declaration.sensitive:
             raise
         return _Asked(sentence=f"the source cannot be asked: {_told(declaration, error)}; it is asked again")

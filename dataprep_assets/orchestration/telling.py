@@ -46,6 +46,7 @@ def mail(email: Email, subject: str, text: str) -> None:
     """Send a mail; raises TransferError if the server did not accept it, ConfigError if a variable is not set."""
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = email.sender, ", ".join(email.to), subject
+    # the name of a file may have half of a surrogate pair, of which there is no UTF-8
     message.set_content(text.encode(errors="backslashreplace").decode())
     login = None
     if email.user is not None and email.password is not None:
@@ -53,6 +54,8 @@ def mail(email: Email, subject: str, text: str) -> None:
         login = email.user.read(f"{setting}.user"), email.password.read(f"{setting}.password")
     named = f"the mail server {email.host}:{email.port}"
     try:
+        # the order below matters: TimeoutError, SSLError and what smtplib raises are kinds of OSError, UnicodeError is
+        # one of ValueError
         within(LONGEST_TRY_SECONDS, lambda: _send(email, message, login))
     except TimeoutError:
         raise TransferError(f"{named} did not answer within {LONGEST_TRY_SECONDS:.0f} s") from None

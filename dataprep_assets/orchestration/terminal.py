@@ -92,6 +92,7 @@ class TerminalSink:
             return
         self._drawn = time.monotonic()
         with contextlib.suppress(OSError):  # the terminal was closed: the step goes on
+            # as wide as this terminal is now: rich asks the standard descriptors, which lead elsewhere inside of a step
             self._console.width = os.get_terminal_size(self._console.file.fileno()).columns or 80
             if self._live is None:
                 # drawn here, in the step's own thread, so that a line is never older than the counts
@@ -133,6 +134,7 @@ class LineSink:
 
     def __init__(self, stream: TextIO, what: str) -> None:
         self._stream, self._what = stream, what
+        # counted from the beginning of the step: a short one writes no line
         self._written, self._any = time.monotonic(), False
 
     def show(self, progress: Progress) -> None:

@@ -36,6 +36,7 @@ def latest(instance: dg.DagsterInstance, key: Sequence[str]) -> list[Materializa
     left = set(instance.get_materialized_partitions(asset))
     found: dict[str, Materialization] = {}
     cursor: str | None = None
+    # newest first: the first event that is met of a partition is its latest
     while left:
         page = instance.fetch_materializations(asset, limit=_PAGE, cursor=cursor)
         for record in page.records:

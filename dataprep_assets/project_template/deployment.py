@@ -108,6 +108,7 @@ def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list
     """The Dockerfile and what it copies, each unless it is there: another place has brought it."""
     folder = root / "deploy"
     (folder / "wheels").mkdir(parents=True, exist_ok=True)
+    # git keeps no empty folder, and the image copies this one
     (folder / "wheels" / ".gitkeep").touch()
     sources = [_TEMPLATE / "Dockerfile", _TEMPLATE / "Dockerfile.dockerignore", _DEPLOY / "compose/dagster-webserver"]
     written = []

@@ -51,12 +51,14 @@ def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
     reads = scope["type"] == "http" and method in ("GET", "HEAD")
     if reads and path in _INFORMATION:
         return None
+    # the server behind could go by another of them than the guard
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
         return "a header that may occur once occurs twice."
     host = _first(headers, "host").lower()
     if host not in hosts and _without_port(host) not in hosts:
         return f"this server does not answer to the name {host!r:.80}. If people reach it so, put it into {HOSTS}."
     origin = _first(headers, "origin").lower()
+    # `null`, which a sandboxed frame or a file sends, has no host and is refused, too
     if origin and urlsplit(origin).netloc != host:
         return "the page that asks is of another origin."
     if not (_is_of_this_site(headers) or (reads and _opens_a_page(headers) and not _is_graphql(path))):
@@ -73,6 +75,7 @@ def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
 def _headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
+        # headers are bytes, all of which latin-1 decodes
         found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
     return found
 
@@ -107,6 +110,7 @@ def _opens_a_page(headers: Mapping[str, Sequence[str]]) -> bool:
 def _unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
     kind = _first(headers, "content-type").partition(";")[0].strip().lower()
     empty = _first(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
+    # a page can also send content without a type, as that of a `Blob`, and needs no preflight for it
     if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
         return "the content has to be `application/json`."
     return None
@@ -127,7 +131,7 @@ class Guard:
             await self._app(scope, receive, _adding(send))
         elif scope["type"] == "websocket":
             await receive()  # websocket.connect
-            await send({"type": "websocket.close", "code": 1008})
+            await send({"type": "websocket.close", "code": 1008})  # policy violation (RFC 6455)
         else:
             body = f"Refused: {why}\n".encode()
             kind = (b"content-type", b"text/plain; charset=utf-8")
