@@ -250,7 +250,8 @@ def consumer_lines(place: Place) -> list[str]:
     if isinstance(place, S3Place):
         endpoint = place.endpoint_url or ""
         account = endpoint.removeprefix("https://").removesuffix(".r2.cloudflarestorage.com")
-        is_r2 = endpoint == f"https://{account}.r2.cloudflarestorage.com"
+        # a bucket in a jurisdiction has an endpoint of two names (`<id>.eu`), which is no account id (`s3_endpoint`)
+        is_r2 = account.isalnum() and endpoint == f"https://{account}.r2.cloudflarestorage.com"
         reached = f"R2_DATASET_ACCOUNT_ID={account}" if is_r2 else f"DATAPREP_ENDPOINT_URL={endpoint}"
         return [
             f"DATAPREP_STORAGE={'r2' if endpoint else 's3'}",

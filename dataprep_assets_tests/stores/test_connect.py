@@ -106,6 +106,16 @@ def test_the_consumers_lines_hold_no_secret() -> None:
     ]
 
 
+def test_the_consumers_lines_lead_to_the_endpoint_of_a_jurisdiction() -> None:
+    """developers.cloudflare.com/r2/reference/data-location: `<account id>.eu.r2.cloudflarestorage.com`."""
+    endpoint = "https://abc123.eu.r2.cloudflarestorage.com"
+    lines = consumer_lines(place_of("s3://corpora/tokenized", {**R2, "DATAPREP_ENDPOINT_URL": endpoint}))
+    assert f"DATAPREP_ENDPOINT_URL={endpoint}" in lines
+    reached = place_of("s3://corpora/tokenized", dict(line.split("=", 1) for line in lines))
+    assert isinstance(reached, S3Place)
+    assert reached.endpoint_url == endpoint
+
+
 @pytest.mark.parametrize("folder", ["/data/corpora", "/data/my corpus", "/data/Übung", "/data/100%"])
 def test_the_consumers_lines_hold_a_folder_as_a_shell_takes_it(folder: str) -> None:
     (_, line) = consumer_lines(LocalPlace(root=Path(folder)))
