@@ -161,7 +161,7 @@ def _other(shard: SignatureShard, signed: SignedShard) -> str | None:
 
 
 def _first_texts(shard: SignatureShard) -> tuple[str, int, DocumentBatch] | None:
-    """The first batch of the shard that holds a text: its file, how many rows of the shard are before it, and itself."""
+    """The first batch of the shard that holds a text: its file, the number of rows before it, and itself."""
     before = 0
     for part in shard.files:
         for batch in batches_of(part, shard.fields):

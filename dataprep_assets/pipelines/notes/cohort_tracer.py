@@ -127,9 +127,9 @@ class CohortTracer(Tracer):
             self._of_split(question, row) if question.shard is None else self._of_file(question, row)
         )
         month = self._month(origin.dataset, origin.partition)
-        # by content: a month that was packed again has other rows under the same name
+        # by content, too: a month that was packed again has other rows under the same name
         for shard in month.shards(split):
-            if shard.sha256 == origin.sha256:
+            if (shard.file, shard.sha256) == (origin.source_shard, origin.sha256):
                 return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + within)
         raise NotFoundError(
             f"trace: {origin.dataset}/{origin.partition} was packed again since this shard was linked. Run "
@@ -232,7 +232,7 @@ class CohortTracer(Tracer):
             within = row - shard.first
             yield Place(artifact=str(shard.artifact), file=shard.file, start=start, stop=stop, at={"row": within, **at})
             for directory in self._directories:
-                for _, file, before in directory.holding(shard.sha256):
+                for _, file, before in directory.holding(shard):
                     yield Place(
                         artifact=str(directory.handle.artifact),
                         file=file,

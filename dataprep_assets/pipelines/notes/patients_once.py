@@ -8,6 +8,7 @@ Entry point: `require_patients_once`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,11 +77,8 @@ def _of_notes(cohort: PackedCohort) -> Digests:
 
 def _read(cohort: PackedCohort, *, whole: bool) -> set[bytes]:
     found: set[bytes] = set()
-    try:
-        with unquoting(cohort.month):
-            found.update(_digests(cohort, whole=whole))
-    except DataprepError:
-        return found
+    with suppress(DataprepError), unquoting(cohort.month):
+        found.update(_digests(cohort, whole=whole))
     return found - cohort.plan.retracted
 
 

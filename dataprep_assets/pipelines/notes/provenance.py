@@ -17,6 +17,7 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import Part
 
 PROVENANCE = "provenance.json"
+_NUMBERS = ("rows", "payload_bytes", "repeat")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +52,15 @@ def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
     """Split → name and origin of each shard, of a `provenance.json`. Raises IntegrityError when it is not one."""
     try:
         splits = json_of(path.read_bytes())["splits"]
-        return {
-            split: [(e["shard"], ShardOrigin(**{k: v for k, v in e.items() if k != "shard"})) for e in entries]
-            for split, entries in splits.items()
-        }
+        return {split: [_entry(**entry) for entry in entries] for split, entries in splits.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise IntegrityError(f"{path}: not a provenance file. Materialize its artifact again") from None
+
+
+def _entry(*, shard: str, **origin: str | int) -> tuple[str, ShardOrigin]:
+    """The name and origin of a shard; raises TypeError for other names, and for values of other types."""
+    # by type, because a bool is an int
+    kinds = {name: type(value) for name, value in origin.items()}
+    if type(shard) is not str or any(kind is not (int if name in _NUMBERS else str) for name, kind in kinds.items()):
+        raise TypeError(shard)
+    return shard, ShardOrigin(**origin)  # type: ignore[arg-type]

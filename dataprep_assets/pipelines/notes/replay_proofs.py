@@ -4,14 +4,16 @@ Entry points: `COMBINED_PROOFS`, `VIRTUAL_PROOFS`, `prove_combined`. What holds 
 `tfds_metadata_proofs`.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dataprep_assets.bounds import json_of
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.finding import Finding, Row, judged, name_of, verdict
 from dataprep_assets.graph.spec import Proof
@@ -58,7 +60,7 @@ _OF_SOURCES = (
     Proof(
         "provenance_complete",
         "Every shard has its entry, and is byte for byte the source's; none is there unasked twice.",
-        version=4,
+        version=5,
     ),
     Proof("shares_achieved", "Each source's share of the rows, recounted, is the declared one within the tolerance."),
     Proof("splits_disjoint", "No patient of any source is in two splits of the combination.", version=2),
@@ -162,7 +164,11 @@ def provenance_complete(
     ``shards`` those of all sources.
     """
     receipt = directory.receipt
-    defects = [f"{n} has changed since it was combined" for n, s in sources.items() if receipt.inputs[n] != s.content]
+    defects = [
+        f"{name} {'has changed since it was combined' if name in receipt.inputs else 'was not combined'}"
+        for name, source in sources.items()
+        if receipt.inputs.get(name) != source.content
+    ]
     entries = [(split, name, origin) for split, of in directory.provenance.items() for name, origin in of]
     if replay.mode != "virtual":
         info = directory.info
@@ -173,11 +179,14 @@ def provenance_complete(
             )
         defects += directory.miscounted
     seen: Counter[str] = Counter()
+    before: Counter[tuple[str, str]] = Counter()  # in its own split, as `repeat` counts
     for split, name, origin in entries:
+        earlier = before[split, origin.sha256]
         defects += [
-            sentence(f"{name} of {split}: {typed(d)}") for d in _astray(directory, replay, shards, name, origin, seen)
+            sentence(f"{name} of {split}: {typed(d)}")
+            for d in _astray(directory, replay, shards, name, origin, earlier)
         ]
-        # after the look at it: `repeat` is how often the shard came before
+        before[split, origin.sha256] += 1
         seen[origin.sha256] += 1
     if replay.mode != "weighted" and seen != shards.expected:
         lost, more = (seen - shards.expected).total(), (shards.expected - seen).total()
@@ -201,13 +210,15 @@ def _astray(
     shards: SourceShards,
     name: str,
     origin: ShardOrigin,
-    seen: Mapping[str, int],
+    earlier: int,
 ) -> Iterator[str]:
-    """The defects of one shard's entry."""
+    """The defects of the entry of a shard that is `earlier` times in its split before."""
     if origin.sha256 not in shards.known:
         yield "no source has a shard of these bytes"
         return
-    told = ("dataset", "partition", "source_shard", "rows", *(() if replay.mode == "weighted" else ("repeat",)))
+    told = ["dataset", "partition", "source_shard", "rows"]
+    if replay.mode == "virtual":  # which takes the entries of its sources as they are
+        told.append("repeat")
     if not any(
         all(getattr(theirs, of) == getattr(origin, of) for of in told) for theirs in shards.known[origin.sha256][1]
     ):
@@ -216,8 +227,8 @@ def _astray(
         return
     if directory.receipt.file(f"{directory.dataset}/{directory.version}/{name}").sha256 != origin.sha256:
         yield f"not the bytes that {PROVENANCE} says"
-    if replay.mode == "weighted" and origin.repeat != seen.get(origin.sha256, 0):
-        yield f"repeat {origin.repeat}, counted {seen.get(origin.sha256, 0)}"
+    if origin.repeat != earlier:
+        yield f"repeat {origin.repeat}, counted {earlier}"
 
 
 @judged
@@ -321,12 +332,11 @@ def virtual_files(
     """
     wanted = {name: f"{location}/{DirectoryFacts.of(sources[name]).directory}" for name, location in locations.items()}
     if directory.format == "tfrecord":
-        found = json.loads((directory.artifact / BUILDER_DIRECTORIES).read_bytes())
+        found = _json(directory.artifact / BUILDER_DIRECTORIES)
         wrong = f"{BUILDER_DIRECTORIES} does not name the sources' locations"
         defects = [] if found == list(wanted.values()) else [wrong]
     else:
-        found = json.loads((directory.artifact / GRAIN_MIXTURE).read_bytes())
-        defects = list(_mixture(found, wanted))
+        defects = list(_mixture(_json(directory.artifact / GRAIN_MIXTURE), wanted))
     defects += of_card
     return verdict(
         (f"{name_of(directory.receipt)}: {typed(d)}" for d in defects),
@@ -334,6 +344,13 @@ def virtual_files(
         REBUILD,
         facts={"sources": len(wanted)},
     )
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json_of(path.read_bytes())
+    except ValueError:
+        raise IntegrityError(f"{path}: not a JSON file. {REBUILD}") from None
 
 
 def _card(directory: TfdsDirectory, store: ArtifactStore) -> Iterator[str]:
@@ -361,12 +378,15 @@ def _card(directory: TfdsDirectory, store: ArtifactStore) -> Iterator[str]:
                 yield f"{cohort} has {found} rows of {split} as JSON lines, {wanted} in shards"
 
 
-def _mixture(found: Mapping[str, Any], wanted: Mapping[str, str]) -> Iterable[str]:
-    if found.keys() != wanted.keys():
-        yield f"{GRAIN_MIXTURE} names {sorted(found)}, the sources are {sorted(wanted)}"
+def _mixture(found: Any, wanted: Mapping[str, str]) -> Iterable[str]:
+    if not isinstance(found, dict) or found.keys() != wanted.keys():
+        yield f"{GRAIN_MIXTURE} names {sorted(found) if isinstance(found, dict) else 'none'}, not {sorted(wanted)}"
         return
+    total = 0.0
     for name, location in wanted.items():
-        if not str(found[name]["path"]).startswith(f"{location}/{name}-"):
+        of = found[name] if isinstance(found[name], dict) else {}
+        if not str(of.get("path")).startswith(f"{location}/{name}-"):
             yield f"{GRAIN_MIXTURE}: {name} is not at its location"
-    if abs(sum(of["weight"] for of in found.values()) - 1) > 1e-9:
+        total += weight if isinstance(weight := of.get("weight"), int | float) else 0.0
+    if abs(total - 1) > 1e-9:
         yield f"{GRAIN_MIXTURE}: the weights do not add up to 1"

@@ -202,7 +202,7 @@ def fill_spool(
     """Read, render and encode every note of a cohort into the new file ``path``, as the ``plan`` says.
 
     ``reader`` yields the records of ``month``'s file; notes that cannot be used are counted in ``drops``, which raises
-    Raises BadRecordError with all of them if the policy is to fail: after the first the others are only read.
+    BadRecordError with all of them if the policy is to fail: after the first the others are only read.
     ``report`` is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises what
     the reader raises.
     """

@@ -139,12 +139,12 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration, store: Ar
         for month in dict.fromkeys(runs):
             of_month = [origin.source_shard for _, origin in entries if origin.partition == month]
             # how many there have to be, as their names say: `…-of-003.tfrecords`
-            total = of_month[0].rpartition("-of-")[2].partition(".")[0]
-            if of_month != sorted(of_month) or len(of_month) != int(total):
+            said = of_month[0].rpartition("-of-")[2].partition(".")[0]
+            total = int(said) if said.isdecimal() else 0
+            if of_month != sorted(of_month) or len(of_month) != total:
                 defects.append(
                     sentence(
-                        f"{split}: {month} has {safe(len(of_month))} of {safe(int(total))} shards, or not in their "
-                        "order"
+                        f"{split}: {month} has {safe(len(of_month))} of {safe(total)} shards, or not in their order"
                     )
                 )
         seen.update(runs)

@@ -42,6 +42,10 @@ class RowOfMonth:
     row: int
 
 
+_File = tuple[str, str, str, str]
+"""Dataset, month and path of a file of a month's shards, with its digest: two of them may have the same bytes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TracedShard:
     """A file of a month's shards: rows `first` to `stop` of the split are in it, in order."""
@@ -148,11 +152,12 @@ class TracedDirectory:
                 _Linked(name=name, origin=origin, before=rows)
                 for (name, origin), rows in zip(entries, before, strict=True)
             ]
-        # SHA-256 → where the shard is: several times where a combination repeats it
-        self._by_content: dict[str, list[tuple[str, _Linked]]] = {}
+        # a month's file → where the shard is: several times where a combination repeats it
+        self._by_file: dict[_File, list[tuple[str, _Linked]]] = {}
         for split, linked in self._splits.items():
             for one in linked:
-                self._by_content.setdefault(one.origin.sha256, []).append((split, one))
+                file = (one.origin.dataset, one.origin.partition, one.origin.source_shard, one.origin.sha256)
+                self._by_file.setdefault(file, []).append((split, one))
 
     def of_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
         """The shard that holds a row of a split, counted from 0, and the row in it; raises NotFoundError for none."""
@@ -174,8 +179,9 @@ class TracedDirectory:
                 if name in (one.name, str(source), source.name, source.stem):
                     yield split, one.origin
 
-    def holding(self, sha256: str) -> Iterator[tuple[str, str, int]]:
-        """Where a shard with this content is: split, path in the artifact, rows of the split before it."""
-        for split, one in self._by_content.get(sha256, ()):
+    def holding(self, shard: TracedShard) -> Iterator[tuple[str, str, int]]:
+        """Where a month's file is, as it is now: split, path in the artifact, rows of the split before it."""
+        file = (shard.artifact.dataset, str(shard.artifact.partition), shard.file, shard.sha256)
+        for split, one in self._by_file.get(file, ()):
             folder = f"{self.facts.directory}/" if self.facts.directory else ""
             yield split, f"{folder}{one.name}", one.before

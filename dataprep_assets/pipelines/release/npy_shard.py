@@ -1,6 +1,6 @@
 """Makes one npy shard: its range of a split's token stream, ordered and cut (`layout`), with the ids of its samples.
 
-One pass over the stream writes the ids, digests both files and hashes the samples; memory is a few blocks of tokens and
+One pass over the stream writes the tokens, digests them and hashes the samples; memory is a few blocks of tokens and
 the document lengths of one group (see `order`).
 """
 
@@ -244,7 +244,7 @@ class _ShardWriter:
     ledger: Ledger = field(default_factory=Ledger)
 
     def write(self, blocks: Iterable[NDArray[Any]]) -> dict[str, str]:
-        """Write both files from the blocks of the stream, and return the SHA-256 of each by name.
+        """Write both files from the blocks of the stream, and return the token file's SHA-256 by its name.
 
         Raises IntegrityError if the stream gives another number of tokens than planned.
         """

@@ -220,6 +220,25 @@ def test_a_patient_in_two_cohorts_fails_the_directory_unless_allowed(tmp_path: P
     assert allowed.built == ["tfds_directory"]
 
 
+def test_a_retracted_patient_is_in_no_cohort_though_their_files_cannot_be_read_to_the_end(tmp_path: Path) -> None:
+    people = [patient("CANARY-1", note("CANARY")), patient("CANARY-2", note("CANARY"))]
+    months, store = (MONTH, "2010-02"), LocalArtifacts(tmp_path / "out")
+    notes = plain(
+        written(tmp_path / "in", dict.fromkeys(months, people)), months, retractions=tmp_path / "retracted.jsonl"
+    )
+    ensure_certificate(notes_engine(notes), store)
+    written(tmp_path / "in", dict.fromkeys(months, json.dumps(people).encode()[:-20]))
+
+    def look() -> None:
+        require_patients_once(notes, store, packed_cohorts(notes, store, notes.months.expected))
+
+    with pytest.raises(IntegrityError, match="patients in several cohorts: 1, of"):
+        look()
+    (tmp_path / "ids").write_text("CANARY-1\n")
+    retract_patients(notes, store, tmp_path / "ids")
+    look()
+
+
 def test_a_patient_in_two_cohorts_is_refused_until_the_source_is_right_or_the_note_retracted(tmp_path: Path) -> None:
     months, store = (MONTH, "2010-02"), LocalArtifacts(tmp_path / "out")
     people = {month: [patient("CANARY-1", note(f"CANARY {month}")), patient(month, note("x"))] for month in months}

@@ -201,6 +201,16 @@ def test_a_stream_of_notes_is_traced_through_a_combination_of_datasets(tmp_path:
         trace(tracer, file="2010-01", row=1)
 
 
+def test_rows_of_shards_with_equal_bytes_lead_to_their_own_notes(tmp_path: Path) -> None:
+    alike = [patient(f"p{i}", note("The tea of this month is that of the last one, without change.")) for i in range(3)]
+    notes = plain(written(tmp_path / "in", {"2010-01": alike}), rows_per_shard=1, order="source")
+    assert not run_notes(notes, tmp_path / "out").failed
+    tracer = notes_tracer(notes, LocalArtifacts(tmp_path / "out"))
+    found = [one for row in range(3) for one in trace(tracer, tfrecord_row=row, split="train")]
+    assert [one.row for one in found] == [1, 2, 3]
+    assert [[p.at["row_of_split"] for p in in_directory(one, "notes")] for one in found] == [[0], [1], [2]]
+
+
 def test_of_a_sensitive_dataset_no_text_is_told_and_patients_need_their_key(
     clinic: Clinic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,10 +8,14 @@ import pytest
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
+from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
+from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.directories import NOTES, OTHER, failed, proven
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
@@ -48,6 +52,62 @@ def test_every_proof_passes_on_a_combination(mode: str, tmp_path: Path) -> None:
     found = proven(prove_combined(replay, LocalArtifacts(tmp_path)))
     assert list(found) == [proof.name for proof in (VIRTUAL_PROOFS if mode == "virtual" else COMBINED_PROOFS)]
     assert {name: found[name].summary for name in failed(found)} == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_shards_of_equal_bytes_are_no_defect(mode: str, tmp_path: Path) -> None:
+    for name in ("tea", "goats"):
+        alike = [
+            patient(f"{name}{i}", note(f"The {name} of this month are those of the last one, without change."))
+            for i in range(3)
+        ]
+        source = written(tmp_path / name, {"2010-01": alike})
+        assert not run_notes(plain(source, dataset=name, rows_per_shard=1), tmp_path / "out").failed
+    options = dict(MODES[mode])
+    weights = options.pop("weights", (None, None))
+    sources = [
+        {"dataset": name, **({"weight": weight} if weight else {})}
+        for name, weight in zip(("tea", "goats"), weights, strict=True)
+    ]
+    replay = ReplayDeclaration.model_validate({"dataset": "mix", "sources": sources, "mode": mode, **options})
+    store = LocalArtifacts(tmp_path / "out")
+    build_replay(replay, store)
+    entries = read_provenance(store.local(replay.artifact("tfds_directory")) / PROVENANCE)["train"]
+    assert len({origin.sha256 for _, origin in entries}) == 2 < len(entries)
+    found = proven(prove_combined(replay, store))
+    assert {name: found[name].summary for name in failed(found)} == {}
+
+
+def test_a_source_that_was_declared_since_is_told(tmp_path: Path) -> None:
+    both = combined(tmp_path, "concat")
+    build_replay(both.model_copy(update={"sources": both.sources[:1]}), LocalArtifacts(tmp_path))
+    found = proven(prove_combined(both, LocalArtifacts(tmp_path)))["provenance_complete"]
+    assert any(f"{OTHER.dataset} was not combined" in str(row["defect"]) for row in found.table)
+
+
+@pytest.mark.parametrize(
+    ("format", "file", "content", "why"),
+    [
+        ("tfrecord", BUILDER_DIRECTORIES, b"[", "not a JSON file"),
+        ("array_record", GRAIN_MIXTURE, b"{", "not a JSON file"),
+        ("array_record", GRAIN_MIXTURE, b"[1]", "names none"),
+        ("array_record", GRAIN_MIXTURE, b'{"sample_notes": 1, "replay": {"weight": "1"}}', "is not at its location"),
+    ],
+)
+def test_a_damaged_file_for_the_loader_is_told(
+    format: str, file: str, content: bytes, why: str, tmp_path: Path
+) -> None:
+    for notes in (NOTES, OTHER):
+        assert not run_notes(notes.model_copy(update={"formats": (format,)}), tmp_path).failed
+    sources = [{"dataset": notes.dataset} for notes in (NOTES, OTHER)]
+    declared = {"dataset": "mix", "sources": sources, "mode": "virtual", "format": format, "splits": ["train", "val"]}
+    replay = ReplayDeclaration.model_validate(declared)
+    store = LocalArtifacts(tmp_path)
+    build_replay(replay, store)
+    (store.directory(replay.artifact(DIRECTORIES[replay.format])) / file).write_bytes(content)
+    finding = proven(prove_combined(replay, store))["virtual_files"]
+    assert not finding.passed
+    assert why in finding.summary
 
 
 def test_shards_that_are_not_mixed_are_told(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ MONTH_FAULTS: dict[str, Callable[[list[Any]], Any]] = {
     "its months are not in order": lambda entries: entries.reverse(),
     "occurs twice": lambda entries: entries.append(entries[0]),
     "or not in their order": lambda entries: entries.pop(1),
+    "of 0 shards": lambda entries: entries[0].update(source_shard="train"),
     "months are missing: 2010-11": lambda entries: [entries.pop(0) for e in [*entries] if e["partition"] == "2010-11"],
     "months are not declared: 1999-01": lambda entries: entries[0].update(partition="1999-01"),
 }
