@@ -7,7 +7,7 @@ of a shard has no order that goes on, and is refused.
 Entry points: `Wanted`, `FoundSource`, `revised`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -221,11 +221,24 @@ def removed_between(old: Documents, new: Documents) -> tuple[tuple[int, int], ..
     # without ids only equal lengths speak for equal documents, which is not enough where some are missing
     if old.ids is None or new.ids is None:
         return () if np.array_equal(old.ends, new.ends) else None
-    kept = np.isin(old.ids, new.ids)
-    # a plain 0 would be an int64, which together with uint64 becomes float64
-    lengths, now = np.diff(old.ends, prepend=np.uint64(0)), np.diff(new.ends, prepend=np.uint64(0))
+    kept = np.zeros(len(old.ids), np.bool_)
     # a number may be given again to a shard of new documents, after one that is gone
-    if kept.any() and not (np.array_equal(old.ids[kept], new.ids) and np.array_equal(lengths[kept], now)):
-        return None
+    if np.isin(old.ids, new.ids).any():
+        # One after another, because equal texts have equal ids: which of them went, only the order of the others tells.
+        left = iter(_documents(new))
+        wanted = next(left, None)
+        for at, one in enumerate(_documents(old)):
+            if one == wanted:
+                kept[at], wanted = True, next(left, None)
+        if wanted is not None:
+            return None
     starts = np.concatenate([[0], old.ends[:-1]])
     return removed_of([(int(starts[at]), int(old.ends[at])) for at in np.flatnonzero(~kept)])
+
+
+def _documents(documents: Documents) -> Iterator[tuple[int, int]]:
+    """Id and length of each document."""
+    assert documents.ids is not None
+    # a plain 0 would be an int64, which together with uint64 becomes float64
+    lengths = np.diff(documents.ends, prepend=np.uint64(0))
+    return zip(documents.ids.tolist(), lengths.tolist(), strict=True)

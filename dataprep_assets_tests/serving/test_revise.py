@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.packs import pack_shard
-from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revised
+from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, removed_between, revised
 from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
 
 WANTED = Wanted(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=100)
@@ -24,6 +24,9 @@ BOOKS = FoundSource(
 DOCUMENTS = {
     "a": Documents(ends=np.array([10, 20, 30], np.uint64), ids=np.array([1, 2, 3], np.uint64)),
     "without 2": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
+    "two alike": Documents(ends=np.array([10, 20, 30], np.uint64), ids=np.array([1, 3, 1], np.uint64)),
+    "the first of them gone": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([3, 1], np.uint64)),
+    "the last of them gone": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
     "other": Documents(ends=np.array([10, 25], np.uint64), ids=np.array([1, 3], np.uint64)),
     "nameless": Documents(ends=np.array([10], np.uint64), ids=None),
     "b": Documents(ends=np.array([20], np.uint64), ids=np.array([9], np.uint64)),
@@ -48,6 +51,13 @@ FIRST = revise(None, WANTED, BOOKS)
 def test_a_retracted_document_is_a_range_that_is_gone() -> None:
     made = revise(FIRST, WANTED, with_shard("without 2", 20), from_step=1)
     assert made.revisions[1].sources[0].shards[0].removed == ((10, 20),)
+
+
+@pytest.mark.parametrize(
+    ("now", "gone"), [("the first of them gone", (0, 10)), ("the last of them gone", (20, 30)), ("other", None)]
+)
+def test_of_two_documents_with_equal_texts_one_may_go(now: str, gone: tuple[int, int] | None) -> None:
+    assert removed_between(DOCUMENTS["two alike"], DOCUMENTS[now]) == (None if gone is None else (gone,))
 
 
 def test_going_back_takes_the_steps_after_it_back() -> None:

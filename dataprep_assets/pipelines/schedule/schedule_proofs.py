@@ -29,7 +29,9 @@ SCHEDULE_PROOFS = (
     Proof("files_intact", "Every file that the receipt lists is there with its size and SHA-256."),
     Proof("documents_complete", "The documents that it keeps of each shard are as many tokens and samples as it says."),
     Proof(
-        "revisions_follow", "Each revision goes on from the one before: what has become of each shard is recomputed."
+        "revisions_follow",
+        "Each revision goes on from the one before: what has become of each shard is recomputed.",
+        version=2,
     ),
     Proof(
         "read_once", "Samples drawn from all steps are read once in their epoch: looked for again by their documents."
@@ -116,7 +118,7 @@ def _revisions_follow(data: TrainingData) -> Finding:
                 wanted: tuple[tuple[int, int], ...] | None = ()
                 if then is not None and then.content != shard.content:
                     wanted = removed_between(_documents(data, then.content), _documents(data, shard.content))
-                if shard.removed != (wanted or ()):
+                if wanted is None or shard.removed != wanted:
                     defects.append(
                         f"revision {number}: {source.name}/{shard.name}: says that {len(shard.removed)} ranges of "
                         f"tokens are gone; its documents say {'other documents' if wanted is None else len(wanted)}"

@@ -10,6 +10,7 @@ import pytest
 
 from dataprep_assets.graph.dataset import declared
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS, prove_schedule
 from dataprep_assets.serving import sampler as sampler_module
@@ -95,6 +96,29 @@ def findings(project: TrainingProject) -> dict[str, tuple[bool, str]]:
     declaration = declared(ScheduleDeclaration, json.loads(yaml.read_text())["attributes"], yaml)
     store = LocalArtifacts(project.artifacts)
     return {name: (found.passed, found.summary) for name, found in prove_schedule(declaration, store)}
+
+
+def test_a_shard_of_other_documents_under_its_old_name_is_told(finished: TrainingProject, tmp_path: Path) -> None:
+    project = copy(finished, tmp_path / "copy")
+    project.write_texts("train_0.jsonl", [*range(119), 777])
+    project("run", CORPUS)
+
+    def edit(value: dict[str, Any]) -> None:
+        later = json.loads(json.dumps(value["revisions"][0]))
+        later |= {"first_step": 10, "trained": 10, "seed": 1}
+        shard = later["sources"][0]["shards"][0]
+        receipt = read_receipt(project.artifacts / CORPUS / "token_bins" / shard["name"])
+        assert receipt is not None
+        assert receipt.ledger is not None
+        assert receipt.content != shard["content"]
+        tokens = receipt.ledger.tokens
+        shard |= {"content": receipt.content, "tokens": tokens, "samples": -(-tokens // later["sequence_length"])}
+        value["revisions"].append(later)
+
+    revise(project, edit)
+    passed, summary = findings(project)["revisions_follow"]
+    assert not passed
+    assert "says that 0 ranges of tokens are gone; its documents say other documents" in summary
 
 
 @pytest.mark.parametrize("check", [proof.name for proof in SCHEDULE_PROOFS])
