@@ -44,6 +44,7 @@ _SLOWEST_BYTES_PER_SECOND = 64 * 1024
 _COMPOSE = 32
 _FIELDS = "items(name,size,generation,md5Hash,crc32c,metadata,updated),nextPageToken"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_REASON = re.compile(r'"reason":\s*"([A-Za-z0-9]+)"')
 # Permissions that a request needs, for messages.
 GET, CREATE, LIST, DELETE = (f"storage.objects.{what}" for what in ("get", "create", "list", "delete"))
 
@@ -194,6 +195,8 @@ class GcsBucket:
         try:
             made = self.tried(send, label, CREATE, stopped)
         except ConflictError:
+            if if_generation is None:
+                raise SourceError(f"{label}: HTTP 412 to a write without conditions: find what refuses it") from None
             found = self.found(key)
             if found is None or (found.metadata or {}).get(WRITE) != mark[WRITE]:
                 raise
@@ -274,11 +277,8 @@ class GcsBucket:
     def remove(self, key: str, generation: int | None = None) -> None:
         """Remove an object, or only this generation of it; no error when it is gone."""
         try:
-            self.tried(
-                lambda: self.blob(key).delete(if_generation_match=generation, **self.once),
-                f"removal of {self.label(key)}",
-                DELETE,
-            )
+            blob, label = self.blob(key), f"removal of {self.label(key)}"
+            self.tried(lambda: blob.delete(if_generation_match=generation, **self.once), label, DELETE)
         except (NoObjectError, ConflictError):
             return
 
@@ -379,9 +379,10 @@ def _cause(error: Exception) -> str:
 
 def _from_answer(error: GoogleAPICallError, label: str, permission: str) -> Exception:
     status, response = int(error.code or 0), error.response
-    message = "" if response is None else response.text.lower()
-    reason = str(error.errors[0].get("reason", "")) if error.errors else ""
-    code = f"HTTP {status}, {reason}" if reason.isalnum() else f"HTTP {status}"
+    text = "" if response is None else response.text
+    # in the text, because the library does not take it out of answers to uploads
+    message, reason = text.lower(), _REASON.search(text)
+    code = f"HTTP {status}, {reason[1]}" if reason else f"HTTP {status}"
     if status in RETRY_STATUS:
         return RetryableError(code, parse_retry_after(response.headers.get("Retry-After")))
     if status == 400 and ("crc32c" in message or "md5" in message):
@@ -393,6 +394,7 @@ def _from_answer(error: GoogleAPICallError, label: str, permission: str) -> Exce
         return SourceError(f"{label}: there is no bucket {bucket} ({code}). Create it, or correct its name")
     if status == 404:
         return NoObjectError(label)
-    if status in (412, 416):
+    # a policy of the organization refuses with 412, too
+    if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
         return ConflictError(f"{label}: the object is another version than the request demands ({code})")
     return SourceError(f"{label}: the server refused a request of {permission} ({code})")

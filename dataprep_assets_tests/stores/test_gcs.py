@@ -10,10 +10,11 @@ pytest.importorskip("google.cloud.storage", reason="needs the extra `gcs`")
 
 import google_crc32c
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.stores.gcs import GcsStore
 from dataprep_assets.stores.store import ConflictError
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
+from dataprep_assets_tests.fakes.gcs_state import RefusalError, Stored
 from dataprep_assets_tests.stores.contract import StoreContract, content, sha256
 from dataprep_assets_tests.stores.gcs_stores import PART, store_on
 
@@ -60,6 +61,38 @@ def test_a_lost_answer_to_a_conditional_write_is_no_conflict(client: Any, server
     # Another writer of the very same bytes is another writer.
     with pytest.raises(ConflictError):
         store.put("lock", b"mine again", if_absent=True)
+
+
+@pytest.mark.parametrize("if_absent", [False, True])
+def test_a_write_that_a_policy_of_the_organization_forbids_is_no_lost_race(
+    client: Any, server: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, if_absent: bool
+) -> None:
+    """cloud.google.com/storage/docs/json_api/v1/status-codes: it is answered with 412, as an unmet condition is."""
+
+    def forbid(*_: Any, **__: Any) -> Stored:
+        raise RefusalError(412, "orgPolicyConstraintFailed", "Request violates an OrgPolicy constraint.")
+
+    monkeypatch.setattr(server, "store", forbid)
+    store, path = store_on(client), tmp_path / "file"
+    with pytest.raises(SourceError, match=r"gs://bucket/key: the server refused .*HTTP 412, orgPolicyConstraintFailed"):
+        store.put("key", b"data", if_absent=if_absent)
+    for size in (10, 3 * PART):
+        path.write_bytes(content(size))
+        with pytest.raises(SourceError, match="orgPolicyConstraintFailed"):
+            store.upload(path, "key", sha256=sha256(content(size)))
+
+
+def test_a_write_without_conditions_that_is_refused_for_one_is_no_lost_race(
+    client: Any, server: GcsServer, tmp_path: Path
+) -> None:
+    server.store("key", b"there")
+    server.fail("insert", "status", status=412, times=None)
+    (tmp_path / "file").write_bytes(b"data")
+    refused = "gs://bucket/key: HTTP 412 to a write without conditions"
+    with pytest.raises(SourceError, match=refused):
+        store_on(client).put("key", b"data")
+    with pytest.raises(SourceError, match=refused):
+        store_on(client).upload(tmp_path / "file", "key", sha256=sha256(b"data"))
 
 
 def test_a_sweep_takes_unfinished_uploads_below_its_prefix_that_are_old_enough(
