@@ -227,6 +227,8 @@ class GcsStore(Store):
             )
             if following is not None and copied <= done:
                 raise RetryableError(f"the copy stays at byte {copied}")
+            if following is None:
+                self._bucket.info(target)
             return following, copied
 
         try:

@@ -17,6 +17,7 @@ from google.cloud import storage
 from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError, TransferError
 from dataprep_assets.stores.gcs import GcsStore
 from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets_tests.fakes.gcs_json import JsonApi
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.gcs_state import Kind, Stored
 from dataprep_assets_tests.fakes.nobody import nobody_there
@@ -364,6 +365,23 @@ def test_a_join_that_was_carried_out_and_is_asked_for_again_is_known(
     assert late
     store.sweep()
     assert not any(name.startswith(".uploads/") for name in server.objects)
+
+
+def test_a_copy_whose_answer_does_not_describe_it_is_asked_for_again(
+    store: GcsStore, server: GcsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe, left_out = JsonApi._resource, list[str]()
+
+    def leave_out(api: JsonApi, stored: Stored) -> dict[str, Any]:
+        told = describe(api, stored)
+        if stored.name == "key" and not left_out:
+            left_out.append(told.pop("crc32c"))
+        return told
+
+    monkeypatch.setattr(JsonApi, "_resource", leave_out)
+    assert store.copy("source", "key").bytes == len(DATA)
+    assert server.objects["key"].data == DATA
+    assert left_out
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 504])
