@@ -151,7 +151,7 @@ class _Command:
     def take(self, declaration: "DatasetDeclaration") -> None:
         self.closed.enter_context(private_files(declaration.sensitive))
         # of all datasets that were loaded, because a line may be about any of them
-        self.cells = max(self.cells, cells_of(declaration), key=lambda cells: cells.below)
+        self.cells = self.cells.stricter(cells_of(declaration))
 
 
 # the command at work is the last one; empty where its functions are called outside of a command

@@ -13,9 +13,9 @@ counts and of shares. Other sums and differences are not protected.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, isfinite, log10, trunc
-from typing import Any
+from typing import Any, Self
 
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
@@ -48,6 +48,10 @@ class SmallCells:
 
     below: int
     rounded: bool = False
+
+    def stricter(self, other: Self) -> Self:
+        """What shows a number only if both do: of texts that may be about either dataset."""
+        return replace(self, below=max(self.below, other.below), rounded=self.rounded or other.rounded)
 
     def count(self, number: int) -> str:
         """A count of people or documents in words: `1,234`, `about 1,000`, or `< 11`."""
