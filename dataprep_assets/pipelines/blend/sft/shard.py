@@ -143,8 +143,8 @@ class PackedSourceFacts(Facts):
 class PackedSftFacts(Facts):
     """`bins` are packed rows; `fill` is their share of `pack_size` tokens; `packing_factor` sequences a row.
 
-    `truncated` and `truncated_to_pack_size` count sequences that were cut, `sequences_dropped` those left out of
-    conversations that stayed, by reason. `turn_end` are ids that are trained behind the stop token.
+    `truncated` and `truncated_to_pack_size` count sequences that were cut and stayed, `sequences_dropped` those that
+    were left out of conversations that stayed, by reason. `turn_end` are ids that are trained behind the stop token.
     """
 
     format: str

@@ -60,7 +60,8 @@ BATCH = 512
 
 
 class SpoolFacts(Facts):
-    """`truncated`: sequences cut to `max_doc_tokens`; `sequences_dropped`: counts by reason."""
+    """`truncated`: sequences that stayed, cut to `max_doc_tokens`; `sequences_dropped`: those that did not stay though
+    their conversation did, by reason."""
 
     sequences: int
     trained_tokens: int
@@ -140,7 +141,7 @@ class _Spooling:
     def __init__(self, plan: ChatPlan, source: ChatSource, staged: Path) -> None:
         self._plan, self._source, self._staged = plan, source, staged
         self._renderer, self._encoder, self._vocab_size = load_tools(plan)
-        # reason → rows left out, and reason → sequences left out, those of such rows included
+        # reason → rows left out, and reason → sequences left out of rows that stayed
         self._dropped: Counter[str] = Counter()
         self._sequences_dropped: Counter[str] = Counter()
         self._quarantine: list[bytes] = []
@@ -234,11 +235,12 @@ class _Spooling:
         tokens, trained, offsets = encoded.tokens, encoded.trained, encoded.offsets
         self._literals += sum(r.mark is not None for r in kept)
         self._characters += sum(len(chunk.text) for r in kept for chunks in r.sequences for chunk in chunks)
-        cut, keep_room = self._cut(np.diff(offsets))
-        if not np.array_equal(cut, np.diff(offsets)):
+        whole = np.diff(offsets)
+        cut, keep_room = cut_lengths(self._plan, whole)
+        if not np.array_equal(cut, whole):
             # the position of each token within its sequence: those beyond the cut go, whatever sequence they are of
-            places = np.arange(len(tokens)) - np.repeat(offsets[:-1], np.diff(offsets))
-            inside = places < np.repeat(cut, np.diff(offsets))
+            places = np.arange(len(tokens)) - np.repeat(offsets[:-1], whole)
+            inside = places < np.repeat(cut, whole)
             tokens, trained = tokens[inside], trained[inside]
             offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(cut)])
         # only now: what was cut off is no label, and the last token of each sequence has none
@@ -249,6 +251,7 @@ class _Spooling:
         keep = keep_room & ((np.diff(offsets) > 0) if kept_untrained else (per_sequence > 0))
         reasons = np.where(keep_room, EMPTY, TOO_LONG)
         self._close_rows(block, indexes, counts, keep, reasons)
+        self._count_cuts(whole[keep], cut[keep])
         # the number of each sequence within its conversation, counted before those that are left out go
         turn = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
         self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), turn], axis=1), keep)
@@ -258,15 +261,12 @@ class _Spooling:
         conversation = read_conversation(row, self._plan.fields, self._plan.choices)
         return conversation if isinstance(conversation, Refusal) else self._renderer.render(conversation)
 
-    def _cut(self, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Lengths after truncation, and which sequences may stay."""
-        plan = self._plan
-        if plan.max_doc_tokens is not None:
-            self._truncated += int(np.count_nonzero(lengths > plan.max_doc_tokens))
-        cut, stay = cut_lengths(plan, lengths)
+    def _count_cuts(self, whole: NDArray[np.int64], cut: NDArray[np.int64]) -> None:
+        """Count the sequences that are shorter than they were: their lengths before and after."""
+        most = self._plan.max_doc_tokens or 1 << 62
+        self._truncated += int(np.count_nonzero(whole > most))
         # what `max_doc_tokens` has shortened to less than a row is not counted a second time
-        self._clamped += int(np.count_nonzero(stay & (cut < np.minimum(lengths, plan.max_doc_tokens or 1 << 62))))
-        return cut, stay
+        self._clamped += int(np.count_nonzero(cut < np.minimum(whole, most)))
 
     def _close_rows(
         self,
@@ -289,7 +289,6 @@ class _Spooling:
                 self._sequences_dropped.update(lost)
             else:
                 reason = lost[0] if lost else EMPTY
-                self._sequences_dropped.update(lost)
                 self._drop(BadRecord(block.numbers[index], block.offsets[index], reason), None)
 
     def _write(

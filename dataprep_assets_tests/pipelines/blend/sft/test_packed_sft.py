@@ -284,10 +284,10 @@ def test_long_sequences_are_cut_and_counted(tmp_path: Path) -> None:
     rows = [said("a", "b " * 300), said("c", "d"), said("e " * 300, "f"), said("g", "h " * 5)]
     shard = build_rows(tmp_path, rows, pack_size=64, max_doc_tokens=100)
     facts = shard.receipt.facts
-    assert (facts["truncated"], facts["truncated_to_pack_size"]) == (2, 2)
     assert max(len(r["input_ids"]) for r in shard.rows) == 64
     assert shard.receipt.ledger is not None
     assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}  # its answer was beyond the cut
+    assert (facts["truncated"], facts["truncated_to_pack_size"]) == (1, 1)
     assert sorted(t.endswith(END) for t in trained_texts(shard.rows)) == [False, True, True]
 
 
@@ -316,6 +316,16 @@ def test_long_sequences_may_be_dropped_instead(tmp_path: Path) -> None:
     assert shard.receipt.ledger is not None
     assert dict(shard.receipt.ledger.dropped) == {"longer_than_pack_size": 1}
     assert trained_texts(shard.rows) == [f"d{END}"]
+
+
+@pytest.mark.parametrize("too_long", ["truncate", "drop"])
+def test_a_conversation_that_is_dropped_whole_counts_as_a_row_alone(tmp_path: Path, too_long: str) -> None:
+    rows = [said("a " * 300, "b"), said("c", "d")]
+    shard = build_rows(tmp_path, rows, pack_size=64, max_doc_tokens=100, too_long=too_long)
+    assert shard.receipt.ledger is not None
+    assert sum(shard.receipt.ledger.dropped.values()) == 1
+    facts = shard.receipt.facts
+    assert (facts["sequences_dropped"], facts["truncated"], facts["truncated_to_pack_size"]) == ({}, 0, 0)
 
 
 def test_one_long_turn_of_a_conversation_is_no_reason_to_drop_the_others(tmp_path: Path) -> None:
