@@ -226,11 +226,12 @@ def _estimate_file(
     columns = read_fields(blend, unit.dataset)
     reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath, columns=columns)
     first = RowBlock()
-    rows, ended = 0, True
+    rows, looked_at, ended = 0, 0, True
     for block in reader:
         rows += len(block.rows)
         few = zip(block.rows, block.numbers, block.offsets, strict=True)
         for row, number, byte in itertools.islice(few, DOCUMENTS_PER_FILE - len(first.rows)):
+            looked_at += 1
             if any(row_texts(blend, unit, row)):
                 first.add(row, number, byte)
         # when all bytes are read, what is left of the rows costs little, and makes the count exact
@@ -244,7 +245,9 @@ def _estimate_file(
         else:
             # both in bytes as stored: of a compressed file its rows per compressed byte
             rows = round(rows * entry.size_bytes / max(1, reader.bytes_read))
-    return _Amount(rows=rows, tokens=rows * (tokens_a_row(entry.relpath, first) if first.rows else 0.0))
+    # rows without text have no tokens, and are as many among the others
+    with_text = rows * len(first.rows) / max(1, looked_at)
+    return _Amount(rows=rows, tokens=with_text * (tokens_a_row(entry.relpath, first) if first.rows else 0.0))
 
 
 def _tokens_a_row(blend: BlendDeclaration, unit: PlannedUnit, label: str, some: RowBlock) -> float:

@@ -26,6 +26,7 @@ from dataprep_assets_tests.pipelines.blend.pipeline import (
     finished,
     pretraining,
     small_sources,
+    texts,
     write_rows,
 )
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
@@ -97,6 +98,15 @@ def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
         packed[partition.rpartition("-")[0]] += store.require(blend.artifact("packed_sft", partition)).facts["tokens"]
     assert found == packed
     assert found["long"] == 3 * 512
+
+
+def test_rows_without_text_have_no_tokens(tmp_path: Path) -> None:
+    some = texts("a", 40)
+    path = write_rows(tmp_path / "a.jsonl", [row for one in some for row in (one, {"text": ""})])
+    blend = pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(path)}]})
+    (found,) = preview_blend(blend, plan_blend(blend))
+    assert found.rows == 80
+    assert found.tokens == sum(map(len, reference_ids([row["text"] for row in some]))) + 40
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet"])
