@@ -46,12 +46,15 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         raise error
 
 
-def map_all(do: Callable[[T], R], items: Sequence[T], at_once: int) -> list[R]:
-    """Call ``do`` for every item on ``at_once`` threads, as `run_all`; the results, in the order of the items."""
+def map_all(do: Callable[[T], R], items: Sequence[T], at_once: int, stop: threading.Event | None = None) -> list[R]:
+    """Call ``do`` for every item on ``at_once`` threads, as `run_all`; the results, in the order of the items.
+
+    ``stop`` is for calls that watch it.
+    """
     results: dict[int, R] = {}
 
     def one(numbered: tuple[int, T]) -> None:
         results[numbered[0]] = do(numbered[1])
 
-    run_all(one, [*enumerate(items)], at_once, threading.Event())
+    run_all(one, [*enumerate(items)], at_once, threading.Event() if stop is None else stop)
     return [results[index] for index in range(len(items))]

@@ -83,9 +83,10 @@ class Composer:
         complaint = ""
         for _ in range(2):
             upload = self._bucket.create_upload(key, metadata)
-            work = partial(self._assemble_part, sources, key, upload, Lanes(self._workers), threading.Event())
+            stop = threading.Event()
+            work = partial(self._assemble_part, sources, key, upload, Lanes(self._workers), stop)
             try:
-                sent = map_all(work, [*enumerate(parts, 1)], self._workers)
+                sent = map_all(work, [*enumerate(parts, 1)], self._workers, stop)
                 return complete(self._bucket, key, upload, sent, sum(lengths), metadata.get(DIGEST))
             except SpoiltError as error:
                 complaint = str(error)
@@ -109,7 +110,7 @@ class Composer:
     ) -> Sent:
         number, pieces = numbered
         if len(pieces) == 1 and _is_copyable(sources[pieces[0].source], pieces[0]):
-            return self._copy_part(sources[pieces[0].source], pieces[0], key, upload, number)
+            return self._copy_part(sources[pieces[0].source], pieces[0], key, upload, number, stop)
         data = b"".join(self._piece(sources, piece) for piece in pieces)
         return send_part(self._bucket, key, upload, number, memoryview(data), lanes=lanes, stop=stop)
 
@@ -143,7 +144,9 @@ class Composer:
 
         return self._bucket.tried(attempt, self._bucket.label(source.key))
 
-    def _copy_part(self, source: ObjectInfo, piece: Piece, key: str, upload: str, number: int) -> Sent:
+    def _copy_part(
+        self, source: ObjectInfo, piece: Piece, key: str, upload: str, number: int, stop: threading.Event
+    ) -> Sent:
         label = f"{self._bucket.label(key)}, part {number} from {self._bucket.label(source.key)}"
         whole = piece.bytes == source.bytes
         request: dict[str, Any] = {
@@ -166,7 +169,7 @@ class Composer:
             return Sent(number=number, etag=etag, md5=md5)
 
         try:
-            return self._bucket.tried(attempt, label)
+            return self._bucket.tried(attempt, label, stop.is_set)
         except RefusedError as refused:
             if refused.code == "NoSuchUpload":
                 raise SpoiltError("the store dropped the upload while it was in progress") from None

@@ -1,9 +1,13 @@
 """Compositions on S3: R2's rule of equal parts, and what passes through the client."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client, new_store
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy, strict_parts
 from dataprep_assets_tests.fakes.swift_server import SwiftServer
@@ -46,3 +50,29 @@ def test_what_r2_refuses_is_never_sent(swift: SwiftServer, tmp_path: Path) -> No
             assert b"".join(direct.read("whole")) == expected
             # One part per boundary between sources, at most; and the last one where its source is too small to copy.
             assert proxy.sent("part") + proxy.sent("put") - before <= len(sources) * 5 * mib
+
+
+@pytest.mark.parametrize("waiting", ["part", "part_copy"])
+def test_the_first_error_of_a_composition_ends_the_parts_that_wait(swift: SwiftServer, waiting: str) -> None:
+    bucket, begun = new_bucket(swift.url), threading.Event()
+    direct, half = new_store(swift.url, bucket), content(5 * 1024 * 1024 + 1)
+    direct.put("half", half)
+
+    def refuse(operation: str, target: str) -> tuple[int, str] | None:
+        if operation not in ("part", "part_copy"):
+            return None
+        if operation == waiting and not begun.is_set():
+            begun.set()
+            return 503, "SlowDown"
+        begun.wait(60)
+        return 403, "AccessDenied"
+
+    with FaultProxy(swift.url, before=refuse) as proxy:
+        patient = RetryPolicy(attempts=2, base_seconds=240.0, max_seconds=240.0)
+        store = new_store(proxy.url, bucket, retry=patient)
+        started = time.monotonic()
+        # three parts: two are copied, and that which crosses the boundary is sent
+        with pytest.raises(ConfigError, match="AccessDenied"):
+            store.compose(["half", "half"], "whole")
+        assert time.monotonic() - started < 60
+    assert direct.head("whole") is None
