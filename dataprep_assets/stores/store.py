@@ -84,8 +84,8 @@ class Store(ABC):
         """The bytes `[start, stop)` of an object, in blocks; all retries happen inside, resuming where it broke.
 
         `stop` None stands for the end of the object. Raises MissingArtifactError when the object does not exist, and
-        Raises ConflictError when `version` is given and the object has another. Never yields fewer bytes than asked
-        without raising.
+        ConflictError when `version` is given and the object has another. Never yields fewer bytes than asked without
+        raising.
         """
 
     @abstractmethod
