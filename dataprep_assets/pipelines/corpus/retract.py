@@ -105,12 +105,13 @@ def _given(path: Path, number: int, line: bytes) -> Given:
         if not text.startswith("{"):
             return _plain(path, number, text)
         value: dict[str, Any] = json_of(text)
+        # `true` is a number of Python, and no id or row
         match value:
             case {"hash": str(found)} if _is_hash(found):
                 return Given(line=number, text=text, hash=found.lower())
-            case {"id": str() | int() as found}:
+            case {"id": str() | int() as found} if not isinstance(found, bool):
                 return Given(line=number, text=text, id=str(found))
-            case {"file": str(file), "row": int(row)} if row > 0:
+            case {"file": str(file), "row": int(row)} if row > 0 and not isinstance(row, bool):
                 return Given(line=number, text=text, file=file, row=row)
     # neither UTF-8 nor JSON: refused below with its line
     except ValueError:

@@ -239,6 +239,8 @@ def test_a_retracted_document_that_is_there_is_named(corpus: Retracting, tmp_pat
         ('a\n{"id": 1.5}\n', "line 2: give an id"),
         ('{"hash": "12"}\n', "line 1: give an id"),
         ('{"file": "a", "row": 0}\n', "line 1: give an id"),
+        ('{"file": "a", "row": true}\n', "line 1: give an id"),
+        ('{"id": true}\n', "line 1: give an id"),
         ("{broken\n", "line 1: give an id"),
     ],
 )
