@@ -27,8 +27,6 @@ from dataprep_assets.stream.engine_certificate import told_engine
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
-_HUB_FOLDER = "datasets--"
-
 
 class _StreamFacts(Facts):
     """The facts about the tokenizer that combined bins and npy shards share."""

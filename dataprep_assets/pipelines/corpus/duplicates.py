@@ -188,7 +188,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 
 
 def _present(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, tuple[str, Nodes]]:
-    """Shard → digest of its tags and the rows that go, of the present duplicates; empty if there are none."""
+    """Shard → content of its signatures and the rows that go, of the present duplicates; empty if there are none."""
     try:
         if (receipt := store.receipt(corpus.artifact(DUPLICATES))) is None:
             return {}
