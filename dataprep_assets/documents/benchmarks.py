@@ -26,6 +26,7 @@ from dataprep_assets.documents.tagging import VersionedTagger
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.sentences import safe, typed
+from dataprep_assets.stores.files import while_unchanged
 
 BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
 COLUMNS: Columns = {BENCHMARK: "string", OVERLAP: "number"}
@@ -258,9 +259,15 @@ class BenchmarkTagger(VersionedTagger):
 
 def _digest(one: BenchmarkSet) -> str:
     try:
-        return sha256_file(one.file)
+        return _sha256(str(one.file))
     except OSError as error:
         raise ConfigError(f"decontaminate.sets.{one.name}: {one.path}: {error.strerror or error}") from error
+
+
+# asked for with each batch of documents
+@while_unchanged
+def _sha256(path: str) -> str:
+    return sha256_file(Path(path))
 
 
 @lru_cache(maxsize=2)

@@ -1,6 +1,7 @@
 """Items of benchmarks in a corpus: dropped, blocked or tagged, told by name, and no threshold without effect."""
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.documents.benchmark_files import fetched
-from dataprep_assets.documents.benchmarks import Benchmarks, BenchmarkSet, rewrites
+from dataprep_assets.documents.benchmarks import COLUMNS, OVERLAP, Benchmarks, BenchmarkSet, BenchmarkTagger, rewrites
+from dataprep_assets.documents.table import DocumentBatch
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.documents.signed import page
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.opened import counted
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 
@@ -87,6 +90,25 @@ def test_they_block_with_the_pairs_or_are_only_tagged(tmp_path: Path) -> None:
     assert rows[3] == {"benchmark": "quiz:5:question", "benchmark_overlap": 1.0}
     assert 0 < rows[6]["benchmark_overlap"] < 0.2
     assert rows[0] == {"benchmark": None, "benchmark_overlap": 0.0}
+
+
+def test_a_set_is_read_once_for_all_batches_and_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "quiz.jsonl"
+    tagger = BenchmarkTagger(
+        name="benchmark", columns=COLUMNS, sets=(BenchmarkSet(name="quiz", path=path),), ngram=5, least=5
+    )
+
+    def asked(text: str) -> DocumentBatch:
+        path.write_text(json.dumps({"question": text}) + "\n")
+        os.utime(path, (1, 1))  # a file that was written just now may change unseen, and is read each time
+        return DocumentBatch(rows={"row": [1]}, good=[0], texts=[text], label="a.jsonl")
+
+    for text in ("one two three four five six", "seven eight nine ten eleven twelve more"):
+        batch = asked(text)
+        with counted(tmp_path) as opened:
+            for _ in range(10):
+                assert tagger.look(batch)[OVERLAP] == [1.0]
+        assert opened == {path.name: 2}  # its digest, and its items
 
 
 def test_an_item_that_would_not_be_found_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
