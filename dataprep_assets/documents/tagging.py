@@ -227,10 +227,16 @@ class CommandTagger(Tagger):
 
 def _defined(source: str) -> Iterator[str]:
     """The names that a module's text defines at its top; `*` if it takes some of another module."""
-    for node in ast.walk(ast.parse(source)):
+    left: list[ast.AST] = [ast.parse(source)]
+    while left:
+        node = left.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            # what is inside is its own, but for names that it says are the module's
+            yield from (name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names)
+            continue
+        left += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from (one.asname or one.name.partition(".")[0] for one in node.names)

@@ -1,5 +1,6 @@
 """What the built-in taggers say of texts of which it is known."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +94,36 @@ def test_the_language_of_a_text(language: str, text: str) -> None:
     found = tags("language", text)
     assert found["language"] == language
     assert 0.5 < found["language_score"] <= 1
+
+
+MODULE = """
+try:
+    import json as fast
+except ImportError:
+    fast = None
+if fast:
+    def quality(table):
+        def inner(row): ...
+        local = 1
+class Judge:
+    def method(self, table): ...
+def made():
+    global later
+    def later(table): ...
+"""
+
+
+def test_a_function_is_there_if_the_module_has_it_at_its_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "judges.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def absent(name: str) -> str | None:
+        return FunctionTagger(name="one", columns={"one": "number"}, function=f"judges:{name}").absent()
+
+    for name in ("quality", "Judge", "made", "later", "fast"):
+        assert absent(name) is None
+    for name in ("inner", "local", "method", "other"):
+        assert f"there is no {name!r} in judges" in str(absent(name))
 
 
 def test_the_order_of_columns_is_in_the_key_and_one_by_the_alphabet_is_as_it_was() -> None:
