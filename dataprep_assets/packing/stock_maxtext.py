@@ -69,7 +69,8 @@ class StockRule:
             ids = row[: self.row_length + (self.pipeline == "tfds")]
             trained_from = ids[:-1] if self.pipeline == "tfds" else ids
             inputs[at, : trained_from.size] = trained_from
-            targets[at, : ids.size - 1] = ids[1:]
-            there[at, : max(0, ids.size - 1)] = True
+            following = ids[1:]
+            targets[at, : following.size] = following
+            there[at, : following.size] = True
         ignored = np.isin(targets, list(self.ignored))
         return StockLabels(inputs=inputs, targets=targets, trained=there & ~ignored, masked=there & ignored)

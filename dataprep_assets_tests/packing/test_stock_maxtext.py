@@ -23,6 +23,8 @@ def rule(pipeline: Pipeline, pad: int | None = PAD, unk: int | None = None, bos:
         ("grain", [1, 2, 3], [1, 2, 3, PAD, PAD], [2, 3, PAD, PAD, PAD], [1, 1, 0, 0, 0]),
         ("grain", [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [2, 3, 4, 5, PAD], [1, 1, 1, 1, 0]),
         ("tfds", [1], [PAD] * 5, [PAD] * 5, [0] * 5),
+        ("tfds", [], [PAD] * 5, [PAD] * 5, [0] * 5),
+        ("hf", [], [PAD] * 5, [PAD] * 5, [0] * 5),
     ],
 )
 def test_rows_are_shifted_cut_and_padded_as_the_pipeline_does(
