@@ -9,6 +9,8 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
+_TOKENIZER, _CONFIG = "tokenizer.json", "tokenizer_config.json"
+
 
 @lru_cache(maxsize=8)
 def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
@@ -20,10 +22,10 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
         return TokenizerBundle.load(declared.path, name=declared.name)
     assert declared.repo is not None
     assert declared.revision is not None
-    found = hub_file(declared.repo, declared.revision, "tokenizer.json")
+    found = hub_file(declared.repo, declared.revision, _TOKENIZER)
     if found is None:
-        raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no tokenizer.json")
-    hub_file(declared.repo, declared.revision, "tokenizer_config.json")  # if there is one: EOS and BOS
+        raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no {_TOKENIZER}")
+    hub_file(declared.repo, declared.revision, _CONFIG)  # if there is one: EOS and BOS
     # the hub's cache has a folder for each commit, in which both files lie
     return TokenizerBundle.load(
         found.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
@@ -41,8 +43,9 @@ def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo"
     try:
         return Path(hf_hub_download(repo, file, revision=revision))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        # one that is not in the cache while the hub cannot be reached may well be in the repository
-        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+        # while the hub cannot be reached one may well be in the repository, unless the cache knows that none is
+        out_of_reach = isinstance(error, LocalEntryNotFoundError)
+        if is_known(repo, revision, file) if out_of_reach else isinstance(error, EntryNotFoundError):
             return None
         raise TokenizerError(
             f"{key}: {repo}@{revision}: {file} cannot be fetched: {error}. Check the names and the network, or give "
@@ -50,19 +53,22 @@ def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo"
         ) from error
 
 
+def is_known(repo: str, revision: str, file: str) -> bool:
+    """Whether the cache has a file of a hub repository at a commit, or knows that the repository has none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return try_to_load_from_cache(repo, file, revision=revision) is not None
+
+
 def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
-    """The tokenizer; None for one of a hub that is not in this machine's cache.
+    """The tokenizer; None for one of a hub that is not in this machine's cache, or was not fetched to the end.
 
     Raises TokenizerError if it is unusable.
     """
-    if declared.repo is not None:
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = try_to_load_from_cache(declared.repo, "tokenizer.json", revision=declared.revision)
-        # besides a path the library gives None, and an object for a file that it knows to be absent
-        if not isinstance(cached, str):
-            return None
-    return load_bundle(declared)
+    repo, revision = declared.repo, declared.revision
+    if repo is None or revision is None or all(is_known(repo, revision, file) for file in (_TOKENIZER, _CONFIG)):
+        return load_bundle(declared)
+    return None
 
 
 def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, ...]) -> Iterator[Remark]:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.sft.options import HubTemplate, SftOptions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.tokenizer import hub_file, load_bundle
+from dataprep_assets.stream.tokenizer import hub_file, is_known, load_bundle
 from dataprep_assets.tokenization.chat.template import OF_TOKENIZER, ChatTemplate
 
 _FILE, _KEY = "chat_template.jinja", "chat_template"
@@ -32,17 +32,10 @@ def template_at_hand(options: SftOptions, tokenizer: TokenizerDeclaration) -> bo
     """Whether the template of `options` and `tokenizer` is available without a network."""
     declared = options.chat_template
     if isinstance(declared, HubTemplate):
-        return _is_known(declared.repo, declared.revision, declared.file)
+        return is_known(declared.repo, declared.revision, declared.file)
     if declared == OF_TOKENIZER and tokenizer.repo is not None and tokenizer.revision is not None:
-        return _is_known(tokenizer.repo, tokenizer.revision, _FILE)
+        return is_known(tokenizer.repo, tokenizer.revision, _FILE)
     return True
-
-
-def _is_known(repo: str, revision: str, file: str) -> bool:
-    """Whether the cache has the file, or knows that the repository has none."""
-    from huggingface_hub import try_to_load_from_cache
-
-    return try_to_load_from_cache(repo, file, revision=revision) is not None
 
 
 @lru_cache(maxsize=8)

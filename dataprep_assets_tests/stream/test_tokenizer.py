@@ -1,0 +1,48 @@
+"""Claims about a tokenizer on the hub where there is no network: what counts is what the cache has, and knows."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import TokenizerError
+from dataprep_assets.stream.declaration import TokenizerDeclaration
+from dataprep_assets.stream.tokenizer import bundle_at_hand, load_bundle
+from dataprep_assets_tests.samples import SAMPLE
+
+COMMIT = "0" * 40
+FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache's folder of a repository, of which it has `tokenizer.json`; there is no network."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    load_bundle.cache_clear()  # a new process would read it anew
+    (tmp_path / "models--org--model" / "snapshots" / COMMIT).mkdir(parents=True)
+    shutil.copy(SAMPLE / "tokenizer" / FILES[0], tmp_path / "models--org--model" / "snapshots" / COMMIT)
+    return tmp_path / "models--org--model"
+
+
+TOKENIZER = TokenizerDeclaration(repo="org/model", revision=COMMIT)
+
+
+def test_a_fetch_that_was_killed_between_its_files_left_no_tokenizer(cache: Path) -> None:
+    assert bundle_at_hand(TOKENIZER) is None
+    with pytest.raises(TokenizerError, match=rf"org/model@{COMMIT}: {FILES[1]} cannot be fetched"):
+        load_bundle(TOKENIZER)
+
+
+def test_all_of_its_files_are_a_tokenizer(cache: Path) -> None:
+    shutil.copy(SAMPLE / "tokenizer" / FILES[1], cache / "snapshots" / COMMIT)
+    found = bundle_at_hand(TOKENIZER)
+    assert found is not None
+    assert found.directory == cache / "snapshots" / COMMIT
+
+
+def test_a_file_that_the_repository_is_known_not_to_have_is_not_missing(cache: Path) -> None:
+    (cache / ".no_exist" / COMMIT).mkdir(parents=True)
+    (cache / ".no_exist" / COMMIT / FILES[1]).touch()
+    assert bundle_at_hand(TOKENIZER) == load_bundle(TOKENIZER)
