@@ -20,7 +20,7 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.sentences import safe
 
 BATCH_BYTES = 64 << 20
-"""Most bytes of a decoded batch of rows."""
+"""Most bytes of a decoded batch of rows, or of half of one where pages differ much (`_Column.bytes`)."""
 PAGE_BYTES = 512 << 20
 """The largest page that is decoded. pyarrow ends a page after 1 MiB, but looks only at every 1,024th value."""
 _VALUE_BYTES = 16
@@ -121,10 +121,11 @@ class _Column:
         )
 
     def bytes(self, rows: int) -> float:
-        """The most bytes that any `rows` consecutive rows take."""
+        """The most bytes that any `rows` consecutive rows take, or at least half of them."""
         values = rows * self.values_a_row
-        # For rows that begin in page i: the pages that so many values fill from its start, and one more, because they
-        # may begin anywhere in it.
+        # For rows that begin in page i: the pages that so many values fill from its start, and one more. Rows that
+        # begin late in it may reach over many small pages: then they take page i and what is counted for page i + 1.
+        # Twice is harmless, and a strict bound is not: how rows arrive decides where the pages of tables of tags end.
         until = np.minimum(np.searchsorted(self.ends, self.ends[:-1] + values) + 1, len(self.ends) - 1)
         dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
         return float(dense) + values * (self.width + self.repeated)

@@ -23,6 +23,7 @@ import pytest
 import zstandard
 
 from dataprep_assets.errors import CorruptSourceError, DataprepError
+from dataprep_assets.sources import parquet_pages
 from dataprep_assets.sources.blocks import WINDOW, BlockReader
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.sources.records import read_records
@@ -400,3 +401,29 @@ def test_a_wider_window_has_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.
         list(BlockReader(path, "zstd"))
     monkeypatch.setenv(WINDOW, str(1 << 28))
     assert b"".join(BlockReader(path, "zstd")) == GOOD
+
+
+def test_rows_that_begin_late_in_a_large_page_and_reach_over_many_small_ones_take_at_most_twice_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value, limit = 1280, MIB
+    monkeypatch.setattr(parquet_pages, "BATCH_BYTES", limit)
+    # a page ends where a chunk of the column does, if it is beyond its size
+    pages = [512, *[1] * 600]
+    path = tmp_path / "f.parquet"
+    pq.write_table(
+        pa.table({"text": pa.chunked_array([pa.array(["v" * value] * values) for values in pages])}),
+        path,
+        use_dictionary=False,
+        data_page_size=value // 2,
+        write_batch_size=512,
+    )
+    with path.open("rb") as file:
+        found = parquet_pages.rows_at_once(file.fileno(), pq.read_metadata(path), 0, None, 512, lambda _: None)
+    page_of = [page for page, values in enumerate(pages) for _ in range(values)]
+    touched = max(
+        sum(pages[page_of[start] : page_of[start + found - 1] + 1]) * value for start in range(len(page_of) - found + 1)
+    )
+    # a lower number would cut the pages of tables of tags otherwise
+    assert found == 512
+    assert limit < touched < 2 * limit
