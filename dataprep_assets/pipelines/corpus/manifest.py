@@ -1,14 +1,14 @@
 """The artifact `<dataset>/manifest`: every source file, and the frozen shard plan; registers the shards' partitions."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import IntegrityError, TransferError
+from dataprep_assets.errors import TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -20,7 +20,9 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, P
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.whole import TRIES, read_whole, replaced
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.lost_manifest import built_shards
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.planning import shard_plan
@@ -38,7 +40,6 @@ from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.sentences import sentence, typed
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
-from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,8 @@ class Manifest:
 class PlannedManifest:
     """The content of a manifest of the present source. `listed` is the digest of the listing, `key` that of everything.
 
-    `changes` are those since the present manifest; None if there is none.
+    `before` is the content of the manifest from which it follows, and `changes` are those since then; None if there is
+    none.
     """
 
     entries: list[ManifestEntry]
@@ -85,6 +87,7 @@ class PlannedManifest:
     commit: str | None
     listed: str
     key: str
+    before: str | None
     changes: ManifestChanges | None
 
 
@@ -121,7 +124,15 @@ def plan_manifest(
     # a shard is a range of the listing, so its two ends say which files it has
     key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
     changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
-    return PlannedManifest(entries=entries, plan=plan, commit=listing.commit, listed=listed, key=key, changes=changes)
+    return PlannedManifest(
+        entries=entries,
+        plan=plan,
+        commit=listing.commit,
+        listed=listed,
+        key=key,
+        before=None if before is None else before.receipt.content,
+        changes=changes,
+    )
 
 
 def _kept_shards(
@@ -131,7 +142,7 @@ def _kept_shards(
     if corpus.shards.on_change == "replan":
         return None
     if before is None:
-        return _built_shards(corpus, store)
+        return built_shards(corpus, store)
     recipe, declared = before.receipt.recipe, corpus.shards.sizing
     if recipe:
         made = ShardSizing(**recipe["settings"]["shards"])
@@ -146,23 +157,6 @@ def _cut(manifest: Manifest, sizing: ShardSizing) -> Mapping[str, Sequence[int]]
     return shard_plan.plan_shards(manifest.entries, sizing)[1]
 
 
-def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
-    """The shards of a lost manifest, by receipts: of several plans those that combined bins are made of; or None."""
-    artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
-    # by its name, because its module imports this one
-    combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
-    try:
-        shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
-        made_of = {name for r in store.receipts(combined) if r for name in r.recipe.get("upstream", ())}
-    except IntegrityError:
-        return None
-    # Shards that an earlier plan left behind may hold the same files: in one plan no file is in two shards.
-    for found in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in made_of}):
-        if found and max(Counter(path for files in found.values() for path in files).values(), default=0) < 2:
-            return found
-    return None
-
-
 def build_manifest_artifact(
     corpus: CorpusDeclaration, store: ArtifactStore, warn: Callable[[str], None] = lambda _: None
 ) -> tuple[Receipt, bool]:
@@ -175,8 +169,17 @@ def build_manifest_artifact(
 
     Returns:
         The receipt, and whether the manifest was reused because it is unchanged.
+
+    Raises IntegrityError if other runs replace it again and again meanwhile.
     """
-    return _commit(corpus, store, plan_manifest(corpus, store), warn)
+    for _ in range(TRIES):
+        with suppress(_OvertakenError):
+            return _commit(corpus, store, plan_manifest(corpus, store), warn)
+    raise replaced(store, corpus.artifact(MANIFEST))
+
+
+class _OvertakenError(Exception):
+    """Another run has replaced the manifest from which a planned one follows."""
 
 
 def adopt_manifest(
@@ -194,16 +197,20 @@ def adopt_manifest(
     """
     planned = plan_manifest(corpus, store, kept=shards)
     if planned.key == key:
-        _commit(corpus, store, planned, lambda _: None)
+        with suppress(_OvertakenError):  # by a run, whose manifest stays
+            _commit(corpus, store, planned, lambda _: None)
 
 
 def _commit(
     corpus: CorpusDeclaration, store: ArtifactStore, planned: PlannedManifest, warn: Callable[[str], None]
 ) -> tuple[Receipt, bool]:
-    if told := str(planned.changes or ""):
-        warn("the source changed: " + told)
-
     def write(staged: Path) -> Written:
+        # Under its lock. A plan that does not follow from what is there now would give names of shards to other files.
+        present = store.intact(corpus.artifact(MANIFEST))
+        if (None if present is None else present.content) != planned.before:
+            raise _OvertakenError
+        if told := str(planned.changes or ""):
+            warn("the source changed: " + told)
         counts = shard_plan.counts(planned.plan)
         write_manifest(staged, planned.entries, counts)
         shard_plan.write_plan(staged, planned.plan)
@@ -221,10 +228,13 @@ def _commit(
 
 
 def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
-    """The committed manifest; raises MissingArtifactError when it is not there."""
-    artifact = corpus.artifact(MANIFEST)
-    receipt, directory = store.require(artifact), store.local(artifact)
-    return Manifest(entries=tuple(read_manifest(directory)), plan=shard_plan.read_plan(directory), receipt=receipt)
+    """The committed manifest, whose files are of one build; raises MissingArtifactError when it is not there."""
+
+    def read(directory: Path, receipt: Receipt) -> Manifest:
+        plan = shard_plan.read_plan(directory)
+        return Manifest(entries=tuple(read_manifest(directory)), plan=plan, receipt=receipt)
+
+    return read_whole(store, corpus.artifact(MANIFEST), read)
 
 
 def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:

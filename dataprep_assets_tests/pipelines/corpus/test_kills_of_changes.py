@@ -3,6 +3,7 @@
 import shutil
 import signal
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,10 @@ def do(what: str, declaration: Path, root: Path) -> int:
     corpus, store = CorpusDeclaration.model_validate_json(declaration.read_bytes()), LocalArtifacts(root)
     if what == "prune":
         return int(not all(gone for _, gone in prune(corpus_specs(corpus), store)))
-    return int(bool(run_pipeline(corpus, store).failed))
+    failed = run_pipeline(corpus, store).failed
+    for error in failed.values():
+        traceback.print_exception(error)
+    return int(bool(failed))
 
 
 class Process:
@@ -42,7 +46,8 @@ class Process:
     ) -> None:
         code = f"import sys; from {__name__} import do, Path; sys.exit(do({what!r}, *map(Path, sys.argv[1:])))"
         self._home, environment = home, armed(home, root, role, at)
-        self._process = forked.start(["-c", code, declaration, root], env=environment)
+        with open(home / "errors", "wb") as errors:
+            self._process = forked.start(["-c", code, declaration, root], env=environment, stderr=errors.fileno())
 
     def ended(self) -> int:
         """Its exit code, when all its processes have ended."""
@@ -50,6 +55,8 @@ class Process:
         while any(_alive(int(line.split()[1])) for line in passed(self._home)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
+        if code > 0:
+            print((self._home / "errors").read_text())
         return code
 
     def points(self, role: Role) -> int:

@@ -4,10 +4,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 from dataprep_assets.graph.shown import Markdown, Table
 from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus import manifest
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
+from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest, plan_manifest
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.planning.cost import shown_bytes
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
@@ -111,3 +115,22 @@ def test_many_files_are_listed_as_a_few_and_a_count() -> None:
     assert isinstance(files := shown["changed_files"], Table)
     assert len(files.rows) == 51
     assert files.rows[-1]["file"] == "and 20 more"
+
+
+def test_a_plan_that_another_run_has_overtaken_is_made_again(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"train_{name}.jsonl").write_text('{"text": "tea"}\n')
+    corpus = sample_declaration(tmp_path, splits={"train": ["train*"]}, include=["*.jsonl"], shards={"target_bytes": 1})
+    store = LocalArtifacts(tmp_path / "out")
+    build_manifest_artifact(corpus, store)
+    (tmp_path / "train_c.jsonl").write_text('{"text": "goat"}\n')
+    overtaken = plan_manifest(corpus, store)
+    (tmp_path / "train_a.jsonl").unlink()
+    build_manifest_artifact(corpus, store)
+    before = load_manifest(corpus, store)
+    with pytest.raises(manifest._OvertakenError):
+        manifest._commit(corpus, store, overtaken, lambda _: None)
+    assert load_manifest(corpus, store) == before
+    (tmp_path / "train_d.jsonl").write_text('{"text": "kite"}\n')
+    build_manifest_artifact(corpus, store)
+    assert [path for path in (tmp_path / "out").rglob(".staging/*") if path.suffix != ".lock"] == []
