@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import IntegrityError, TransferError
+from dataprep_assets.errors import CorruptSourceError, IntegrityError, TransferError
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, parse_receipt
 from dataprep_assets.sentences import safe, sentence
@@ -117,8 +117,8 @@ class Sync:
 
         `progress` gets each object once it is copied, `moved` the bytes that pass through this machine.
 
-        Raises IntegrityError for an object whose bytes are not those of its receipt, TransferError, and ConflictError
-        if the source changed (plan again).
+        Raises IntegrityError or CorruptSourceError for an object whose bytes are not those of its receipt,
+        TransferError, and ConflictError if the source changed (plan again).
         """
         done: dict[str, dict[str, Any]] = {}
         outdated = {item.key for item in plan.todo if item.action == "replace" and _is_receipt(item.key)}
@@ -213,7 +213,13 @@ class Sync:
         if item.bytes > self.piece_bytes:
             return self._copy_in_pieces(item, moved)
         path = self.work / "object"
-        self.source.download(item.key, path, sha256=item.sha256, progress=moved)
+        try:
+            found = self.source.download(item.key, path, sha256=item.sha256, progress=moved)
+        except CorruptSourceError:
+            # wrong bytes are no damage if another version was planned
+            self._require_planned(item, self.source.head(item.key))
+            raise
+        self._require_planned(item, found)
         digest = item.sha256 or _digest_file(path)
         self.destination.upload(path, item.key, sha256=digest)
         path.unlink()
@@ -223,9 +229,7 @@ class Sync:
         assert self.server is not None
         store, source_prefix, destination_prefix = self.server
         # the server copies what is there now, whatever was planned
-        before = self.source.head(item.key)
-        if before is None or before.version != item.version:
-            raise ConflictError(f"{self.source.url}/{item.key}: it was replaced meanwhile. Run again")
+        before = self._require_planned(item, self.source.head(item.key))
         made = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
         for name in ("sha256", "md5", "crc32c"):
             mine, theirs = getattr(before, name), getattr(made, name)
@@ -239,6 +243,12 @@ class Sync:
             if digest != item.sha256:
                 raise self._not_its_receipt(item)
         return item.sha256 or before.sha256
+
+    def _require_planned(self, item: Item, found: ObjectInfo | None) -> ObjectInfo:
+        """What was found at the source; raises ConflictError if it is not the version that was planned."""
+        if found is None or found.version != item.version:
+            raise ConflictError(f"{self.source.url}/{item.key}: it was replaced meanwhile. Run again")
+        return found
 
     def _copy_in_pieces(self, item: Item, moved: Progress | None) -> str:
         """Copy a big object, one piece at a time; those that a killed sync had sent are read again, but not sent."""

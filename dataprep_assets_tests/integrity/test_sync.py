@@ -15,7 +15,7 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.sync import MANIFEST, Item, Sync, _receipts_last, inventory
 from dataprep_assets.integrity.verify import verify_store
 from dataprep_assets.stores.connect import LocalPlace, Place, server_between
-from dataprep_assets.stores.store import ObjectInfo, Store
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
@@ -230,6 +230,26 @@ def test_the_inventory_names_gaps_sizes_and_missing_ids() -> None:
     assert "not 8 bytes for each sample" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 17}))
     assert "samples of different lengths" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 8}))
     assert "no train_000007.npy" in "".join(found(good | {"tokenized/sample_ids_000007.bin": 16}))
+
+
+@pytest.mark.parametrize("planned", ["to be copied", "to be replaced"])
+@pytest.mark.parametrize("piece_bytes", [1 << 30, 2])
+def test_an_object_that_changes_after_the_plan_is_not_copied(tmp_path: Path, planned: str, piece_bytes: int) -> None:
+    source = filled(LocalPlace(root=tmp_path / "a"), {"object": b"one"})
+    # with an object of the same size there, the digest of the source is known when it is planned
+    there = {"object": b"old"} if planned == "to be replaced" else {}
+    destination = filled(LocalPlace(root=tmp_path / "b"), there)
+    one = sync(source, destination, tmp_path / "work", piece_bytes=piece_bytes)
+    plan = one.plan()
+    source().put("object", b"two")
+    with pytest.raises(ConflictError, match="/a/object"):
+        one.run(plan)
+    assert contents(destination()) == there
+    again = sync(source, destination, tmp_path / "work", piece_bytes=piece_bytes)
+    again.run(again.plan())
+    (recorded,) = json.loads(b"".join(destination().read(MANIFEST)))["objects"].values()
+    assert recorded["sha256"] == hashlib.sha256(b"two").hexdigest()
+    assert recorded["source_version"] == next(source().list()).version
 
 
 def test_an_object_that_changes_after_the_copy_is_noticed(tmp_path: Path) -> None:
