@@ -282,13 +282,14 @@ class Sync:
         return IntegrityError(f"{self.source.url}/{item.key}: its bytes are not those of its receipt. Rebuild it")
 
     def _kept_manifest(self) -> dict[str, dict[str, Any]]:
+        """What an earlier sync noted of each object; of what is damaged nothing is known."""
         try:
             if self.destination.head(MANIFEST) is None:
                 return {}
-            objects = json_of(b"".join(self.destination.read(MANIFEST)))["objects"]
-        except (ValueError, KeyError, TypeError):
+            noted = json_of(b"".join(self.destination.read(MANIFEST)))["objects"].items()
+        except (ValueError, KeyError, TypeError, AttributeError):
             return {}
-        return objects if isinstance(objects, dict) else {}
+        return {key: of for key, of in noted if isinstance(of, dict) and isinstance(of.get("sha256"), str | None)}
 
     def _write_manifest(self, plan: SyncPlan, done: Mapping[str, Mapping[str, Any]]) -> None:
         """Write the manifest of everything that was ever synced and is still there, so that syncs of parts add up."""

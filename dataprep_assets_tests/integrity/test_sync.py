@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -173,6 +174,32 @@ def test_selected_keys_alone_are_copied_and_manifests_add_up(tmp_path: Path) -> 
     wanted = {k for k in SHARDS if "train_" in k or "sample_ids_" in k}
     assert contents(destination()).keys() == wanted
     assert json.loads(b"".join(destination().read(MANIFEST)))["objects"].keys() == wanted
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damaged"),
+    [
+        (r".+", ""),
+        (r".+", "[]"),
+        (r".+", "[" * 100_000),
+        (r'("objects": ).*', r"\g<1>1}"),
+        (r'("README": )\{.*?\}', r"\g<1>1"),
+        (r'("sha256": )"\w+"', r"\g<1>1"),
+    ],
+    ids=["empty", "a list", "deep", "no objects", "an object of another type", "digests of another type"],
+)
+def test_of_a_damaged_manifest_nothing_is_known(tmp_path: Path, pattern: str, damaged: str) -> None:
+    source, destination = filled(LocalPlace(root=tmp_path / "a"), SHARDS), LocalPlace(root=tmp_path / "b")
+    one = sync(source, destination, tmp_path / "work")
+    one.run(one.plan())
+    written = b"".join(destination().read(MANIFEST))
+    spoilt = re.sub(pattern, damaged, written.decode(), flags=re.DOTALL)
+    destination().put(MANIFEST, spoilt.encode())
+    again = sync(source, destination, tmp_path / "work")
+    plan = again.plan()
+    assert plan.todo == ()
+    again.run(plan)
+    assert b"".join(destination().read(MANIFEST)) == written
 
 
 @pytest.mark.slow
