@@ -149,8 +149,9 @@ class BlockReader:
                 out = member.decompress(step, _BLOCK)
                 while out:
                     yield out
-                    # what is not made yet, because it would exceed a block
-                    more = len(out) == _BLOCK or member.unconsumed_tail
+                    # what is not made yet, because it would exceed a block; asked behind its end, a member would take
+                    # what follows it once more
+                    more = not member.eof and (len(out) == _BLOCK or member.unconsumed_tail)
                     out = member.decompress(member.unconsumed_tail, _BLOCK) if more else b""
                 if member.eof:
                     at -= len(member.unused_data)

@@ -1,6 +1,7 @@
 """What a record is, and that a damaged file is never taken for a shorter one."""
 
 import gzip
+import hashlib
 import json
 import random
 from collections import Counter
@@ -14,6 +15,8 @@ import zstandard
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.sources import blocks
+from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.records import REASONS, read_records
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets_tests.sources.json_lines import BAD, BLANK, GOOD, between_good_rows, read, reader, write
@@ -189,6 +192,18 @@ def test_a_file_of_several_frames_is_read_to_its_end_and_cut_at_a_boundary_has_a
     shorter = reader(path)
     list(shorter)
     assert shorter.sha256 == sha256_file(path) != whole_digest
+
+
+@pytest.mark.parametrize("block", [7, 200, 4 << 20])
+def test_members_of_a_gzip_file_that_make_more_than_a_block_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(blocks, "_BLOCK", block)
+    line = b'{"text": "a line of a log that comes again and again"}\n'
+    members = [line * (block // 4), line, line * (block // 40 + 30), b"", line * 3]
+    path = tmp_path / "f.jsonl.gz"
+    path.write_bytes(b"".join(map(gzip.compress, members)))
+    assert hashlib.sha256(b"".join(BlockReader(path, "gzip"))).digest() == hashlib.sha256(b"".join(members)).digest()
 
 
 def test_a_gzip_file_cut_at_any_byte_is_refused(tmp_path: Path) -> None:
