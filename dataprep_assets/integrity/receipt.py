@@ -131,10 +131,12 @@ def read_receipt(directory: Path) -> Receipt | None:
         # a bad sector is damage of this artifact, which is rebuilt, and no failure of the run
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read ({error.strerror}). Rebuild the artifact") from None
-        # these two are how `regular` refuses a link and what is no file; any other error is not about the receipt
-        if error.errno not in (errno.ELOOP, errno.EINVAL):
+        # how `regular` refuses a link and what is no file, and the kernel a socket; any other error is not about the
+        # receipt
+        if error.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
             raise
-        raise IntegrityError(f"{path}: a link, a folder or a FIFO, not a receipt. Rebuild the artifact") from None
+        what = "a link, a folder, a FIFO or a socket"
+        raise IntegrityError(f"{path}: {what}, not a receipt. Rebuild the artifact") from None
 
 
 @while_unchanged
