@@ -134,7 +134,7 @@ class Ledger:
         ends = self.data.ends(shard)
         at = start
         # right of equal ends: a document that ends where the span begins, an empty one too, has none of its tokens
-        for document in range(int(np.searchsorted(ends, start, side="right")), len(ends)):
+        for document in range(int(np.searchsorted(ends, np.uint64(start), side="right")), len(ends)):
             to = min(int(ends[document]), stop)
             if to > at:
                 yield document, to - at

@@ -9,6 +9,7 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.packs import pack_shard
 from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, removed_between, revised
+from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
 
 WANTED = Wanted(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=100)
@@ -29,6 +30,7 @@ DOCUMENTS = {
     "the last of them gone": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
     "other": Documents(ends=np.array([10, 25], np.uint64), ids=np.array([1, 3], np.uint64)),
     "nameless": Documents(ends=np.array([10], np.uint64), ids=None),
+    "nothing": Documents(ends=np.empty(0, np.uint64), ids=np.empty(0, np.uint64)),
     "b": Documents(ends=np.array([20], np.uint64), ids=np.array([9], np.uint64)),
 }
 
@@ -58,6 +60,14 @@ def test_a_retracted_document_is_a_range_that_is_gone() -> None:
 )
 def test_of_two_documents_with_equal_texts_one_may_go(now: str, gone: tuple[int, int] | None) -> None:
     assert removed_between(DOCUMENTS["two alike"], DOCUMENTS[now]) == (None if gone is None else (gone,))
+
+
+def test_what_comes_into_a_shard_that_was_empty_is_read_in_the_epoch_under_way() -> None:
+    wanted = replace(WANTED, batch=1, steps=None)
+    empty = replace(BOOKS, epochs=1, shards=(("train-00000", "a", 30), ("train-00001", "nothing", 0)))
+    first = revise(None, wanted, empty)
+    filled = replace(empty, shards=(("train-00000", "a", 30), ("train-00001", "b", 20)))
+    assert (Sampler(first).end, Sampler(revise(first, wanted, filled, from_step=2)).end) == (4, 4 + 3)
 
 
 def test_going_back_takes_the_steps_after_it_back() -> None:
