@@ -31,6 +31,8 @@ ROWS_PER_FILE = 2000
 """Rows that are read per file, which takes about a second."""
 DOCUMENTS_PER_FILE = 100
 """The first of these rows are tokenized."""
+_ARROW_BYTES = 16 << 20
+"""Bytes that are read of an Arrow file at least: its batches end within pieces of a few MiB, which miscounts one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,25 +228,29 @@ def _estimate_file(
     columns = read_fields(blend, unit.dataset)
     reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath, columns=columns)
     first = RowBlock()
-    rows, looked_at, ended = 0, 0, True
+    enough = _ARROW_BYTES if entry.format == "arrow" else 0
+    rows, looked_at, read, ended = 0, 0, 0, True
     for block in reader:
+        # A piece of the file gives several blocks: rows are set against bytes where a piece ends, as the next begins.
+        # When all bytes are read, what is left of the rows costs little, and makes the count exact.
+        if reader.bytes_read > read:
+            if rows >= ROWS_PER_FILE and read >= enough and reader.bytes_read < entry.size_bytes:
+                ended = False
+                break
+            read = reader.bytes_read
         rows += len(block.rows)
         few = zip(block.rows, block.numbers, block.offsets, strict=True)
         for row, number, byte in itertools.islice(few, DOCUMENTS_PER_FILE - len(first.rows)):
             looked_at += 1
             if any(row_texts(blend, unit, row)):
                 first.add(row, number, byte)
-        # when all bytes are read, what is left of the rows costs little, and makes the count exact
-        if rows >= ROWS_PER_FILE and reader.bytes_read < entry.size_bytes:
-            ended = False
-            break
     if not ended:
         if entry.format == "parquet":
             # the footer tells it without reading a page
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
             # both in bytes as stored: of a compressed file its rows per compressed byte
-            rows = round(rows * entry.size_bytes / max(1, reader.bytes_read))
+            rows = round(rows * entry.size_bytes / max(1, read))
     # rows without text have no tokens, and are as many among the others
     with_text = rows * len(first.rows) / max(1, looked_at)
     return _Amount(rows=rows, tokens=with_text * (tokens_a_row(entry.relpath, first) if first.rows else 0.0))

@@ -109,7 +109,22 @@ def test_rows_without_text_have_no_tokens(tmp_path: Path) -> None:
     assert found.tokens == sum(map(len, reference_ids([row["text"] for row in some]))) + 40
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet"])
+def in_format(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """The rows as a file of the format that its name says."""
+    if path.suffix == ".arrow":
+        table = pa.Table.from_pylist(rows)
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=10_000)
+    elif path.suffix == ".csv":
+        path.write_text("".join(f"{row['text']}\n" for row in [{"text": "text"}, *rows]))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    else:
+        write_rows(path, rows)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet", "a.csv", "a.json", "a.arrow"])
 def test_large_sources_are_estimated_from_their_first_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -118,7 +133,7 @@ def test_large_sources_are_estimated_from_their_first_rows(
 
     monkeypatch.setattr(blocks, "_BLOCK", 1 << 20)
     digests = [sha256(str(row).encode()).hexdigest() for row in range(60_000)]  # hardly compressible, as text is not
-    path = write_rows(tmp_path / name, [{"text": digest} for digest in digests])
+    path = in_format(tmp_path / name, [{"text": digest} for digest in digests])
     blend = pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(path)}]})
     (found,) = preview_blend(blend, plan_blend(blend))
     assert found.rows == pytest.approx(60_000, rel=0.25)
