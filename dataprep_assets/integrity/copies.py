@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -227,15 +227,24 @@ def _copies_below(area: Path) -> Iterator[_Copy]:
     for folder, folders, names in os.walk(area):
         folders[:] = [name for name in folders if name != _LOCKS]
         if NAME in names:
-            directory = Path(folder)
-            # A partial download is part of what its fetch needs, not of the space in use.
-            files = [p for p in directory.rglob("*") if p.is_file() and ".part" not in p.suffixes]
-            yield _Copy(
-                directory=directory,
-                bytes=sum(p.stat().st_size for p in files if p.name != NAME),
-                used=(directory / NAME).stat().st_mtime,
-            )
             folders[:] = []
+            try:
+                used = os.stat(os.path.join(folder, NAME)).st_mtime
+            except FileNotFoundError:
+                continue  # another process forgets it meanwhile, for which it takes no lock of all copies
+            yield _Copy(directory=Path(folder), bytes=_bytes_of(folder), used=used)
+
+
+def _bytes_of(copy: str) -> int:
+    """Bytes of the files in the folder of a copy, but for its receipt."""
+    found = 0
+    for folder, _, names in os.walk(copy):
+        for name in names:
+            # A partial download is part of what its fetch needs, not of the space in use.
+            if name != NAME and ".part" not in Path(name).suffixes:
+                with suppress(FileNotFoundError):
+                    found += os.stat(os.path.join(folder, name)).st_size
+    return found
 
 
 def _make_read_only(path: Path) -> None:

@@ -4,6 +4,8 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from dataprep_assets.integrity import copies
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.handle import ArtifactHandle
-from dataprep_assets.integrity.receipt import NAME, Receipt
+from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt
 from dataprep_assets.stores.connect import LocalPlace, Place
 from dataprep_assets_tests.integrity.builds import ARTIFACT, OLD, build, killed_at, opened
 
@@ -110,6 +112,32 @@ def test_a_copy_that_another_process_leases_is_not_evicted_until_it_ends(tmp_pat
         reader.stdin.close()
     store.local(artifacts[1])
     assert copied(store) == {"s-1"}
+
+
+def test_copies_that_another_process_forgets_are_counted_or_not_and_no_error(tmp_path: Path) -> None:
+    place, artifacts = published(tmp_path, 1, 1000)
+    receipt = opened(place, tmp_path / "cache").require(artifacts[0])
+    records = [replace(receipt.files[0], path=f"{n:03d}.bin", bytes=1) for n in range(50)]
+    cache = copies.Copies(tmp_path / "cache", budget_bytes=1 << 20)
+    over = threading.Event()
+
+    def fetch(record: FileRecord, path: Path) -> None:
+        path.write_bytes(b"x")
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            cache.ensure(artifacts[0], receipt, records, fetch)
+            cache.forget(artifacts[0])
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(3000):
+            with cache.room(0):
+                pass
+    finally:
+        over.set()
+        other.join()
 
 
 def test_what_is_not_published_is_never_evicted(tmp_path: Path) -> None:
