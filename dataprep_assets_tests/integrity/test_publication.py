@@ -83,6 +83,14 @@ def test_what_was_built_and_not_published_is_published_by_the_next_look_without_
     assert contents(LocalPlace(root=bucket)) == as_objects(OLD)
 
 
+def test_what_was_built_and_not_published_is_not_built_again(tmp_path: Path) -> None:
+    bucket, cache = tmp_path / "bucket", tmp_path / "cache"
+    assert killed_at(bucket, cache, "old", 1)
+    _, reused = build(opened(LocalPlace(root=bucket), cache), {"other": b"what is built now"}, "old")
+    assert reused
+    assert contents(LocalPlace(root=bucket)) == as_objects(OLD)
+
+
 @pytest.mark.parametrize("kind", ["folder", "moto", "swift", "gcs"])
 def test_two_runs_that_publish_the_same_both_succeed(kind: str, servers: Places, tmp_path: Path) -> None:
     place = servers.new(kind)
