@@ -222,9 +222,14 @@ class S3Store(Store):
         latest = datetime.now(UTC).timestamp() - older_than_seconds if older_than_seconds else math.inf
         swept = 0
         for upload in self._bucket.unfinished(self._bucket.prefix + prefix):
-            if upload["Initiated"].timestamp() <= latest:
-                self._bucket.abort(upload["Key"], upload["UploadId"])
-                swept += 1
+            name, identity = upload["Key"], upload["UploadId"]
+            if upload["Initiated"].timestamp() > latest:
+                continue
+            # one that began long ago may be at work all the same: a large file, a slow line
+            if older_than_seconds and self._bucket.newest_part(name, identity) > latest:
+                continue
+            self._bucket.abort(name, identity)
+            swept += 1
         return swept
 
     def _check_md5(self, actual: str | None, expected: str, label: str) -> None:

@@ -4,6 +4,7 @@ Entry point: :class:`S3Bucket`, on which the modules beside it build uploads, do
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -199,10 +200,15 @@ class S3Bucket:
 
     def parts_of(self, name: str, upload: str) -> dict[int, tuple[int, str]]:
         """Size and ETag of the parts that an upload has, by number."""
-        listed = self.pages(
-            "list_parts", "Parts", f"list of the parts of s3://{self.name}/{name}", Key=name, UploadId=upload
-        )
-        return {part["PartNumber"]: (part["Size"], etag_of(part)) for part in listed}
+        return {part["PartNumber"]: (part["Size"], etag_of(part)) for part in self._parts(name, upload)}
+
+    def newest_part(self, name: str, upload: str) -> float:
+        """When the last part of an upload arrived, in seconds since 1970; minus infinity if it has none."""
+        return max((part["LastModified"].timestamp() for part in self._parts(name, upload)), default=-math.inf)
+
+    def _parts(self, name: str, upload: str) -> Iterator[Mapping[str, Any]]:
+        label = f"list of the parts of s3://{self.name}/{name}"
+        return self.pages("list_parts", "Parts", label, Key=name, UploadId=upload)
 
     def abort(self, name: str, upload: str) -> None:
         """Abort an upload; no error if it is gone."""

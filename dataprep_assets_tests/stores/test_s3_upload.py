@@ -111,3 +111,17 @@ def test_a_killed_upload_is_swept(swift: SwiftServer, tmp_path: Path) -> None:
     assert direct.sweep("a/") == 2
     assert direct.sweep() == 1
     assert direct.sweep() == 0
+
+
+def test_an_upload_at_work_is_left_alone_however_long_ago_it_began(moto: str) -> None:
+    bucket, data = new_bucket(moto), content(PART_BYTES)
+    client, named = new_client(moto), {"Bucket": bucket, "Key": "a/1"}
+    begun = {key: client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"] for key in ("a/1", "a/2")}
+    listed = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    assert {upload["Initiated"].year for upload in listed} == {2010}, "by moto's clock"
+    sent = client.upload_part(**named, UploadId=begun["a/1"], PartNumber=1, Body=data)
+    direct = new_store(moto, bucket)
+    assert direct.sweep("a/", older_than_seconds=3600) == 1, "the one without parts"
+    parts = {"Parts": [{"PartNumber": 1, "ETag": sent["ETag"]}]}
+    client.complete_multipart_upload(**named, UploadId=begun["a/1"], MultipartUpload=parts)
+    assert b"".join(direct.read("a/1")) == data
