@@ -7,12 +7,11 @@ looked at: the declaration and the receipts of the inputs.
 An artifact that its own blocking check failed is not reused but built again, once: a verdict says so (`Verdict.again`)
 if the check fails as before after that. Then building does not help, and a person has to look.
 
-Entry points: `keep`; `known`, `unproven`, `failures`, `results`.
+Entry points: `present`, `keep`; `known`, `unproven`, `failures`, `results`.
 """
 
 import time
 from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,20 +53,39 @@ class Failed:
         )
 
 
+def present(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, str] | None:
+    """What the proofs of a whole artifact may look at: the declaration and its inputs (`of`), and itself (`version`).
+
+    None if an input is not planned.
+    """
+    try:
+        inputs = [_versions(source, store) for source in spec.inputs if isinstance(source, ArtifactSpec)]
+        own = _versions(spec, store)
+    except DataprepError:
+        return None
+    declared = spec.declaration.model_dump(mode="json", exclude=NOT_PROVEN)
+    return {"of": digest_value([declared, inputs]), "version": digest_value(own)}
+
+
 def keep(
-    spec: ArtifactSpec, store: ArtifactStore, findings: Mapping[str, Finding], examined: Sequence[str | None] = (None,)
+    spec: ArtifactSpec,
+    store: ArtifactStore,
+    before: Mapping[str, str] | None,
+    findings: Mapping[str, Finding],
+    examined: Sequence[str | None] = (None,),
 ) -> None:
     """Keep the findings that are about an artifact as a whole: those that no partition's verdict has.
 
-    Where partitions have no verdicts of their own, they are kept if all partitions were `examined`.
+    Where partitions have no verdicts of their own, they are kept if all partitions were `examined`. None is kept if
+    what was there `before` the proofs (`present`) is not there any more: which of both they looked at is unknown.
     """
-    if spec.proofs is None or not spec.kept:
+    if spec.proofs is None or not spec.kept or before is None or present(spec, store) != before:
         return
     try:
         of_partitions = _named_by_partitions(spec, store)
         # for the runs of other datasets that are made of this one: they read the record without knowing this spec
         made = [[artifact.name, artifact.partition] for artifact in spec.artifacts(store)]
-        record = {**_present(spec, store), "artifacts": made}
+        record = {**before, "artifacts": made}
         if not of_partitions and not set(examined) >= set(spec.slots(store)):
             return
     except DataprepError:
@@ -87,11 +105,10 @@ def known(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None])
         # `some`: what is judged of all partitions together is in the record of the whole
         found.update(of_slots(artifacts, store, spec.proofs.proofs, some=True))
     if (value := read_record(_whole(spec, store))) is not None:
-        with suppress(DataprepError):  # an input is not planned
-            present = _present(spec, store)
-            if all(value.get(name) == wanted for name, wanted in present.items()):
-                verdict = verdict_in(value, spec.proofs.proofs, some=True)
-                found |= {} if verdict is None else {None: verdict}
+        now = present(spec, store)
+        if now is not None and all(value.get(name) == wanted for name, wanted in now.items()):
+            verdict = verdict_in(value, spec.proofs.proofs, some=True)
+            found |= {} if verdict is None else {None: verdict}
     return found
 
 
@@ -190,23 +207,16 @@ def _warnings_of_the_same(spec: ArtifactSpec, store: ArtifactStore) -> Mapping[s
     is not looked at again (`unproven`)."""
     assert spec.proofs is not None
     value = read_record(_whole(spec, store))
-    with suppress(DataprepError):  # an input is not planned
-        if value is not None and value.get("version") == _present(spec, store)["version"]:
-            verdict = verdict_in(value, [proof for proof in spec.proofs.proofs if not proof.blocking], some=True)
-            return {} if verdict is None else verdict.findings
-    return {}
+    now = None if value is None else present(spec, store)
+    if value is None or now is None or value["version"] != now["version"]:
+        return {}
+    verdict = verdict_in(value, [proof for proof in spec.proofs.proofs if not proof.blocking], some=True)
+    return {} if verdict is None else verdict.findings
 
 
 def _whole(spec: ArtifactSpec, store: ArtifactStore) -> Path:
     """The record of what concerns all of an artifact."""
     return folder_of(spec.declaration.dataset, spec.name, store) / f"{WHOLE}{spec.split or ''}.json"
-
-
-def _present(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, str]:
-    """What the proofs of a whole artifact may look at: the declaration and its inputs (`of`), and itself."""
-    inputs = [_versions(source, store) for source in spec.inputs if isinstance(source, ArtifactSpec)]
-    declared = spec.declaration.model_dump(mode="json", exclude=NOT_PROVEN)
-    return {"of": digest_value([declared, inputs]), "version": digest_value(_versions(spec, store))}
 
 
 def _versions(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:

@@ -109,21 +109,24 @@ def of_all_partitions(
         partitions: All partitions of the artifact.
         examined: The partitions to prove; their verdicts are remembered. For the others the remembered verdict on
             their present content counts, so the latest result is about all partitions, and a bad one stays visible
-            until it is repaired. A verdict from before a proof existed, or of an older version of it, does not count.
+            until it is repaired. A verdict from before a proof existed, or of an older version of it, does not count,
+            nor does one on content that another run replaced meanwhile: whether it was that or the new one is unknown.
         artifact: Returns the artifact of a partition.
         prove: Yields the findings of the given partitions.
         noun: The noun for one partition.
     """
     fresh: dict[str, dict[str, Finding]] = {}
+    versions = dict(zip(examined, store.receipt_versions([artifact(p) for p in examined]), strict=True))
     # each is remembered as it comes: what was proven before a kill is not proven again
     for partition, findings in prove(examined) if examined else ():
-        remember(artifact(partition), store, findings, proofs)
-        fresh[partition] = findings
+        if remember(artifact(partition), store, versions[partition], findings, proofs):
+            fresh[partition] = findings
     before = of_slots({p: artifact(p) for p in partitions if p not in fresh}, store, proofs)
     found = {p: fresh.get(p) or dict(before[p].findings) for p in partitions if p in fresh or p in before}
     for proof in proofs:
         of_proof = {p: of[proof.name] for p, of in found.items()}
-        yield proof.name, summarized(of_proof, examined, len(partitions) - len(found), noun)
+        now = [p for p in examined if p in fresh]
+        yield proof.name, summarized(of_proof, now, len(partitions) - len(found), noun)
 
 
 def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
@@ -197,18 +200,28 @@ class Verdict:
 
 
 def remember(
-    artifact: Artifact, store: ArtifactStore, findings: Mapping[str, Finding], proofs: Iterable[Proof]
-) -> None:
-    """Keep the verdicts on a partition's present content, each with the version of its proof."""
+    artifact: Artifact,
+    store: ArtifactStore,
+    version: str | None,
+    findings: Mapping[str, Finding],
+    proofs: Iterable[Proof],
+) -> bool:
+    """Keep the verdicts on a partition, each with the version of its proof.
+
+    `version` is that of its receipt before it was examined. False, and nothing is kept, if it is another one by now.
+    """
     try:
         receipt = store.require(artifact)
     except DataprepError:
-        return  # there is nothing to remember a verdict on
+        receipt = None  # there is nothing to remember a verdict on
     # The version is another one whenever the artifact was built again, and is compared without reading a receipt. The
     # digest beside it stays the same as long as the receipt claims the same.
-    (version,) = store.receipt_versions([artifact])
-    record = {"of": receipt.key, "version": version, "receipt": _identity(receipt)}
-    write_record(memory(artifact, store), record, findings, proofs)
+    if store.receipt_versions([artifact]) != [version]:
+        return False
+    if receipt is not None:
+        record = {"of": receipt.key, "version": version, "receipt": _identity(receipt)}
+        write_record(memory(artifact, store), record, findings, proofs)
+    return True
 
 
 def write_record(

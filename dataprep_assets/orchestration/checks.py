@@ -11,7 +11,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, accepted
 from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.standing import failures, keep, known, oldest, unproven
+from dataprep_assets.graph.standing import failures, keep, known, oldest, present, unproven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import Context, asset_key
 from dataprep_assets.orchestration.metadata import rendered, rendered_entries, table
@@ -84,10 +84,11 @@ def findings(
     found: dict[str, Finding] = {}
     try:
         left = slots if again else unproven(spec, store, slots)
+        before = present(spec, store) if left else None
         found |= privately(_proven(spec, store, left), spec.declaration.sensitive)
         if left:
             with private_files(spec.declaration.sensitive):
-                keep(spec, store, found, left)
+                keep(spec, store, before, found, left)
         found |= _built_in_vain(spec, store, slots, found)
         if (at := oldest(spec, store)) is not None:
             age = {OLDEST: datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")}

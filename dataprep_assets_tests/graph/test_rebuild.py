@@ -7,7 +7,7 @@ import zstandard
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.rebuild import Rebuild, rebuild_of
-from dataprep_assets.graph.standing import keep
+from dataprep_assets.graph.standing import keep, present
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
@@ -80,6 +80,7 @@ def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedC
 def test_a_failed_check_is_a_row_without_amounts(corpus: ChangedCorpus) -> None:
     (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
     assert view.proofs is not None
-    keep(view, corpus.store, {proof.name: Finding(passed=False, summary="other") for proof in view.proofs.proofs})
+    said = {proof.name: Finding(passed=False, summary="other") for proof in view.proofs.proofs}
+    keep(view, corpus.store, present(view, corpus.store), said)
     (work,) = rebuild_of(corpus.specs(), corpus.store, MACHINE).works
     assert (work.stale.kind, work.tokens, work.reading, work.seconds) == ("check failed", None, None, None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.standing import keep
+from dataprep_assets.graph.standing import keep, present
 from dataprep_assets.graph.status import Stale, stale, sweep
 from dataprep_assets.graph.verdicts import remember
 from dataprep_assets.integrity.commit import STAGING
@@ -252,8 +252,10 @@ def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(cor
         proof.name: Finding(passed=proof.name not in ("round_trip", "eye_test"), summary="at row 3")
         for proof in shards.proofs.proofs
     }
-    remember(shards.located(corpus.store, "train-00001"), corpus.store, said, shards.proofs.proofs)
-    keep(view, corpus.store, {proof.name: Finding(passed=False, summary="other") for proof in view.proofs.proofs})
+    shard, other = shards.located(corpus.store, "train-00001"), Finding(passed=False, summary="other")
+    (version,) = corpus.store.receipt_versions([shard])
+    assert remember(shard, corpus.store, version, said, shards.proofs.proofs)
+    keep(view, corpus.store, present(view, corpus.store), {proof.name: other for proof in view.proofs.proofs})
     assert [(one.name, one.kind, one.reason) for one in corpus.statuses()] == [
         ("sample_corpus/token_bins/train-00001", "check failed", "its blocking check round_trip failed: at row 3"),
         (

@@ -11,12 +11,13 @@ import pytest
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.declaration import ProvingDeclaration
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import Proof
+from dataprep_assets.graph.spec import Proof, Proofs
 from dataprep_assets.graph.standing import Failed, failures, known, unproven
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, proven, remember, summarized
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.orchestration.checks import findings
 from dataprep_assets_tests.graph.notices import (
     KEYS,
     NOTICE_PROOFS,
@@ -156,7 +157,7 @@ def test_a_memory_that_cannot_be_read_counts_as_none(declaration: Notices, store
 
 def test_nothing_is_remembered_of_what_is_not_there(declaration: Notices, store: LocalArtifacts) -> None:
     artifact = Artifact(dataset="notices", name="notices", partition="n-9")
-    remember(artifact, store, judged_notice(store, declaration, "n-0"), NOTICE_PROOFS)
+    remember(artifact, store, None, judged_notice(store, declaration, "n-0"), NOTICE_PROOFS)
     assert list(store.root.rglob("n-9*")) == []
 
 
@@ -165,6 +166,48 @@ def test_what_is_remembered_is_the_verdict_with_its_sentence(declaration: Notice
     notices, *_ = notices_specs(declaration)
     kept = known(notices, store, ["n-1"])["n-1"].findings
     assert (kept["is_polite"].passed, kept["is_polite"].summary) == (False, "shouted")
+
+
+def test_a_verdict_on_what_another_run_replaced_meanwhile_does_not_stand(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    def prove(partitions: Sequence[str]) -> Iterator[tuple[str, dict[str, Finding]]]:
+        for partition in partitions:
+            said = judged_notice(store, declaration, partition)
+            if partition == "n-1":  # the other run
+                (declaration.folder / "n-1.txt").write_text("")
+                ensure_notice(declaration, store, "n-1")
+            yield partition, said
+
+    of_notice, examined = partial(declaration.artifact, "notices"), ["n-1", "n-2"]
+    notices, *_ = notices_specs(declaration)
+    checks = dict(of_all_partitions(store, NOTICE_PROOFS, KEYS, examined, artifact=of_notice, prove=prove))
+    assert checks["has_words"].summary == "1 shard passes: 2 not examined yet. For example n-2: 3 words"
+    assert unproven(notices, store, KEYS) == ["n-0", "n-1"]
+    found(declaration, store, ["n-1"])
+    assert failures(notices, store, KEYS)["n-1"].sentence == "0 words"
+    (declaration.folder / "n-1.txt").write_text("a word")
+    ensure_notice(declaration, store, "n-1")
+    checks = dict(of_all_partitions(store, NOTICE_PROOFS, KEYS, ["n-1"], artifact=of_notice, prove=prove))
+    assert checks["has_words"].facts["shards_examined"] == 0
+    assert failures(notices, store, KEYS) == {}
+
+
+def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_not_stand(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    greeting = declaration.model_copy(update={"greeting": "Dear reader, "})
+
+    def examine(store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+        ensure_notice(greeting, store, "n-1")  # the other run, the first time
+        yield "has_words", Finding(passed=True, summary="words")
+
+    _, board, _ = notices_specs(declaration)
+    board = replace(board, proofs=Proofs(proofs=(WORDS,), examine=examine))
+    findings(board, store, [None])
+    assert unproven(board, store, [None]) == [None]
+    findings(board, store, [None])
+    assert unproven(board, store, [None]) == []
 
 
 # --- summarized
