@@ -71,7 +71,7 @@ def _number(environment: Mapping[str, str], name: str, default: int, least: int,
     return int(text)
 
 
-class _Said:
+class _Report:
     """What this process says of itself, and to whom."""
 
     tell: Callable[[str], None] | None = None
@@ -86,41 +86,41 @@ def at(label: str, row: int, byte: int = -1) -> None:
 
     Costs some microseconds: to be called for each block.
     """
-    if _Said.tell is not None:
+    if _Report.tell is not None:
         begins = f", byte {byte:,}" if byte >= 0 else ""
-        _Said.where = f"{label}, {'row' if _Said.close else 'from row'} {row:,}{begins}"
-        _Said.when = time.monotonic()
-        _Said.tell(_Said.where)
+        _Report.where = f"{label}, {'row' if _Report.close else 'from row'} {row:,}{begins}"
+        _Report.when = time.monotonic()
+        _Report.tell(_Report.where)
 
 
 def at_work_on(what: str) -> None:
     """Say what this process is at that has no rows; costs as much as `at`."""
-    if _Said.tell is not None:
-        _Said.where, _Said.when = what, time.monotonic()
-        _Said.tell(what)
+    if _Report.tell is not None:
+        _Report.where, _Report.when = what, time.monotonic()
+        _Report.tell(what)
 
 
 def alive() -> None:
     """Say that this process is getting on, once a second at most."""
-    if _Said.tell is not None and (now := time.monotonic()) - _Said.when > _ALIVE_SECONDS:
-        _Said.when = now
-        _Said.tell(_Said.where)
+    if _Report.tell is not None and (now := time.monotonic()) - _Report.when > _ALIVE_SECONDS:
+        _Report.when = now
+        _Report.tell(_Report.where)
 
 
 @contextmanager
 def told_to(tell: Callable[[str], None], *, closely: bool = False) -> Iterator[None]:
     """Inside, what this process says of itself is told to `tell`; `closely`, a block has one row."""
-    before = _Said.tell, _Said.where, _Said.close
-    _Said.tell, _Said.where, _Said.close = tell, "", closely
+    before = _Report.tell, _Report.where, _Report.close
+    _Report.tell, _Report.where, _Report.close = tell, "", closely
     try:
         yield
     finally:
-        _Said.tell, _Said.where, _Said.close = before
+        _Report.tell, _Report.where, _Report.close = before
 
 
 def is_close() -> bool:
     """Whether this process tries again what exceeded its bound: then readers yield, and say, each row by itself."""
-    return _Said.close
+    return _Report.close
 
 
 def has_too_many_values(data: bytes) -> bool:

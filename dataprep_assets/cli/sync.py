@@ -37,14 +37,14 @@ def command(
 
     there, here = project.place(source, source_profile), project.place(destination, dest_profile)
     with private_files(private or _is_closed(there)):
-        said = _Said(as_json=json_)
+        said = _Output(as_json=json_)
         _sync(there, here, prefix, tuple(select or ()), said, dry_run=dry_run)
     if json_:
         print(json.dumps({"source": there.url, "destination": here.url, "copied": not dry_run, **said.plan}))
     return 0
 
 
-class _Said:
+class _Output:
     """What is printed of a copy: lines, or with `as_json` nothing, and then the `plan` as one JSON object."""
 
     def __init__(self, *, as_json: bool) -> None:
@@ -66,7 +66,7 @@ def _is_closed(place: "Place") -> bool:
     return any(not folder.stat().st_mode & OTHERS for folder in (place.root, *datasets) if folder.is_dir())
 
 
-def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], say: _Said, *, dry_run: bool) -> None:
+def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], say: _Output, *, dry_run: bool) -> None:
     from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.sync import MANIFEST, Item, Sync
     from dataprep_assets.serving.release import MANIFEST as RELEASE
@@ -117,7 +117,7 @@ def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], s
 
 
 def _sync_release(
-    source: "Place", destination: "Place", prefix: str, scratch: Path, say: _Said, *, dry_run: bool
+    source: "Place", destination: "Place", prefix: str, scratch: Path, say: _Output, *, dry_run: bool
 ) -> None:
     """Copy a release by its manifest: every file is compared with it, and the manifest is copied last."""
     from dataprep_assets.pipelines.release.migration import migrate, plan_migration

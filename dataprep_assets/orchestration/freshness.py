@@ -28,7 +28,7 @@ _LOOKS_A_WINDOW = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Said:
+class _Evaluation:
     """The last evaluation of a check.
 
     Attributes:
@@ -108,7 +108,7 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         description=f"Warns when a product of {dataset} is older than {_words(window)}, in its check `{FRESH}`.",
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        made, said = _last_made(context.instance, keys), _last_said(context.instance, keys)
+        made, said = _last_made(context.instance, keys), _last_evaluations(context.instance, keys)
         findings = {key: kept_fresh(_when(made.get(key)), time.time(), window) for key in keys}
         anew = [
             key
@@ -133,15 +133,15 @@ def _last_made(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Map
     return {key: record for key, record in found.items() if record is not None}
 
 
-def _last_said(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, _Said]:
+def _last_evaluations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, _Evaluation]:
     """The last evaluation of each asset's check; checks that were never evaluated are left out."""
     checks = [dg.AssetCheckKey(key, FRESH) for key in keys]
-    found: dict[dg.AssetKey, _Said] = {}
+    found: dict[dg.AssetKey, _Evaluation] = {}
     for check, summary in instance.event_log_storage.get_asset_check_summary_records(checks).items():
         record = summary.last_completed_check_execution_record
         if record is None or (evaluation := record.evaluation) is None:
             continue
-        found[check.asset_key] = _Said(
+        found[check.asset_key] = _Evaluation(
             passed=evaluation.passed,
             at=record.create_timestamp,
             run=record.run_id,
@@ -164,7 +164,7 @@ def just_made(made: float | None, now: float) -> bool:
     return made is not None and int(now) <= made
 
 
-def _stands(said: _Said | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
+def _stands(said: _Evaluation | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
     """Whether the last evaluation still holds: of the latest materialization, and with the same result now."""
     return said is not None and said.passed == passes and (made is None or said.of(made))
 

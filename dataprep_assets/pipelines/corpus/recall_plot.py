@@ -20,7 +20,7 @@ _BINS = 20
 
 
 @dataclass(frozen=True)
-class Found:
+class Point:
     """Planted pairs that are about as alike: their mean similarity, the share that shares a band, and their number."""
 
     similarity: float
@@ -28,7 +28,7 @@ class Found:
     pairs: int
 
 
-def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> list[Found]:
+def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> list[Point]:
     """The points of planted pairs.
 
     Args:
@@ -38,10 +38,10 @@ def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> l
     # a similarity of 1 belongs to the last bin
     bins = np.minimum((similarities * _BINS).astype(np.int64), _BINS - 1)
     at = [bins == one for one in np.unique(bins).tolist()]
-    return [Found(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in at]
+    return [Point(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in at]
 
 
-def curve(banding: Banding, threshold: float, points: Sequence[Found] = ()) -> Markdown:
+def curve(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> Markdown:
     """The picture.
 
     Args:
@@ -92,7 +92,7 @@ def _promised(banding: Banding) -> str:
     return f'<polyline points="{at}" fill="none" stroke="#9db4d6" stroke-width="2"/>'
 
 
-def _dots(points: Sequence[Found]) -> Iterator[str]:
+def _dots(points: Sequence[Point]) -> Iterator[str]:
     most = max((one.pairs for one in points), default=1)
     for one in points:
         radius = 3 + 4 * (one.pairs / most) ** 0.5

@@ -60,7 +60,7 @@ def answers_trained(packed: OpenedShard) -> Finding:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Answer:
     """The text of one answer. `first` are texts with which it may begin."""
 
     first: tuple[str, ...]
@@ -84,7 +84,7 @@ class _Comparison:
         answers = [m for m in conversation.messages if m["role"] == "assistant" and is_trained(m)]
         begun = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
         as_given = [_said(message, str.strip) for message in answers]
-        given_back: list[_Said | None] | None = None
+        given_back: list[_Answer | None] | None = None
         for start, stop in _runs(sample.mask):
             labels = sample.tokens[start:stop]
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._ends(labels)
@@ -111,12 +111,12 @@ class _Comparison:
         """A text after encoding and decoding, because some tokenizers normalize."""
         return self._bundle.decode(self._engine.encode([text.strip()])[0]).strip() if text.strip() else ""
 
-    def _is_any(self, text: str, answers: Sequence[_Said | None], is_cut: bool, is_whole: bool) -> bool:
+    def _is_any(self, text: str, answers: Sequence[_Answer | None], is_cut: bool, is_whole: bool) -> bool:
         if is_whole:  # what precedes the first of the row's answers is no other's
             answers = answers[:1]
         return any(said is not None and self._is_answer(text, said, is_cut, is_whole) for said in answers)
 
-    def _is_answer(self, text: str, said: _Said, is_cut: bool, is_whole: bool) -> bool:
+    def _is_answer(self, text: str, said: _Answer, is_cut: bool, is_whole: bool) -> bool:
         if is_whole:
             found = [text[place:] for first in said.first if (place := text.find(first)) >= 0]
             return any(said.whole in b or (is_cut and said.whole.startswith(b.rstrip("\ufffd"))) for b in found)
@@ -139,7 +139,7 @@ class _Comparison:
         return int(np.count_nonzero(labels == self._plan.stop.id)) > 1
 
 
-def _said(message: dict[str, Any], read: Callable[[str], str]) -> _Said | None:
+def _said(message: dict[str, Any], read: Callable[[str], str]) -> _Answer | None:
     """The text of a message, after `read`; None if a template may change it."""
     texts = [message.get(key) for key in ("reasoning_content", "content")]
     if not all(text is None or isinstance(text, str) for text in texts):
@@ -148,7 +148,7 @@ def _said(message: dict[str, Any], read: Callable[[str], str]) -> _Said | None:
     if not content or any(tag in content for tag in _TAGS):
         return None
     first = tuple(text[:_BEGINNING] for text in (reasoning, content) if text)
-    return _Said(first, content, bool(message.get("tool_calls")))
+    return _Answer(first, content, bool(message.get("tool_calls")))
 
 
 def _runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
