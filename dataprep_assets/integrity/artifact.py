@@ -23,8 +23,8 @@ class Artifact:
     partition: str | None = None
 
     def __post_init__(self) -> None:
-        for part in filter(None, (self.dataset, self.name, self.partition)):
-            if not _NAME.fullmatch(part):
+        for part in (self.dataset, self.name, self.partition):
+            if part is not None and not _NAME.fullmatch(part):
                 raise ConfigError(f"{part!r} cannot name an artifact: use letters, digits, '_', '-' and '.'")
 
     def directory(self, root: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.errors import DataprepError, FormatError, IntegrityError, SourceError
+from dataprep_assets.errors import ConfigError, DataprepError, FormatError, IntegrityError, SourceError
 from dataprep_assets.graph.lock import Lock, Locked
 from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
 from dataprep_assets.integrity.artifact import Artifact
@@ -43,6 +43,13 @@ DEEP = b"[" * 100_000
 )
 def test_an_honest_name_is_one(name: str) -> None:
     assert why_not_a_name(name) == ""
+
+
+@pytest.mark.parametrize("part", ["dataset", "name", "partition"])
+@pytest.mark.parametrize("name", [*HOSTILE, ".hidden"])
+def test_no_artifact_is_outside_of_its_place(name: str, part: str) -> None:
+    with pytest.raises(ConfigError, match="cannot name an artifact"):
+        replace(Artifact(dataset="d", name="a", partition="p"), **{part: name})
 
 
 def receipt_bytes(folder: Path, name: str) -> bytes:
