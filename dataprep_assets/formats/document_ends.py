@@ -88,7 +88,7 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
         raise FormatError(f"{path}: {safe(size)} bytes are not a multiple of 8; the file of document ends was cut")
-    return flat_bins.mapped(path, _DTYPE, size)
+    return flat_bins.mapped(path, _DTYPE, size // _DTYPE.itemsize)
 
 
 def validate(path: Path, tokens: int) -> None:
