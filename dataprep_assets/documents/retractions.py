@@ -15,7 +15,7 @@ A shard's key contains only the entries that apply to it: new entries rebuild on
 import codecs
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from dataprep_assets.documents.documents import NONE_RETRACTED
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.sentences import safe
+from dataprep_assets.stores.partial import owned_part
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
 _HASH = re.compile("[0-9A-Fa-f]{16}")
@@ -98,22 +99,45 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
         path: The list, which is created if it does not exist.
         ids: How the dataset identifies its documents.
         new: The entries to add.
+
+    Raises the errors of `read_retractions` and `append_lines`.
     """
-    listed = read_retractions(path, ids)
-    added = {one.hash: one for one in new if one.hash not in listed}
-    append_lines(path, [_line(one, ids) for one in added.values()])
-    return len(added)
+    wanted = {one.hash: one for one in new}
+
+    def missing() -> list[dict[str, Any]]:
+        listed = read_retractions(path, ids)
+        return [_line(one, ids) for one in wanted.values() if one.hash not in listed]
+
+    return append_lines(path, missing)
 
 
-def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Add JSON lines to a list atomically, creating it if needed; without lines nothing is changed."""
-    if not lines:
-        return
-    before = path.read_bytes() if path.exists() else b""
-    # people edit the file, and some editors leave its last line open
-    if before and not before.endswith(b"\n"):
-        before += b"\n"
-    write_atomically(path, before + b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines))
+def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]]) -> int:
+    """Add JSON lines to a list atomically, creating it if needed; returns how many.
+
+    Args:
+        path: The list.
+        missing: The lines that the list does not have; without any nothing is changed. It is asked again when no other
+            process can change the list.
+
+    Raises TransferError if another process keeps the list for an hour, IntegrityError for a link in the lock's place.
+    """
+    if not missing():
+        return 0
+    # beside the list, which every change replaces; removed again, so that it is in nobody's commit
+    lock = path.with_name(f".{path.name}.lock")
+    with owned_part(lock, str(path), lambda: False):
+        try:
+            lines = missing()
+            before = path.read_bytes() if path.exists() else b""
+            # people edit the file, and some editors leave its last line open
+            if before and not before.endswith(b"\n"):
+                before += b"\n"
+            added = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
+            if added:
+                write_atomically(path, before + added)
+        finally:
+            lock.unlink(missing_ok=True)
+    return len(lines)
 
 
 def _line(one: Retraction, ids: DocumentIds) -> dict[str, Any]:

@@ -81,11 +81,16 @@ def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
         path: The list, which is created if it does not exist.
         key: The patient key.
         digests: The entries to add, made with that key.
+
+    Raises the errors of `retractions_on` and `append_lines`.
     """
-    listed = retractions_on(path, key)
-    added = [digest for digest in dict.fromkeys(digests) if digest not in listed]
-    append_lines(path, [_line(entry[:DIGEST_BYTES], entry[DIGEST_BYTES:], key) for entry in added])
-    return len(added)
+    wanted = dict.fromkeys(digests)
+
+    def missing() -> list[dict[str, str]]:
+        listed = retractions_on(path, key)
+        return [_line(entry[:DIGEST_BYTES], entry[DIGEST_BYTES:], key) for entry in wanted if entry not in listed]
+
+    return append_lines(path, missing)
 
 
 def _line(patient: bytes, note: bytes, key: bytes) -> dict[str, str]:
