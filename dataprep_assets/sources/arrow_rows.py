@@ -99,6 +99,8 @@ class ArrowRows(ReadThrough[BlockReader]):
         by_footer = of_file and self._file.compression is None
         try:
             for batch in _by_footer(self._file.path, stream) if by_footer else _one_by_one(stream, 8 if of_file else 0):
+                for column in batch.columns:
+                    _check_buffers(column)
                 yield batch, row
                 row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
@@ -116,6 +118,38 @@ class ArrowRows(ReadThrough[BlockReader]):
         return CorruptSourceError(
             f"{self._file.label}: Arrow cannot be read near row {safe(row)}: {why}. {unless}Fetch the file again"
         )
+
+
+def _check_buffers(array: Any) -> None:
+    """Raise ArrowInvalid where an offset or an index leads out of its buffers.
+
+    pyarrow reads there all the same: the process dies of it, or memory becomes text. Texts that are not UTF-8, which
+    its own validation refuses as well, are bad records of their rows.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    kind = array.type
+    array.validate()
+    if isinstance(kind, pa.BaseExtensionType):
+        _check_buffers(array.storage)
+    elif types.is_string(kind) or types.is_large_string(kind):
+        array.view(pa.binary() if types.is_string(kind) else pa.large_binary()).validate(full=True)
+    elif types.is_struct(kind):
+        for number in range(kind.num_fields):
+            _check_buffers(array.field(number))
+    elif types.is_dictionary(kind):
+        pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(array.dictionary))).validate(full=True)
+        _check_buffers(array.dictionary)
+    elif types.is_list(kind) or types.is_large_list(kind):
+        # the offsets by themselves, over values that have nothing to refuse
+        lists = pa.ListArray if types.is_list(kind) else pa.LargeListArray
+        lists.from_arrays(array.offsets, pa.nulls(len(array.values))).validate(full=True)
+        _check_buffers(array.values)
+    elif types.is_fixed_size_list(kind):
+        _check_buffers(array.values)
+    else:
+        array.validate(full=True)
 
 
 def _by_footer(path: Path, stream: _Stream) -> Iterator[Any]:

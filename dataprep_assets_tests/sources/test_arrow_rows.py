@@ -1,5 +1,6 @@
 """Arrow files: what `datasets` saves is read as it reads it; one that was cut is never taken for a shorter one."""
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,37 @@ def test_the_bytes_read_of_a_file_say_how_much_of_it_is_done(tmp_path: Path) -> 
     assert rows + sum(len(block.rows) for block in blocks) == 16_000
     assert reader.bytes_read == path.stat().st_size
     assert reader.sha256 == sha256_file(path)
+
+
+OFFSETS = struct.pack("<4i", 0, 4, 8, 12)
+"""Those of three texts of four characters."""
+
+
+@pytest.mark.parametrize("writer", [pa.ipc.new_file, pa.ipc.new_stream])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pa.array(["aaaa", "bbbb", "cccc"]),
+        pa.array([[{"of": text}] for text in ("aaaa", "bbbb", "cccc")]),
+        pa.array(["aaaa", "bbbb", "cccc"]).dictionary_encode(),
+        pa.FixedSizeListArray.from_arrays(pa.array(["aaaa", "bbbb", "cccc"]), 1),
+    ],
+    ids=["text", "lists", "dictionary", "fixed"],
+)
+def test_an_offset_that_leads_out_of_the_data_is_an_error_and_not_the_end_of_the_process(
+    tmp_path: Path, writer: Any, texts: Any
+) -> None:
+    path, table = tmp_path / "f.arrow", pa.table({"text": texts})
+    with writer(path, table.schema) as file:
+        file.write_table(table)
+    whole = path.read_bytes()
+
+    def count() -> int:
+        rows = read_rows(path, format="arrow", compression=None, label="f.arrow")
+        return sum(len(block.rows) for block in rows)
+
+    assert (count(), whole.count(OFFSETS)) == (3, 1)
+    for wrong in ((0, 4, 2, 12), (0, -5, 8, 12), (0, 4, 8, 100_000), (0, 4, 8, 8_000_000), (0, 4, 50_000, 12)):
+        path.write_bytes(whole.replace(OFFSETS, struct.pack("<4i", *wrong)))
+        with pytest.raises(CorruptSourceError, match="Arrow cannot be read near row 1"):
+            count()
