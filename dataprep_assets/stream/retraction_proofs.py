@@ -32,6 +32,7 @@ SHORTEST = 8
 _NONE_LISTED = "No document of this dataset is retracted."
 _AGAIN = "Materialize token_bins again: the shards that hold them are rebuilt"
 _STAY = "Ids were retracted, and not this one: retract it, too, if the text has to go"
+_WITHIN = "It stands at the end of another document, which is not on the list: retract that, too, if the text has to go"
 
 
 @judged
@@ -40,7 +41,8 @@ def no_retracted_document(
 ) -> Finding:
     """No document of a shard is on the retraction list, and the tokens of a sample of those that were are not there.
 
-    Where a field holds ids, a text that is there under another id is a warning: the list does not name it.
+    What the list does not name is a warning: where a field holds ids, a text that is there under another id, and
+    without one, another document that ends with the text.
 
     Args:
         directory: The shard's directory.
@@ -59,15 +61,17 @@ def no_retracted_document(
     left = list(_left(directory, receipt, plan, held))
     copies = list(_copies(directory, receipt, plan, bundle, looked)) if looked else []
     by_field = plan.ids is not None and plan.ids.id_field is not None
-    of_other_ids = by_field and not left
+    # what the list names, and has to go, and what it does not name
+    listed_ones = left if by_field else [*left, *(told for told, is_whole in copies if is_whole)]
+    others = [told for told, is_whole in copies if by_field or not is_whole]
     dropped = ledger_of(receipt).dropped.get(RETRACTED, 0)
     return verdict(
-        copies if of_other_ids else left if by_field else [*left, *copies],
+        listed_ones or others,
         f"None of the {len(listed)} ids on the list is among the {len(ids)} documents; {len(looked)} of "
         f"{dropped} dropped ones were looked for by their tokens.",
-        _STAY if of_other_ids else _AGAIN,
+        _AGAIN if listed_ones else _STAY if by_field else _WITHIN,
         facts={"retracted": dropped, "looked_for": len(looked)},
-        warning=of_other_ids,
+        warning=not listed_ones,
     )
 
 
@@ -94,8 +98,8 @@ def _copies(
     plan: StreamPlan,
     bundle: TokenizerBundle,
     looked: Sequence[tuple[str, int, str]],
-) -> Iterator[str]:
-    """The documents that have the tokens of one that was dropped: of each of these the first."""
+) -> Iterator[tuple[str, bool]]:
+    """A document that has the tokens of one that was dropped, for each of these, and whether it has no others."""
     name, rows, ends = name_of(receipt), document_rows(directory, receipt), document_ends.open_ends(directory / ENDS)
     reference = ReferenceEngine(bundle, plan.special_tokens)
     dtype = flat_bins.token_dtype(plan.dtype)
@@ -105,14 +109,21 @@ def _copies(
         tokens = [*before, *reference.encode([text])[0].tolist(), *after]
         if len(tokens) < SHORTEST:
             continue
-        at = _place(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize)
-        if at is not None:
-            document = int(np.searchsorted(ends, np.uint64(at), side="right"))
+        document, is_whole = None, False
+        for at in _places(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
+            here = int(np.searchsorted(ends, np.uint64(at), side="right"))
+            is_whole = (at, at + len(tokens)) == (int(ends[here - 1]) if here else 0, int(ends[here]))
+            # the first one, unless a later one is the whole document
+            document = here if document is None or is_whole else document
+            if is_whole:
+                break
+        if document is not None:
             file, other = rows.locate(document)
-            yield sentence(
+            told = sentence(
                 f"{name}: the tokens of {file_name}: row {safe(row)}, which is retracted, are in {TOKENS}, in "
                 f"document {safe(document)}, {receipt.sources[file]['file']}: row {safe(other)}"
             )
+            yield told, is_whole
 
 
 def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
@@ -131,17 +142,18 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
                 return
 
 
-def _place(path: Path, wanted: bytes, item: int) -> int | None:
-    """The first item of a file at which it has these bytes; None if it has them at no multiple of the item size."""
+def _places(path: Path, wanted: bytes, item: int) -> Iterator[int]:
+    """The items of a file at which it has these bytes."""
     # asked first, because an empty file cannot be mapped
     if path.stat().st_size < len(wanted):
-        return None
+        return
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         at = mapped.find(wanted)
-        # a match that begins within a token is none
-        while at >= 0 and at % item:
+        while at >= 0:
+            # a match that begins within a token is none
+            if at % item == 0:
+                yield at // item
             at = mapped.find(wanted, at + 1)
-        return at // item if at >= 0 else None
 
 
 @judged

@@ -55,7 +55,11 @@ TOKEN_BINS_PROOFS = (
         version=3,
         samples=True,
     ),
-    Proof("no_retracted_document", "No document is on the retraction list, by the index and by a sample's tokens."),
+    Proof(
+        "no_retracted_document",
+        "No document is on the retraction list, by the index and by a sample's tokens.",
+        version=2,
+    ),
     Proof(
         "eye_test",
         "Decoded windows look like text: entropy, printable share, no runs of one id.",

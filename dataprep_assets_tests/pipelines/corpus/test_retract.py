@@ -328,6 +328,30 @@ def test_the_text_under_another_id_stays_with_a_warning_of_its_row(tmp_path: Pat
     assert traces(corpus.root, [text(3)]) == []
 
 
+def test_a_text_at_the_end_of_another_document_is_a_warning_and_as_a_document_of_its_own_an_error(
+    tmp_path: Path,
+) -> None:
+    corpus = Retracting(tmp_path, document={"separator": "<|endoftext|>"})
+    (path,) = (corpus.data / "train").glob("0.*")
+    rows = [corpus.record("train", 0, row) for row in range(40)]
+    rows[7]["text"] = f"A reader wrote this letter to us.\n\n{text(3)}"
+    path.write_bytes(zstandard.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    corpus.run()
+    with_it = shutil.copytree(corpus.root / "sample_corpus/token_bins/train-00000", tmp_path / "kept")
+    assert corpus.retract("train/0.jsonl.zst:4") == (1, 0, 0, 1)
+    corpus.run()
+    found = corpus.findings("train-00000")["no_retracted_document"]
+    assert (found.passed, found.warning) == (False, True)
+    assert "row 4, which is retracted, are in tokens.bin, in document 6, train/0.jsonl.zst: row 8" in found.summary
+    assert "It stands at the end of another document" in found.summary
+    assert corpus.run().built == []
+    shard = corpus.root / "sample_corpus/token_bins/train-00000"
+    for name in ("tokens.bin", "document_ends.bin"):
+        shutil.copyfile(with_it / name, shard / name)
+    found = corpus.findings("train-00000")["no_retracted_document"]
+    assert (found.passed, found.warning) == (False, False)
+
+
 def test_a_table_of_documents_that_is_declared_no_more_goes(tmp_path: Path) -> None:
     document = {"separator": "<|endoftext|>", "id_field": "url"}
     corpus = Retracting(tmp_path, document=document | {"keep_fields": {}})
