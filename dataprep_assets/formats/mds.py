@@ -184,10 +184,7 @@ def shard_samples(index: bytes, where: str) -> list[tuple[str, int]]:
 
     Raises FormatError, naming ``where``, when it is none.
     """
-    try:
-        return [(shard["raw_data"]["basename"], int(shard["samples"])) for shard in _shards(index, where)]
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{where}: not an MDS index: {error}") from error
+    return [(shard["raw_data"]["basename"], shard["samples"]) for shard in _shards(index, where)]
 
 
 def _index(directory: Path) -> list[dict[str, Any]]:
@@ -197,13 +194,28 @@ def _index(directory: Path) -> list[dict[str, Any]]:
 def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
     try:
         value = json_of(index)
-        version, shards = value["version"], value["shards"]
+        version, shards = value["version"], list(value["shards"])
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: not an MDS index: {error}") from error
     if version != _VERSION:
         raise FormatError(f"{where}: version {version!r} of the format; streaming reads {_VERSION} alone")
-    found: list[dict[str, Any]] = shards
-    return found
+    for number, shard in enumerate(shards):
+        if not _is_entry(shard):
+            raise FormatError(f"{where}: not an MDS index of samples of int32: entry {safe(number)} is malformed")
+    return shards
+
+
+def _is_entry(shard: Any) -> bool:
+    """Whether an entry of an index has what is read of it, each value of its type."""
+    match shard:
+        case {
+            "raw_data": {"basename": str(), "hashes": {"sha256": str()}},
+            "samples": int(samples),
+            "column_sizes": [int(size)],
+            "size_limit": int(),
+        }:
+            return samples >= 0 and size > 0 and size % _IDS.itemsize == 0
+    return False
 
 
 def _index_bytes(shards: Sequence[dict[str, Any]]) -> bytes:
@@ -217,14 +229,19 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
         raise FormatError(f"{path}: its {HASH} is not that of the index")
     count: int = shard["samples"]
     # a file too short for its offsets has none, and is refused with its counts below
-    offsets = np.frombuffer(data, "<u4", count + 1, 4) if len(data) >= 8 + 4 * count else np.zeros(1, "<u4")
+    counted = len(data) >= 8 + 4 * count and struct.unpack_from("<I", data)[0] == count
+    offsets = np.frombuffer(data, "<u4", count + 1, 4) if counted else np.zeros(1, "<u4")
     (size,) = shard["column_sizes"]
     config = {key: value for key, value in shard.items() if key not in ("raw_data", "samples", "zip_data")}
-    if struct.unpack_from("<I", data)[0] != count or len(offsets) != count + 1 or offsets[-1] != len(data):
+    if not counted or offsets[-1] != len(data):
         raise FormatError(f"{path}: its counts and offsets are not those of {count} samples in {safe(len(data))} bytes")
     if not (np.diff(offsets.astype(np.int64)) == size).all():
         raise FormatError(f"{path}: its samples are not {safe(size)} bytes each")
-    if json.loads(data[8 + 4 * count : int(offsets[0])]) != config:
+    try:
+        written = json_of(data[8 + 4 * count : int(offsets[0])])
+    except ValueError:
+        written = None
+    if written != config:
         raise FormatError(f"{path}: its configuration is not that of the index")
     # the entry as a whole, so that nothing stands in it beside what was compared
     raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}

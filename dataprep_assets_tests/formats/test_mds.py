@@ -107,6 +107,59 @@ def test_an_index_that_counts_wrongly_is_found(tmp_path: Path) -> None:
             mds.validate(tmp_path / "m")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda entry: entry.clear(),
+        lambda entry: entry["raw_data"].update(basename=3),
+        lambda entry: entry["raw_data"].update(hashes={}),
+        lambda entry: entry.update(samples="3"),
+        lambda entry: entry.update(samples=-1),
+        lambda entry: entry.update(column_sizes=[]),
+        lambda entry: entry.update(column_sizes=[0]),
+        lambda entry: entry.update(column_sizes=[63]),
+        lambda entry: entry.pop("size_limit"),
+    ],
+)
+def test_an_index_with_a_malformed_entry_is_none(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
+    path = tmp_path / "m" / "index.json"
+    index = json.loads(path.read_bytes())
+    change(index["shards"][1])
+    path.write_text(json.dumps(index, sort_keys=True))
+    complaint = "index.json: not an MDS index of samples of int32: entry 1 is malformed"
+    with pytest.raises(FormatError, match=complaint):
+        mds.validate(tmp_path / "m")
+    with pytest.raises(FormatError, match=complaint):
+        list(mds.read_blocks(tmp_path / "m"))
+    with pytest.raises(FormatError, match=complaint):
+        mds.shard_samples(path.read_bytes(), "index.json")
+    path.write_text('{"shards": 3, "version": 2}')
+    with pytest.raises(FormatError, match="not an MDS index"):
+        list(mds.read_blocks(tmp_path / "m"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda data: b"", "counts and offsets"),
+        (lambda data: b"\0" * 3, "counts and offsets"),
+        (lambda data: data.replace(b'"version": 2', b'"version: 2"'), "configuration"),
+    ],
+)
+def test_a_shard_that_agrees_with_its_digest_and_is_malformed_is_found(
+    tmp_path: Path, damage: Callable[[bytes], bytes], complaint: str
+) -> None:
+    mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
+    shard, path = tmp_path / "m" / "shard.00001.mds", tmp_path / "m" / "index.json"
+    shard.write_bytes(damage(shard.read_bytes()))
+    index = json.loads(path.read_bytes())
+    index["shards"][1]["raw_data"]["hashes"]["sha256"] = hashlib.sha256(shard.read_bytes()).hexdigest()
+    path.write_text(json.dumps(index, sort_keys=True))
+    with pytest.raises(FormatError, match=complaint):
+        mds.validate(tmp_path / "m")
+
+
 def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="do not fit"):
         mds.write_mds(tmp_path / "a", TOKENS, length=1024, shard_bytes=1 << 10)

@@ -119,6 +119,9 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
     except DataprepError as error:
         yield str(error)
         return
+    except (ValueError, LookupError, TypeError) as error:  # of a reader in another package
+        yield f"{split.split}: cannot be read back ({type(error).__name__}: {error})"
+        return
     # other copies may leave out the tail
     if view.keeps_documents and (token, document) != (len(wanted), len(ends)):
         yield f"{split.split}: {document} documents, {token} tokens; combined_bins has {len(ends)}, {len(wanted)}"

@@ -16,7 +16,7 @@ from dataprep_assets.formats import hf_parquet
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, record_files
-from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, combined_splits, view_named
+from dataprep_assets.pipelines.corpus.corpus_view import Copied, artifact_name, combined_splits, view_named
 from dataprep_assets.pipelines.corpus.declaration import View
 from dataprep_assets.pipelines.corpus.view_proofs import layout_valid, same_stream
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
@@ -145,6 +145,28 @@ def test_an_mds_index_that_lists_too_little_is_found(store: LocalArtifacts) -> N
     found = prove(store, "mds", sign=True)
     assert "layout_valid" in failed(found)
     assert "0 samples of 256" in told(found)
+
+
+def test_an_mds_index_of_malformed_entries_is_found(store: LocalArtifacts) -> None:
+    _shard(store).with_name("index.json").write_text('{"shards": [{}], "version": 2}')
+    found = prove(store, "mds", sign=True)
+    assert failed(found) == {"same_stream", "layout_valid"}
+    assert "entry 0 is malformed" in found["same_stream"].summary
+
+
+@pytest.mark.parametrize("error", [KeyError("shards"), IndexError("a shard"), ValueError("no shard"), TypeError("x")])
+def test_a_copy_that_the_reader_of_another_package_cannot_read_is_a_verdict(
+    store: LocalArtifacts, error: Exception
+) -> None:
+    def read(directory: Path, split: str) -> Copied:
+        yield np.zeros(0, np.int32), np.zeros(0, np.int64)
+        raise error
+
+    artifact, splits = CORPUS.artifact("mds_bins"), combined_splits(CORPUS, store)
+    view = replace(view_named("mds"), copied=read)
+    found = same_stream(store.local(artifact), store.require(artifact), view, splits, store)
+    assert not found.passed
+    assert f"val: cannot be read back ({type(error).__name__}: {error})" in found.summary
 
 
 def test_a_receipt_that_leaves_out_more_than_the_rest_is_found(store: LocalArtifacts) -> None:
