@@ -55,6 +55,8 @@ def command(
         raise ConfigError("give --ids FILE or --where EXPRESSION")
     with _listed(component, store, ids, where) as given:
         found = component.retract(store, given, strict=strict)
+        # with the list as it is now: while it is short, totals before and after it are rounded
+        project.take(component)
         # inside of the block: the list that an expression gives is a temporary file
         trained = [] if strict and found.not_found else list(_trained(component, given))
     _tell(component.declaration.dataset, found)

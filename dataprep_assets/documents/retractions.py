@@ -68,6 +68,8 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
             if not _HASH.fullmatch(value["hash"]):
                 raise ValueError("no hash")
             made_of = {name: value[name] for name in ("of", "key") if name in value}
+            if not all(isinstance(one, str) for one in made_of.values()):
+                raise ValueError("no text")
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
                 f'{path}: line {safe(number)}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct '

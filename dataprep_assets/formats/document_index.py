@@ -168,11 +168,13 @@ class DocumentRows:
 
     def document(self, file: int, row: int) -> int | None:
         """The document of the stream that a row of a file became; None if it became none."""
+        if not 0 < row < 1 << 64:  # as somebody may ask for it
+            return None
         begin, stop = int(self._starts[file]), int(self._starts[file + 1])
         low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")
         own = self._runs[int(low) : int(high)]
-        # of this file's runs the last one that begins at or before the row; uint64 has no negative rows
-        at = int(np.searchsorted(own[:, 1], np.uint64(max(row, 0)), side="right"))
+        # of this file's runs the last one that begins at or before the row
+        at = int(np.searchsorted(own[:, 1], np.uint64(row), side="right"))
         if at:
             first, first_row = (int(value) for value in own[at - 1])
         else:

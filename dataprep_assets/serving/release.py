@@ -224,7 +224,11 @@ def locate(release: str | Path | Store | Place) -> Place:
         path = expanded(text)
         return Place(LocalStore(path.parent if path.name == MANIFEST or path.is_file() else path))
     text = text.removesuffix(f"/{MANIFEST}").rstrip("/")
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # parsed only when it is asked for
+    except ValueError:  # not repeated: it may hold a secret
+        raise ConfigError("the release's address is no URL: a bracket is not closed, or the port is none") from None
     if parts.username or parts.password:
         raise ConfigError(
             f"{parts.scheme}://{parts.hostname}: credentials do not belong in a URL; put them in the environment"

@@ -16,6 +16,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from dataprep_assets.errors import ConfigError
+
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentIds:
@@ -70,5 +72,11 @@ def _hashes(texts: Iterable[bytes], key: bytes | None) -> NDArray[np.uint64]:
 
 
 def hash_id(value: str | int, key: bytes | None = None) -> int:
-    """The hash of one declared id, or of one text; an integer is hashed as its decimal digits."""
-    return int(hash_texts([str(value)], key)[0])
+    """The hash of one declared id, or of one text; an integer is hashed as its decimal digits.
+
+    Raises ConfigError for what is no Unicode, as a terminal of another encoding gives it.
+    """
+    try:
+        return int(hash_texts([str(value)], key)[0])
+    except UnicodeEncodeError:
+        raise ConfigError("an id is not Unicode: it holds bytes that are not UTF-8, or half a surrogate pair") from None

@@ -84,6 +84,9 @@ def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None
         read_release(locate(tmp_path / "built"))
     with pytest.raises(ConfigError, match="is not a storage address: give s3://bucket/prefix"):
         locate("ftp://x")
+    for address in ("http://[", "s3://bucket:port/x"):
+        with pytest.raises(ConfigError, match="is no URL"):
+            locate(address)
     with pytest.raises(ConfigError, match="http://host sends keys and data in the clear"):
         locate("http://host/x")
     with pytest.raises(ConfigError, match="credentials do not belong") as caught:

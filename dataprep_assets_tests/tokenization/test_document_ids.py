@@ -5,7 +5,9 @@ import hmac
 import pickle
 
 import numpy as np
+import pytest
 
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id, hash_texts
 
 KEY = b"a key of thirty-two characters.."
@@ -46,3 +48,9 @@ def test_ids_are_of_the_text_or_of_the_declared_field() -> None:
     assert DocumentIds().of(["a"], ["x"]).tolist() == [hash_id("a")]
     assert DocumentIds(id_field="id").of(["a"], ["x"]).tolist() == [hash_id("x")]
     assert DocumentIds(id_field="id", key=KEY).of(["a"], ["x"]).tolist() == [hash_id("x", KEY)]
+
+
+@pytest.mark.parametrize("given", ["caf\udce9", "\ud800"])
+def test_an_id_that_is_not_unicode_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match="is not Unicode"):
+        hash_id(given)

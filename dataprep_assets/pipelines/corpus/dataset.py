@@ -97,7 +97,7 @@ class Corpus(Dataset):
             lines.append(
                 sentence(
                     f"{split:<8}{safe(files, '>8,')}{safe(len(shards), '>8,')}{total.documents:>12,}{total.tokens:>16,}"
-                    f"{total.tokens / cpu if cpu else 0:>16,.0f}{safe(size, '>16,')} B"
+                    f"{total.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
                 )
             )
         lines.append(engine_line(corpus, store))

@@ -256,6 +256,7 @@ def test_a_retraction_list_of_other_ids_is_refused(corpus: Retracting) -> None:
     with pytest.raises(ConfigError, match=r"line 1: its hash is of text, the dataset's index is of field url"):
         corpus.run()
     other = [f'{{"hash": "{one}", "of": "field url"}}' for one in ("-5", "9e3779b97f4a7c15a")]
+    other += [f'{{"hash": "9e3779b97f4a7c15", "of": {one}}}' for one in ("null", "5", '["text"]')]
     for bad in ("nonsense", "[" * 100_000, *other):
         corpus.list.write_text(f'{{"hash": "00000000000000aa", "of": "field url"}}\n{bad}\n')
         with pytest.raises(ConfigError, match="line 2: not a retraction"):
