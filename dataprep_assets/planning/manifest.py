@@ -135,7 +135,10 @@ def _path_key() -> Callable[[SourceFile], str]:
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """A compiled path glob: `*` and `?` stay inside one path component, `**/` spans any number of them."""
+    """A compiled path glob: `*` and `?` stay inside one path component, `**/` spans any number of them.
+
+    A class stays inside one, too, unless it names `/` as one of its own.
+    """
     out, i = [], 0
     while i < len(glob):
         if glob.startswith("**/", i):
@@ -150,10 +153,13 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
         elif glob[i] == "?":
             out.append("[^/]")
             i += 1
-        elif glob[i] == "[" and (end := glob.find("]", i + 2)) > 0:
-            # `end` is looked for from i + 2, because a `]` that comes first is one of the class. What fnmatch puts
-            # around it ends in one of two ways, by the version of Python.
-            out.append(translate(glob[i : end + 1]).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
+        elif glob[i] == "[" and (end := glob.find("]", i + (3 if glob.startswith("[!", i) else 2))) > 0:
+            # a `]` that comes first, if only behind `!`, is one of the class and not its end
+            kind = glob[i : end + 1]
+            if "/" not in kind or kind[1] == "!":
+                out.append("(?!/)")
+            # what fnmatch puts around it ends in one of two ways, by the version of Python
+            out.append(translate(kind).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
             i = end + 1
         else:
             out.append(re.escape(glob[i]))

@@ -125,6 +125,16 @@ def test_names_that_differ_only_in_leading_zeros_still_have_one_order() -> None:
         ("[ab]x", "ax", "cx"),
         ("a.b", "a.b", "axb"),
         ("a[!b]", "ac", "ab"),
+        ("a[!b]c", "axc", "a/c"),
+        ("a[.-9]c", "a.c", "a/c"),
+        ("a[/_]c", "a/c", "a.c"),
+        ("[!]a]x", "bx", "]x"),
+        ("[!]a]x", "[x", "ax"),
+        ("[]a]x", "]x", "[]x"),
+        ("[!]x", "[!]x", "ax"),
+        ("[]x", "[]x", "x"),
+        ("[!]a]/[!]]/x", "b/c/x", "b/]/x"),
+        ("[^a]x", "^x", "bx"),
     ],
 )
 def test_globs_keep_to_path_components(glob: str, yes: str, no: str) -> None:
