@@ -24,7 +24,7 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     assert declared.revision is not None
     found = hub_file(declared.repo, declared.revision, _TOKENIZER)
     if found is None:
-        raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no {_TOKENIZER}")
+        raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no tokenizer.json")
     hub_file(declared.repo, declared.revision, _CONFIG)  # if there is one: EOS and BOS
     # the hub's cache has a folder for each commit, in which both files lie
     return TokenizerBundle.load(
