@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +12,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Profile, Select
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, TransferError
 
 if TYPE_CHECKING:
     from dataprep_assets.stores.connect import Place
@@ -38,7 +40,11 @@ def command(
     there, here = project.place(source, source_profile), project.place(destination, dest_profile)
     with private_files(private or _is_closed(there)):
         said = _Output(as_json=json_)
-        _sync(there, here, prefix, tuple(select or ()), said, dry_run=dry_run)
+        # a folder for each copy, in which it goes on after a kill
+        identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
+        work = project.work_folder() / "sync" / identity
+        with nullcontext() if dry_run else _alone(work, here):
+            _sync(there, here, prefix, tuple(select or ()), said, work, dry_run=dry_run)
     if json_:
         print(json.dumps({"source": there.url, "destination": here.url, "copied": not dry_run, **said.plan}))
     return 0
@@ -66,15 +72,37 @@ def _is_closed(place: "Place") -> bool:
     return any(not folder.stat().st_mode & OTHERS for folder in (place.root, *datasets) if folder.is_dir())
 
 
-def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], say: _Output, *, dry_run: bool) -> None:
+@contextmanager
+def _alone(work: Path, here: "Place") -> Iterator[None]:
+    """While no other command copies in this folder: two would take each other's files for their own.
+
+    Raises TransferError if one does.
+    """
+    from dataprep_assets.stores.locks import own_file, try_lock
+
+    work.parent.mkdir(parents=True, exist_ok=True)
+    # beside the folder, which is removed at the end; the file stays, as a lock that is removed can be held twice
+    with open(work.with_suffix(".lock"), "ab", opener=own_file) as lock:
+        if not try_lock(lock, required=False):
+            raise TransferError(f"{here.url}: another `dataprep sync` copies there. Run this one again when it is done")
+        yield
+
+
+def _sync(
+    there: "Place",
+    here: "Place",
+    prefix: str,
+    select: tuple[str, ...],
+    say: _Output,
+    work: Path,
+    *,
+    dry_run: bool,
+) -> None:
     from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.sync import MANIFEST, Item, Sync
     from dataprep_assets.serving.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
-    # a folder for each copy, in which it goes on after a kill
-    identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
-    work = project.work_folder() / "sync" / identity
     # a release goes by its manifest, which lists all of it: with globs it is copied as any files are
     if not select and there().head(f"{prefix}{RELEASE}") is not None:
         _sync_release(there, here, prefix, work, say, dry_run=dry_run)

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dataprep_assets.cli.sync import command
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, TransferError
+from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.private import open_to_others
 
 
@@ -49,3 +51,22 @@ def test_one_artifact_is_chosen_of_its_dataset_and_is_no_source_by_itself(tmp_pa
     with pytest.raises(ConfigError, match="is one artifact, and a copy has a manifest beside what it copies"):
         command(str(there / "notes" / "rows"), str(tmp_path / "copy"))
     assert not (tmp_path / "copy").exists()
+
+
+def test_two_commands_between_the_same_places_do_not_take_each_others_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = source(tmp_path), tmp_path / "copy"
+    (there / "notes" / "rows" / "b.bin").write_bytes(b"5678")
+    download = LocalStore.download
+
+    def while_another_begins(store: LocalStore, *given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(LocalStore, "download", download)
+        with pytest.raises(TransferError, match="another `dataprep sync` copies there"):
+            command(str(there), str(here), select=["**/b.bin"])
+        return download(store, *given, **named)
+
+    monkeypatch.setattr(LocalStore, "download", while_another_begins)
+    assert command(str(there), str(here), select=["**/a.bin"]) == 0
+    assert command(str(there), str(here), select=["**/b.bin"]) == 0
+    assert [(here / "notes" / "rows" / name).read_bytes() for name in ("a.bin", "b.bin")] == [b"1234", b"5678"]
