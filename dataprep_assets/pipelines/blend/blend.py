@@ -138,7 +138,7 @@ _PROOFS = (
         version=4,
     ),
     Proof("entry_lists_every_shard", "What the trainer reads first lists every used shard once, and nothing else."),
-    Proof("splits_disjoint", "No shard, and no row of a source file, is in two splits."),
+    Proof("splits_disjoint", "No shard, and no row of a source file, is in two splits.", version=2),
     Proof("realised_as_requested", "Each dataset's share is as its weight asks, within the tolerance."),
     Proof(
         "blend_sources_unchanged",

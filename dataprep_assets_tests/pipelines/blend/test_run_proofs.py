@@ -169,6 +169,19 @@ def test_splits_that_share_rows_are_found_whatever_their_files_are_called(tmp_pa
     assert "two.jsonl are in valid, and as one.jsonl in train" in finding.summary
 
 
+def test_empty_files_in_two_splits_share_no_row(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_rows(tmp_path / name / "some.jsonl", texts(name, 9))
+        (tmp_path / name / "none.jsonl").touch()
+    blend = {
+        "train": [{"name": "a", "path": str(tmp_path / "a")}],
+        "valid": [{"name": "b", "path": str(tmp_path / "b")}],
+    }
+    good = finish(pretraining(tmp_path, blend=blend), tmp_path / "out")
+    assert [entry.size_bytes for unit in good.plan.units for entry in unit.entries].count(0) == 2
+    assert splits_disjoint(good.receipt, good.plan).passed
+
+
 def test_a_shard_in_two_splits_is_found(good: FinishedBlend) -> None:
     used = good.receipt.facts["used"]
     both = {**used, "valid": [*used["valid"], used["train"][0]]}

@@ -136,6 +136,8 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
         f"has the very bytes of {stolen['file']} of split train"
         in proofs.sources_complete([same_bytes], copied, "val").summary
     )
+    nothing_in_it = replace(same_bytes, sources=({**same_bytes.sources[0], "documents": 0},))
+    assert proofs.sources_complete([nothing_in_it], copied, "val").passed
 
 
 def test_a_file_of_other_bytes_or_of_no_manifest_is_named(sample: Sample) -> None:
