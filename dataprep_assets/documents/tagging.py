@@ -242,6 +242,15 @@ def _defined(source: str) -> Iterator[str]:
             yield from (one.asname or one.name.partition(".")[0] for one in node.names)
 
 
+def _column(table: Any, name: str, where: str) -> list[Any]:
+    """The values of a column; raises TaggingError where one has no value in Python, without showing it."""
+    try:
+        values: list[Any] = table[name].to_pylist()
+    except (ValueError, OverflowError):  # text that is not UTF-8, a date beyond the year 9999
+        raise TaggingError(f"{where}: {name} has a value that is no UTF-8, or no date that there is") from None
+    return values
+
+
 def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str, *, sensitive: bool) -> None:
     """Write the file of an external tagger's columns from what it wrote, in the order of the table's rows.
 
@@ -267,15 +276,19 @@ def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str, *, s
     if missing := [name for name in (*KEYS, *tagger.columns) if name not in table.column_names]:
         only = "" if sensitive else f", only {', '.join(table.column_names)}"
         raise TaggingError(f"{where} has no column {missing[0]!r}{only}")
+    if doubled := [name for name in (*KEYS, *tagger.columns) if table.column_names.count(name) > 1]:
+        raise TaggingError(f"{where} has two columns {doubled[0]!r}")
     # A tool may write its rows in any order: by file and row each value goes back to its place.
-    keys = list(zip(table["file"].to_pylist(), table["row"].to_pylist(), strict=True))
+    keys = list(zip(*(_column(table, name, where) for name in KEYS), strict=True))
+    if not all(isinstance(file, str) and isinstance(row, int | float) for file, row in keys):
+        raise TaggingError(f"{where}: `file` has to be a text in every row, and `row` a number")
     place = {key: at for at, key in enumerate(keys)}
     if len(place) < len(keys):
         twice = next(key for at, key in enumerate(keys) if place[key] != at)
         raise TaggingError(f"{where} has {'a row' if sensitive else f'{twice[0]}, row {twice[1]}'} more than once")
     columns = {}
     for name, kind in tagger.columns.items():
-        values = table[name].to_pylist()
+        values = _column(table, name, where)
         if (wrong := first_wrong(values, kind)) is not None:
             file, row = keys[wrong[0]]
             raise TaggingError(f"{where}: {'' if sensitive else f'{file}: row {row}: '}{name} is {wrong[1]}")

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.documents.table import schema_of
 from dataprep_assets.documents.taggers import TAGGERS, personal
-from dataprep_assets.documents.tagging import FunctionTagger, named_tagger
+from dataprep_assets.documents.tagging import CommandTagger, FunctionTagger, TaggingError, align, named_tagger
 from dataprep_assets.integrity.digest import digest_value
 
 
@@ -201,3 +203,44 @@ def test_personal_data_are_looked_for_in_time_proportional_to_the_text(piece: st
     text = piece * 100_000
     for find in (personal.emails, personal.phones, personal.ibans, personal.cards, personal.addresses):
         assert sum(1 for _ in find(text)) <= len(text)
+
+
+NO_UTF8 = pa.array([b"CANARY\xff"]).view(pa.string())
+
+
+def refused(table: pa.Table, folder: Path, *, sensitive: bool = False) -> TaggingError:
+    """The error of what a command wrote."""
+    tagger = CommandTagger(name="theirs", columns={"q": "number"}, command=("x",), declared="1", folder=folder)
+    pq.write_table(table, made := folder / "made.parquet")
+    with pytest.raises(TaggingError) as raised:
+        align(tagger, made, folder / "rows", folder / "target", "train-00000", sensitive=sensitive)
+    return raised.value
+
+
+@pytest.mark.parametrize("sensitive", [False, True])
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"file": [["a"]], "row": [1], "q": [1.0]}, "`file` has to be a text in every row"),
+        ({"file": ["a"], "row": [{"n": 1}], "q": [1.0]}, "`row` a number"),
+        ({"file": ["a"], "row": [1], "q": ["CANARY"]}, "q is "),
+        ({"file": NO_UTF8, "row": [1], "q": [1.0]}, "file has a value that is no"),
+        (
+            {"file": ["a"], "row": [1], "q": NO_UTF8},
+            "q has a value that is no UTF-8",
+        ),
+        ({"file": ["a"], "row": [1], "q": pa.array([2**31 - 1], pa.int32()).view(pa.date32())}, "q has a value"),
+    ],
+)
+def test_what_another_program_wrote_that_is_no_column_is_told(
+    columns: dict[str, Any], told: str, sensitive: bool, tmp_path: Path
+) -> None:
+    error = refused(pa.table(columns), tmp_path, sensitive=sensitive)
+    assert told in str(error)
+    assert "CANARY" not in str(error)
+    assert error.__cause__ is None
+
+
+def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
+    columns = [pa.array(["a"]), pa.array([1]), pa.array([1.0]), pa.array([2.0])]
+    assert "has two columns 'q'" in str(refused(pa.Table.from_arrays(columns, ["file", "row", "q", "q"]), tmp_path))
