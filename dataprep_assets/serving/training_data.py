@@ -234,8 +234,8 @@ class TrainingData:
                 # the ends of documents within the span, as places in the sample
                 ends = self.ends(rule.revision.sources[source].shards[shard])
                 # as uint64: given a Python int, NumPy would make float64 of the whole mapped file
-                first, last = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
-                inside = np.asarray(ends[first:last], np.int64)
+                low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
+                inside = np.asarray(ends[low:high], np.int64)
                 marks = inside[(inside > start) & (inside <= stop)] - start + at
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[at], marks[marks < to]])
