@@ -81,7 +81,7 @@ CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
         ("drill_notes/tfds_directory", "**/features.json", _extra_key, ""),
         ("drill_notes/tfds_directory", "provenance.json", _json(_repeated), "1 times before"),
         ("drill_notes/array_record_directory", "provenance.json", _json(_repeated), "1 times before"),
-        ("drill_mixed/tfds_directory", "provenance.json", _json(_repeated), "another file or dataset"),
+        ("drill_mixed/tfds_directory", "provenance.json", _json(_repeated), "repeat 1, counted 0"),
     ],
     "blend": [
         ("drill_rl/rl_manifest", NAME, _facts("run_hash", value="0" * 16), "its receipt says the run 0000"),
