@@ -141,8 +141,11 @@ def unproven(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | Non
     if names - of_partitions - (read_record(_whole(spec, store)) or {"findings": {}})["findings"].keys():
         return list(slots)  # a proof that is new
     left: list[str | None] = [slot for slot in slots if not stands(slot, of_partitions)]
-    # what only warns of all partitions together is judged when one of them is
-    if slots and not left and not stands(None, blocking - of_partitions):
+    whole = names - of_partitions
+    # A warning about all partitions together is judged again only if the artifact changed, not if its inputs did. It
+    # changes without a new partition when a file that was added is removed again.
+    warned = _warnings_of_the_same(spec, store).keys()
+    if slots and not left and not (stands(None, blocking & whole) and warned >= whole - blocking):
         left.append(None)
     return left
 

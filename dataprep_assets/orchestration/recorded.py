@@ -10,7 +10,7 @@ import dagster as dg
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import ACCEPTED
-from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import asset_key
 
@@ -48,6 +48,15 @@ class Recorded:
         seen = self._instance.get_materialized_partitions(asset_key(spec))
         return [slot for slot in slots if slot not in seen]
 
+    def has_registered(self, partitions: Partitions, store: ArtifactStore) -> bool:
+        """Whether the instance has the planned keys of dynamic partitions in order, or `partitions` are fixed.
+
+        Somebody may delete a key in the UI.
+        """
+        if partitions.dynamic is None:
+            return True
+        return list(self._instance.get_dynamic_partitions(partitions.dynamic)) == list(partitions.keys(store))
+
     def evaluations(self, specs: Sequence[ArtifactSpec]) -> Mapping[tuple[ArtifactSpec, str], Evaluation | None]:
         """The latest evaluation of each check of the artifacts; None for one whose latest execution has no result."""
         checks = {
@@ -74,9 +83,13 @@ class Recorded:
 
 
 def unrecorded(specs: Sequence[ArtifactSpec], store: ArtifactStore, recorded: Recorded) -> bool:
-    """Whether an artifact of these was never materialized on the instance, or a check has to be evaluated on it."""
+    """Whether the instance lacks a record of these artifacts: a materialization, a check's result, or a partition."""
     try:
-        return any(recorded.unseen(spec, spec.slots(store)) for spec in specs) or bool(unevaluated(specs, recorded))
+        return (
+            any(recorded.unseen(spec, spec.slots(store)) for spec in specs)
+            or not all(recorded.has_registered(planned, store) for spec in specs for planned in spec.plans)
+            or bool(unevaluated(specs, recorded))
+        )
     except DataprepError:  # not planned
         return True
 

@@ -13,13 +13,15 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset, Proof, Proofs
+from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
 from dataprep_assets.orchestration.recorded import Recorded, unevaluated, unrecorded
 from dataprep_assets.resources import resources_of
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
-from dataprep_assets_tests.project import failure_of, project, sample_attributes
+from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
+from dataprep_assets_tests.samples import SMALL
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 NOTICES, BOARD, REPORT = (dg.AssetKey(["notices", name]) for name in ("notices", "board", "report"))
@@ -256,3 +258,37 @@ def test_executed_again_from_its_failure_a_run_makes_what_is_left(board: NoticeB
     assert again.success, failure_of(again)
     assert made(again) == [("notices", "n-1"), ("board", None), ("report", None)]
     assert asset_key(board.specs[2]) == REPORT
+
+
+def test_a_partition_that_was_deleted_in_the_ui_is_registered_again(tmp_path: Path) -> None:
+    with project(sample_attributes(views=["nanogpt"]), tmp_path) as corpus:
+        run_job(corpus)
+        (name,) = [p.dynamic for spec in corpus.specs for p in spec.plans if p.dynamic and "train" in p.dynamic]
+        planned = corpus.instance.get_dynamic_partitions(name)
+        corpus.instance.delete_dynamic_partition(name, planned[1])
+        assert unrecorded(corpus.specs, corpus.store, Recorded(corpus.instance))
+        run_job(corpus)
+        assert corpus.instance.get_dynamic_partitions(name) == planned
+        assert not unrecorded(corpus.specs, corpus.store, Recorded(corpus.instance))
+
+
+def test_no_check_is_left_unexamined_after_a_file_came_and_went(tmp_path: Path) -> None:
+    data = shutil.copytree(SMALL, tmp_path / "data")
+    attributes = sample_attributes(source={"kind": "local", "path": str(data)}, views=["nanogpt"], shards={"count": 2})
+    with project(attributes, tmp_path) as corpus:
+        run_job(corpus)
+        added = data / "train/chunk99/example_train_0.jsonl.zst"
+        added.parent.mkdir()
+        shutil.copy(data / "train/chunk10/example_train_0.jsonl.zst", added)
+        run_job(corpus)
+        added.unlink()
+        run_job(corpus)
+        found = [(spec.path, *one) for spec in corpus.specs for one in results(spec, corpus.store).items()]
+        assert [(path, name) for path, name, result in found if result == NotPassed()] == []
+
+
+def run_job(corpus: Project) -> None:
+    """Make all of a corpus by its job."""
+    job = corpus.definitions.resolve_job_def(job_name("corpus"))
+    result = job.execute_in_process(instance=corpus.instance, raise_on_error=False, run_config=QUIET)
+    assert result.success, failure_of(result)
