@@ -9,6 +9,7 @@ arrays. A run that is killed cannot do that: its tasks miss its sign of life and
 (`slurm_task`).
 """
 
+import os
 import pickle
 import secrets
 import shutil
@@ -48,13 +49,34 @@ _GONE_SECONDS = 90.0
 
 
 def _forget(folder: Path, *, whole: bool) -> None:
-    """Remove the pickled tasks and answers of a run, or the `whole` of its folder."""
+    """Remove the pickled tasks and answers of a run of this user, or the `whole` of its folder.
+
+    The folder is opened without following a link, because other users may write beside it: what is removed is below
+    the folder whose owner was looked at.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            return
+        for array in os.scandir(descriptor):
+            if whole:
+                _remove(array.name, descriptor)
+            elif array.is_dir(follow_symlinks=False):
+                for name in ("tasks", "answers"):
+                    shutil.rmtree(f"{array.name}/{name}", ignore_errors=True, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
     if whole:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # a task is still writing a log
+            folder.rmdir()
+
+
+def _remove(name: str, descriptor: int) -> None:
+    """Remove a file or a folder in an opened folder."""
+    with suppress(OSError):
+        os.unlink(name, dir_fd=descriptor)
         return
-    for name in ("tasks", "answers"):
-        for found in folder.glob(f"*/{name}"):
-            shutil.rmtree(found, ignore_errors=True)
+    shutil.rmtree(name, ignore_errors=True, dir_fd=descriptor)
 
 
 @dataclass
@@ -112,7 +134,8 @@ class SlurmPool:
                 time.sleep(0.5)
         self._over.set()
         # of what did not end well the logs stay, which say why
-        _forget(self._folder, whole=not any(array.tries for array in self._arrays))
+        with suppress(OSError):  # somebody removed it
+            _forget(self._folder, whole=not any(array.tries for array in self._arrays))
         self._arrays.clear()
         self._queue.clear()
 
