@@ -141,9 +141,9 @@ def joined(separator: str, texts: Iterable[str]) -> str:
     return sentence(separator.join(map(typed, texts)))
 
 
-def spans_of(text: str) -> list[list[Any]]:
+def spans_of(text: str) -> list[tuple[int, int, int | None, str]]:
     """The typed parts of a text as builtins, each the arguments of `Span`."""
-    return [[one.start, one.stop, one.count, one.noun] for one in text.spans] if isinstance(text, Sentence) else []
+    return [(one.start, one.stop, one.count, one.noun) for one in text.spans] if isinstance(text, Sentence) else []
 
 
 def plain(value: T) -> T:

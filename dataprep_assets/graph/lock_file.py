@@ -9,12 +9,16 @@ Entry points: `lock_bytes`, `parse_lock`, `read_lock`.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+
+from pydantic import ValidationError
+from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.state_file import validated
 from dataprep_assets.stores.keys import why_not_a_name
 
 LOCK = "dataset.lock"
@@ -102,14 +106,42 @@ def read_lock(path: Path) -> Lock:
         raise FormatError(f"{path}: no lock can be read there: {error.strerror or error}") from error
 
 
+class _LockedJson(TypedDict):
+    """An artifact: all of it is read as it stands in the file, so a wrong type must not pass."""
+
+    version: int
+    placed: NotRequired[bool]
+    key: NotRequired[str]
+    content: NotRequired[str]
+    bytes: NotRequired[int]
+    derived: NotRequired[bool]
+    settings: NotRequired[str]
+    libraries: NotRequired[str]
+    sources: NotRequired[dict[str, str]]
+    sources_of: NotRequired[str]
+    upstream: NotRequired[dict[str, str]]
+    counts: NotRequired[tuple[int, int, int]]
+
+
+class _LockJson(TypedDict):
+    """The file; `tokenizers` follows from the artifacts, and is there for people."""
+
+    dataprep_lock: int
+    dataset: str
+    hidden_names: bool
+    commits: dict[str, str]
+    shared: dict[str, dict[str, Any]]
+    artifacts: dict[str, _LockedJson]
+    files: dict[str, list[tuple[str, str, int, int, int]]]
+
+
 def parse_lock(data: bytes, where: str) -> Lock:
     """Parse the bytes of a lock file.
 
     Raises FormatError, naming `where`, if they are not a lock, or one of another schema version.
     """
     try:
-        value = json_of(data)
-        schema = value["dataprep_lock"]
+        schema = json_of(data)["dataprep_lock"]
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
             f"{where}: not a lock of a dataset ({type(error).__name__}: {str(error)[:80]}). `dataprep lock` writes one"
@@ -117,47 +149,48 @@ def parse_lock(data: bytes, where: str) -> Lock:
     if schema != SCHEMA:
         raise FormatError(f"{where}: a lock of schema {schema!r}, this version reads {SCHEMA}. Lock the dataset again")
     try:
+        value = validated(data, _LockJson)
         blocks = {_name(name): tuple(_line(line) for line in lines) for name, lines in value["files"].items()}
-        shared = value["shared"]
-        found = {_name(name): _locked(one, shared, blocks, name) for name, one in value["artifacts"].items()}
-        return Lock(
-            dataset=_text(value["dataset"]),
-            artifacts={name: found[name] for name in sorted(found)},
-            commits=dict(value["commits"]),
-            is_hidden=bool(value["hidden_names"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        found = {_name(name): _locked(one, value["shared"], blocks, name) for name, one in value["artifacts"].items()}
+    except (KeyError, ValueError) as error:
         raise FormatError(
-            f"{where}: a damaged lock ({type(error).__name__}: {str(error)[:80]}). Take it from where it was kept, or "
-            "lock the dataset again"
+            f"{where}: a damaged lock ({_reason(error)}). Restore it from version control, or lock the dataset again"
         ) from None
+    return Lock(
+        dataset=value["dataset"],
+        artifacts={name: found[name] for name in sorted(found)},
+        commits=value["commits"],
+        is_hidden=value["hidden_names"],
+    )
 
 
-def _line(line: Sequence[Any]) -> SourceLine:
+def _reason(error: KeyError | ValueError) -> str:
+    """What is wrong, in a line: of pydantic's error the place and the message of the first fault."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{type(error).__name__}: {str(error)[:80]}"
+
+
+def _line(line: tuple[str, str, int, int, int]) -> SourceLine:
     name, sha256, *counts = line
-    return SourceLine(name=_name(name), sha256=_text(sha256), counts=_counts(counts))
+    return SourceLine(name=_name(name), sha256=sha256, counts=_counts(counts))
 
 
 def _counts(value: Sequence[int]) -> Counts:
     rows, documents, tokens = value
-    return Counts(rows=int(rows), documents=int(documents), tokens=int(tokens))
+    return Counts(rows=rows, documents=documents, tokens=tokens)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not text")
-    return value
-
-
-def _name(value: Any) -> str:
+def _name(value: str) -> str:
     """A checked name of an artifact or a source file: both are printed, and looked up on disk."""
     if why := why_not_a_name(value):
         raise ValueError(f"{value!r} names no file: {why}")
-    return _text(value)
+    return value
 
 
 def _locked(
-    value: Mapping[str, Any],
+    value: _LockedJson,
     shared: Mapping[str, Mapping[str, Any]],
     blocks: Mapping[str, tuple[SourceLine, ...]],
     name: str,
@@ -165,9 +198,9 @@ def _locked(
     is_placed = value.get("placed", False)
     of_files = blocks[value["sources_of"]] if "sources_of" in value else ()
     return Locked(
-        key=None if is_placed else _text(value["key"]),
-        content=None if is_placed else _text(value["content"]),
-        bytes=0 if is_placed else int(value["bytes"]),
+        key=None if is_placed else value["key"],
+        content=None if is_placed else value["content"],
+        bytes=0 if is_placed else value["bytes"],
         version=value["version"],
         settings=shared[value["settings"]] if "settings" in value else {},
         sources={**value.get("sources", {}), **{line.name: line.sha256 for line in of_files}},

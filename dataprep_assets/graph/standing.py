@@ -138,7 +138,8 @@ def unproven(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | Non
     # its proofs look at all partitions together
     if not of_partitions:
         return [] if stands(None, names) else list(slots)
-    if names - of_partitions - (read_record(_whole(spec, store)) or {"findings": {}})["findings"].keys():
+    record = read_record(_whole(spec, store))
+    if names - of_partitions - (set() if record is None else record["findings"].keys()):
         return list(slots)  # a proof that is new
     left: list[str | None] = [slot for slot in slots if not stands(slot, of_partitions)]
     whole = names - of_partitions

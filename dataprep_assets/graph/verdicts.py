@@ -8,12 +8,13 @@ time. What they say of an artifact as a whole is in `standing`.
 Entry points: `of_all_partitions`; `prove_all`, `proven`; `remember`, `of_slots`.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NotRequired, Protocol, TypeVar
+
+from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
@@ -26,6 +27,7 @@ from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.sentences import Sentence, Span, safe, safe_number_of, sentence, spans_of, typed
+from dataprep_assets.state_file import read_state
 from dataprep_assets.stores.files import while_unchanged
 
 FOLDER = ".findings"
@@ -35,6 +37,34 @@ WHOLE = "@"
 
 Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 """Partitions, each with its findings by the name of the proof."""
+
+
+class KeptFinding(TypedDict):
+    """What a record keeps of a finding; `typed` has the arguments of each `Span` of its sentence."""
+
+    passed: bool
+    summary: str
+    warning: bool
+    version: NotRequired[int]
+    typed: NotRequired[list[tuple[int, int, int | None, str]]]
+    blocking: NotRequired[bool]
+    every_document: NotRequired[bool]
+
+
+class Record(TypedDict):
+    """The file of a verdict: on a partition, or on an artifact as a whole (`standing`).
+
+    `of` names what it was built from or judged with, `version` the content that was examined, `receipt` what the
+    receipt of a partition claimed, `artifacts` the name and partition of each artifact that was judged as a whole.
+    """
+
+    version: str | None
+    at: float
+    again: bool
+    findings: dict[str, KeptFinding]
+    of: NotRequired[str]
+    receipt: NotRequired[str]
+    artifacts: NotRequired[list[tuple[str, str | None]]]
 
 
 class Subject(Protocol):
@@ -227,7 +257,7 @@ def remember(
 def write_record(
     path: Path, record: Mapping[str, Any], findings: Mapping[str, Finding], proofs: Iterable[Proof]
 ) -> None:
-    kept = {
+    kept: dict[str, KeptFinding] = {
         proof.name: {
             "passed": findings[proof.name].passed,
             "summary": findings[proof.name].summary,
@@ -239,18 +269,20 @@ def write_record(
         }
         for proof in proofs
     }
-    before = read_record(path) or {}
-    failed, failed_before = set(failed_in(kept)), set(failed_in(before.get("findings", {})))
+    before = read_record(path)
+    failed_before = set() if before is None else set(failed_in(before["findings"]))
     # built again from the same inputs, and it fails as before: then building it once more does not help
-    rebuilt = before.get("of") == record["of"] and before.get("version") != record["version"]
-    again = bool(failed & failed_before) and (rebuilt or bool(before.get("again")))
+    again = before is not None and (
+        before["again"] or (before.get("of") == record["of"] and before["version"] != record["version"])
+    )
+    again = again and bool(set(failed_in(kept)) & failed_before)
     path.parent.mkdir(parents=True, exist_ok=True)
     value = {**record, "at": time.time(), "again": again, "findings": kept}
     # a verdict that a crash of the machine takes is only given once more, so none waits for the disk
     write_atomically(path, canonical_json(value), durably=False)
 
 
-def failed_in(findings: Mapping[str, Any]) -> list[str]:
+def failed_in(findings: Mapping[str, KeptFinding]) -> list[str]:
     """The names of the blocking proofs among kept findings that failed as errors."""
     return [
         name
@@ -275,14 +307,14 @@ def of_slots(
             continue
         # one that was built again has to be judged again where the last one failed, even if it tells the same
         same = value["version"] == version or (
-            not failed_in(value["findings"]) and value["receipt"] == _identity_now(artifact, store)
+            not failed_in(value["findings"]) and value.get("receipt") == _identity_now(artifact, store)
         )
         if same and (verdict := verdict_in(value, proofs, some=some)) is not None:
             found[slot] = verdict
     return found
 
 
-def verdict_in(value: Mapping[str, Any], proofs: Iterable[Proof], *, some: bool) -> Verdict | None:
+def verdict_in(value: Record, proofs: Iterable[Proof], *, some: bool) -> Verdict | None:
     """A kept verdict; None unless each of the proofs (with `some`: any that is kept), in its version, gave it."""
     findings = {}
     for proof in proofs:
@@ -298,19 +330,17 @@ def verdict_in(value: Mapping[str, Any], proofs: Iterable[Proof], *, some: bool)
     return Verdict(findings=findings, at=value["at"], again=value["again"])
 
 
-def read_record(path: Path | str) -> dict[str, Any] | None:
+def read_record(path: Path | str) -> Record | None:
     """A kept record; None if there is none that can be read."""
     try:
-        value = _read(str(path))
-    except (OSError, ValueError, RecursionError):
+        return _read(str(path))
+    except OSError:
         return None
-    # one of an earlier release has no time
-    return value if isinstance(value, dict) and {"version", "at", "again", "findings"} <= value.keys() else None
 
 
 @while_unchanged
-def _read(path: str) -> Any:
-    return json.loads(Path(path).read_bytes())
+def _read(path: str) -> Record | None:
+    return read_state(path, Record)
 
 
 def memory(artifact: Artifact, store: ArtifactStore) -> Path:

@@ -27,10 +27,10 @@ class ObjectDigests:
         path = self._path(info)
         try:
             value = json_of(path.read_bytes())
-            if value["key"] == info.key and value["version"] == info.version:
+            if value["key"] == info.key and value["version"] == info.version and isinstance(value["sha256"], str):
                 return replace(info, sha256=value["sha256"])
-        except (OSError, ValueError, KeyError):
-            # not there yet, or not whole: the object is read, and what is written then replaces it
+        except (OSError, ValueError, KeyError, TypeError):
+            # not there yet, or damaged: the object is read, and what is written then replaces the file
             pass
         digest = hashlib.sha256()
         for block in store.read(info.key, version=info.version):

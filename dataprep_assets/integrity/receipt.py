@@ -157,6 +157,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
         value["sources"] = tuple(value["sources"])
         value["ledger"] = Ledger.from_json(value["ledger"]) if value["ledger"] else None
         receipt = Receipt(**value)
+        _require_types(receipt)
     except (IntegrityError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise IntegrityError(
             f"{where}: not a receipt: {typed(error)}. Delete the artifact's directory and rebuild it"
@@ -176,6 +177,39 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
             f"{where}: the receipt was altered or is damaged (digest {actual} != {digest}). Rebuild it"
         )
     return receipt
+
+
+def _require_types(receipt: Receipt) -> None:
+    """Raise TypeError unless the fields have their types: readers take them from here unseen.
+
+    By hand, because receipts are also read beside a trainer, where pydantic may not be installed.
+    """
+    partition, ledger = receipt.partition, receipt.ledger
+    texts = {
+        "dataset": receipt.dataset,
+        "artifact": receipt.artifact,
+        "partition": "" if partition is None else partition,
+        "key": receipt.key,
+        **{f"inputs.{name}": digest for name, digest in receipt.inputs.items()},
+        **{f"files.{file.path}": file.sha256 for file in receipt.files},
+    }
+    objects = {"facts": receipt.facts, "measured": receipt.measured, "recipe": receipt.recipe}
+    objects |= {f"sources.{number}": source for number, source in enumerate(receipt.sources)}
+    objects |= {f"recipe.{name}": receipt.recipe.get(name, {}) for name in ("settings", "sources", "upstream")}
+    numbers = {f"files.{file.path}.bytes": file.bytes for file in receipt.files}
+    if ledger is not None:
+        values = {field.name: getattr(ledger, field.name) for field in fields(ledger)}
+        objects["ledger.dropped"] = dropped = values.pop("dropped")
+        # the range of ids of an empty stream
+        values = {
+            name: value for name, value in values.items() if value is not None or name not in ("min_id", "max_id")
+        }
+        numbers |= {f"ledger.{name}": value for name, value in values.items()}
+        numbers |= {f"ledger.dropped.{reason}": count for reason, count in dict(dropped).items()}
+    for kind, word, found in ((str, "text", texts), (dict, "an object", objects), (int, "a whole number", numbers)):
+        for name, value in found.items():
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise TypeError(f"{name} must be {word}, not {value!r:.40}")
 
 
 def _file_record(value: Mapping[str, Any]) -> FileRecord:

@@ -320,9 +320,10 @@ class Sync:
         for line in lines:
             try:
                 key, version, sha256 = json_of(line)
-            except ValueError:
-                continue  # a line truncated by a kill
-            yield (key, version), sha256
+            except (ValueError, TypeError):
+                continue  # a line truncated by a kill, or damaged
+            if isinstance(key, str) and isinstance(version, str) and isinstance(sha256, str):
+                yield (key, version), sha256
 
 
 def inventory(found: Sequence[ObjectInfo]) -> Iterator[str]:

@@ -15,11 +15,13 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from dataprep_assets.bounds import json_of
+from pydantic import NonNegativeInt
+
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.paths import expanded
+from dataprep_assets.state_file import read_state
 from dataprep_assets.tokenization.adversarial import SET
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Comparison, compare
@@ -56,12 +58,9 @@ def adversarial_comparison(
 
 def _remembered(path: Path) -> Comparison | None:
     """The comparison in a file; None unless the file is there and complete."""
-    try:
-        value = json_of(path.read_bytes())
-        found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    value = read_state(path, dict[str, dict[str, NonNegativeInt]])
+    if value is None or value.keys() != {"compared", "differing"}:
         return None
-    # anybody may have written there, and another version of this package may have other classes
-    numbers = [*found.compared.values(), *found.differing.values()]
-    known = set(found.compared) | set(found.differing) <= set(CLASSES)
-    return found if known and found.compared and all(type(n) is int and n >= 0 for n in numbers) else None
+    found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
+    # another version of this package may have other classes
+    return found if found.compared and set(found.compared) | set(found.differing) <= set(CLASSES) else None

@@ -7,10 +7,11 @@ stands stays. Only where both are gone do all files count as of one age.
 Entry points: `ages_of`, `ages_in_shard`, `write_ages`.
 """
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+
+from pydantic import NonNegativeInt
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -19,6 +20,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION, SelectionFacts
+from dataprep_assets.state_file import read_state
 
 AGES = "ages.json"
 
@@ -63,15 +65,15 @@ def _stored(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, int
         if (receipt := store.receipt(artifact)) is None:
             return None
         return _read(store.local(artifact, [AGES]) / AGES, receipt.content)
-    except (DataprepError, OSError, ValueError):
+    except DataprepError:
         return None
 
 
 # The second argument is there for the cache: the path stays the same when the duplicates are replaced.
 @lru_cache(maxsize=4)
-def _read(path: Path, _: str) -> Mapping[str, int]:
+def _read(path: Path, _: str) -> Mapping[str, int] | None:
     """The ages of a file; read once for all shards while the duplicates have the same content."""
-    return {str(name): int(age) for name, age in json.loads(path.read_bytes()).items()}
+    return read_state(path, dict[str, NonNegativeInt])
 
 
 def _selected(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, int]:

@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from dataprep_assets.bounds import json_of
+from typing_extensions import TypedDict
+
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.pipelines.release.published import published_release
 from dataprep_assets.pipelines.release.published_proofs import unreadable
 from dataprep_assets.sentences import safe
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard
+from dataprep_assets.state_file import read_state
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ConflictError, ObjectInfo
 
@@ -196,33 +198,35 @@ def _shard(place: Place, index: int, header: npy_shards.NpyHeader, files: Files,
     return ReleaseShard(index=index, tokens=header.tokens, token_file=token_file, ids_file=ids_file)
 
 
+class _Known(TypedDict):
+    bytes: int
+    version: str
+    sha256: str
+
+
 class _Digests:
     """The SHA-256 of files at the place: as the store knows it, as it was remembered, or as it is read."""
 
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
         self._place, self._path, self._reads = adoption.place, adoption.remembered, reads
-        try:
-            # key → size, version and SHA-256 of what was read; if it is lost or damaged, all is read again
-            self._remembered = json_of(self._path.read_bytes())
-        except (FileNotFoundError, ValueError):
-            self._remembered = {}
+        # key → size, version and SHA-256 of what was read; if it is lost or damaged, all is read again
+        self._remembered = read_state(self._path, dict[str, _Known]) or {}
 
     def of(self, info: ObjectInfo) -> str:
         """The digest of a listed object."""
         again = info if info.sha256 else self._place.store.head(self._place.key(info.key))  # lists lack metadata
         if again is not None and again.sha256 is not None:
             return again.sha256
-        now = {"bytes": info.bytes, "version": info.version}
         known = self._remembered.get(info.key)
         # another size or version is another object under the same name
-        if known is None or known != {**now, "sha256": known.get("sha256")}:
-            self._remembered[info.key] = known = {**now, "sha256": self._read(info)}
+        if known is None or (known["bytes"], known["version"]) != (info.bytes, info.version):
+            self._remembered[info.key] = known = _Known(bytes=info.bytes, version=info.version, sha256=self._read(info))
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # Written after each file, beside it and then renamed: a kill costs one file, and leaves the memory whole.
             draft = self._path.with_suffix(".new")
             draft.write_text(json.dumps(self._remembered))
             draft.replace(self._path)
-        return str(known["sha256"])
+        return known["sha256"]
 
     def _read(self, info: ObjectInfo) -> str:
         self._reads(info.key, info.bytes)

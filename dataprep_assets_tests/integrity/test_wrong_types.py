@@ -1,0 +1,119 @@
+"""State files with values of wrong types: each command ends as on damage, in a sentence, never in a stack.
+
+Verdicts and ages are caches: they count as absent. A receipt whose digest is right is damage of its artifact.
+"""
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.lock import lock_dataset
+from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.standing import failures, results, unproven
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.orchestration.checks import findings
+from dataprep_assets.pipelines.corpus.file_ages import ages_of
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets_tests.pipelines.corpus.selected import Selected
+
+pytest.importorskip("rensa", reason="the extra `duplicates`")
+
+WRONG: list[Any] = [None, True, 0, -1, 1.5, "", "x", [], [1], {}, {"x": 1}, [[["x"]]]]
+ROUNDS = 30
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values in a JSON value."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from places(item, (*path, key))
+
+
+def mutated(value: Any, draw: random.Random) -> Any:
+    """A copy with one value replaced by one of another type, or removed."""
+    *parents, last = draw.choice([path for path in places(value) if path])
+    value = copy.deepcopy(value)
+    holder = value
+    for key in parents:
+        holder = holder[key]
+    if draw.random() < 0.2:
+        del holder[last]
+    else:
+        holder[last] = draw.choice([wrong for wrong in WRONG if type(wrong) is not type(holder[last])])
+    return value
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Selected:
+    """A corpus with duplicates whose checks have been evaluated."""
+    corpus = Selected(tmp_path_factory.mktemp("types"))
+    texts = [f"Page {number} has a few words that no other page has, {number * 7919}." for number in range(12)]
+    corpus.write({"train/a.jsonl": texts[:8], "train/b.jsonl": [*texts[8:], texts[0]]})
+    corpus.build()
+    for spec in corpus.specs().values():
+        if spec.proofs is not None and all(corpus.store.intact(one) for one in _artifacts(spec, corpus.store)):
+            findings(spec, corpus.store, spec.slots(corpus.store))
+    return corpus
+
+
+def _artifacts(spec: ArtifactSpec, store: ArtifactStore) -> list[Any]:
+    return list(spec.artifacts(store))
+
+
+def look(corpus: Selected) -> None:
+    """What the commands ask of a dataset."""
+    # by a new object, because a store remembers what it has read
+    store, specs = LocalArtifacts(corpus.store.root), list(corpus.specs().values())
+    list(stale(specs, store))
+    for spec in specs:
+        results(spec, store)
+        try:
+            slots = spec.slots(store)
+        except DataprepError:  # not planned
+            continue
+        unproven(spec, store, slots)
+        failures(spec, store, slots)
+    ages_of(corpus.corpus, store, load_manifest(corpus.corpus, store))
+
+
+@pytest.mark.parametrize("name", ["verdict", "ages.json", "receipt.json"])
+def test_a_value_of_another_type_is_damage(built: Selected, name: str) -> None:
+    draw, root = random.Random(name), built.store.root
+    pattern = ".findings/*/*.json" if name == "verdict" else f"**/{name}"
+    paths = sorted(path for path in root.glob(f"pages/{pattern}"))
+    assert paths
+    for _ in range(ROUNDS):
+        path = draw.choice(paths)
+        before = path.read_bytes()
+        value = mutated(json.loads(before), draw)
+        if name == "receipt.json" and isinstance(value, dict) and "digest" in value:
+            value["digest"] = digest_value({key: one for key, one in value.items() if key != "digest"})
+        path.write_text(json.dumps(value))
+        try:
+            look(built)
+        except DataprepError:
+            assert name == "receipt.json", "caches are not damage"
+        finally:
+            path.write_bytes(before)
+
+
+def test_a_lock_with_a_value_of_another_type_is_refused_or_says_the_same(built: Selected) -> None:
+    specs = [spec for spec in built.specs().values() if spec.name in ("manifest", "snapshot", "tags")]
+    data, draw = lock_bytes(lock_dataset(specs, built.store)), random.Random(1)
+    for _ in range(ROUNDS):
+        try:
+            parsed = parse_lock(json.dumps(mutated(json.loads(data), draw)).encode(), "dataset.lock")
+        except DataprepError as error:
+            assert str(error).startswith("dataset.lock: ")
+        else:
+            lock_bytes(parsed)
