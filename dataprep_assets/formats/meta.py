@@ -63,8 +63,10 @@ def validate(directory: Path) -> None:
         (directory / "meta.json", text.encode("utf-8")),
         (directory / "meta.pkl", _pickle_bytes(text)),
     ):
-        if not path.is_file() or path.read_bytes() != expected:
-            raise FormatError(f"{path}: missing, or not the bytes that meta.json's values give; do not load it")
+        if not path.is_file() or path.stat().st_size != len(expected) or path.read_bytes() != expected:
+            raise FormatError(
+                f"{path}: missing, or other bytes than the values of meta.json give. Do not load it, rebuild it"
+            )
 
 
 def _json_text(meta: Mapping[str, Any]) -> str:

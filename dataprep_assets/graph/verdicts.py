@@ -40,8 +40,6 @@ Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 
 
 class KeptFinding(TypedDict):
-    """What a record keeps of a finding; `typed` has the arguments of each `Span` of its sentence."""
-
     passed: bool
     summary: str
     warning: bool
@@ -49,6 +47,9 @@ class KeptFinding(TypedDict):
     typed: NotRequired[list[tuple[int, int, int | None, str]]]
     blocking: NotRequired[bool]
     every_document: NotRequired[bool]
+
+
+"""What a record keeps of a finding; `typed` has the arguments of each `Span` of its sentence."""
 
 
 class Record(TypedDict):

@@ -1,5 +1,6 @@
 """The folder that runs on Slurm share with other users: what a run removes there is its own."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -22,8 +23,9 @@ def test_a_link_in_the_shared_folder_is_not_followed(tmp_path: Path, whole: bool
     victim = run_folder(tmp_path / "home/of/another")
     link = tmp_path / "run"
     link.symlink_to(victim)
-    with pytest.raises(OSError, match="Not a directory|Too many levels"):
+    with pytest.raises(OSError) as refused:
         _forget(link, whole=whole)
+    assert refused.value.errno in (errno.ENOTDIR, errno.ELOOP)
     assert (victim / "0/tasks/1").read_text() == "tasks"
 
 

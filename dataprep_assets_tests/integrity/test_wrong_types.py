@@ -7,12 +7,12 @@ import copy
 import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.graph.lock import lock_dataset
 from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
 from dataprep_assets.graph.spec import ArtifactSpec
@@ -110,10 +110,6 @@ def test_a_value_of_another_type_is_damage(built: Selected, name: str) -> None:
 def test_a_lock_with_a_value_of_another_type_is_refused_or_says_the_same(built: Selected) -> None:
     specs = [spec for spec in built.specs().values() if spec.name in ("manifest", "snapshot", "tags")]
     data, draw = lock_bytes(lock_dataset(specs, built.store)), random.Random(1)
-    for _ in range(ROUNDS):
-        try:
-            parsed = parse_lock(json.dumps(mutated(json.loads(data), draw)).encode(), "dataset.lock")
-        except DataprepError as error:
-            assert str(error).startswith("dataset.lock: ")
-        else:
-            lock_bytes(parsed)
+    for _ in range(5 * ROUNDS):
+        with suppress(FormatError):
+            lock_bytes(parse_lock(json.dumps(mutated(json.loads(data), draw)).encode(), "dataset.lock"))

@@ -276,7 +276,7 @@ COMBINED_BINS_PROOFS = (
     Proof("equals_shards", "The file is its shards, in manifest order: digests of every range and of the whole."),
     Proof("totals_match", "Its ledger is the sum of its shards' ledgers.", version=2),
     Proof("sources_complete", "Every file of the split exactly once, and none of another split.", version=2),
-    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json.", version=2),
+    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json.", version=3),
     Proof("alignment", "Inputs and labels read apart are shifted by one, and document ends fall on separators."),
     Proof(
         "sampler_dry_run",

@@ -5,17 +5,14 @@ joined, with the manifest and with the tokenizer. Memory does not grow with the 
 """
 
 import hashlib
-import io
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends
-from dataprep_assets.formats.meta import read_meta
+from dataprep_assets.formats.meta import read_meta, validate
 from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
@@ -24,8 +21,6 @@ from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence,
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-META_BYTES = 1 << 20
-"""Largest `meta.pkl` that is read; a right one has a few hundred bytes."""
 _BLOCK = 4 << 20
 _REBUILD = "Materialize `combined_bins` of this split again"
 
@@ -211,46 +206,6 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
     )
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads builtin containers and scalars; a pickle that names any class or function is refused, not executed."""
-
-    def find_class(self, module: str, name: str, /) -> NoReturn:
-        raise pickle.UnpicklingError(f"it names {module}.{name}, and loading it would run that")
-
-    def persistent_load(self, pid: Any, /) -> NoReturn:
-        raise pickle.UnpicklingError("it names a persistent object")
-
-
-# What the unpickler raises for bytes that are not a pickle.
-_NO_PICKLE = (
-    pickle.UnpicklingError,
-    EOFError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
-)
-
-
-def _read_pickle(path: Path) -> Any:
-    size = path.stat().st_size
-    if size > META_BYTES:
-        raise FormatError(
-            f"{path}: {safe(size)} bytes; a meta.pkl has a few hundred. Do not load it; {_REBUILD.lower()}"
-        )
-    file = io.BytesIO(path.read_bytes())
-    try:
-        value = _PlainUnpickler(file).load()
-    except _NO_PICKLE as error:
-        raise FormatError(f"{path}: not a plain pickle: {error}. Do not load it; {_REBUILD.lower()}") from error
-    # Loading stops where the pickle ends: nobody would see what lies behind it.
-    if more := size - file.tell():
-        raise FormatError(f"{path}: {safe(more)} bytes lie behind the pickle. Do not load it; {_REBUILD.lower()}")
-    return value
-
-
 @judged
 def meta_matches(
     directory: Path,
@@ -268,17 +223,10 @@ def meta_matches(
         dtype: The dtype of the ids.
         facts: The receipt's facts, which have to be the same.
     """
-    meta, pickled = read_meta(directory), _read_pickle(directory / "meta.pkl")
-    defects = []
-    if not isinstance(pickled, dict):
-        defects.append(f"{directory / 'meta.pkl'}: holds a {type(pickled).__name__}, not a dict")
-    elif pickled != meta:
-        differing = sorted((k for k in {*pickled, *meta} if pickled.get(k) != meta.get(k)), key=str)
-        defects.append(
-            f"{directory / 'meta.pkl'}: {differing[0]!r} is {pickled.get(differing[0])!r}, "
-            f"meta.json says {meta.get(differing[0])!r}"
-        )
-    defects += [
+    # compares bytes: a pickle of a few bytes can take gigabytes, or run code, when it is loaded
+    validate(directory)
+    meta = read_meta(directory)
+    defects = [
         f"{directory / 'meta.json'}: {key} is {meta[key]!r}, the receipt says {value!r}"
         for key, value in (facts or {}).items()
         if key in meta and meta[key] != value
