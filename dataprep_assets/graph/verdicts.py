@@ -40,16 +40,15 @@ Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 
 
 class KeptFinding(TypedDict):
+    """What a record keeps of a finding; `spans` has the arguments of each `Span` of its sentence."""
+
     passed: bool
     summary: str
     warning: bool
     version: NotRequired[int]
-    typed: NotRequired[list[tuple[int, int, int | None, str]]]
+    spans: NotRequired[list[tuple[int, int, int | None, str]]]
     blocking: NotRequired[bool]
     every_document: NotRequired[bool]
-
-
-"""What a record keeps of a finding; `typed` has the arguments of each `Span` of its sentence."""
 
 
 class Record(TypedDict):
@@ -262,7 +261,7 @@ def write_record(
         proof.name: {
             "passed": findings[proof.name].passed,
             "summary": findings[proof.name].summary,
-            "typed": spans_of(findings[proof.name].summary),
+            "spans": spans_of(findings[proof.name].summary),
             "warning": findings[proof.name].warning,
             "version": proof.version,
             "blocking": proof.blocking,
@@ -326,7 +325,7 @@ def verdict_in(value: Record, proofs: Iterable[Proof], *, some: bool) -> Verdict
             return None
         if proof.every_document and not kept.get("every_document"):
             return None  # a sample gave it
-        summary = Sentence(kept["summary"], (Span(*one) for one in kept.get("typed", ())))
+        summary = Sentence(kept["summary"], (Span(*one) for one in kept.get("spans", ())))
         findings[proof.name] = Finding(passed=kept["passed"], summary=summary, warning=kept["warning"])
     return Verdict(findings=findings, at=value["at"], again=value["again"])
 
