@@ -43,7 +43,14 @@ class ConfigError(DataprepError):
 
 
 class SourceError(DataprepError):
-    """The source of documents cannot be listed or read."""
+    """The source of documents cannot be listed or read; `relpath` is the file's path in it, where one file is at fault.
+
+    A name may be that of a patient: who may not show the message says by the path which part of the data it is about.
+    """
+
+    def __init__(self, message: str = "", *, relpath: str | None = None) -> None:
+        super().__init__(message)
+        self.relpath = relpath
 
 
 class CorruptSourceError(SourceError):

@@ -105,6 +105,14 @@ def _ended(process: _Process) -> int:
         return process.wait()
 
 
+def _end(code: int) -> str:
+    """How a process ended, in words; of signal 9 also its usual cause."""
+    if code >= 0:
+        return f"exit code {code}"
+    cause = ": often the kernel, when the machine has no memory left" if code == -signal.SIGKILL else ""
+    return f"killed by signal {-code}{cause}"
+
+
 @dataclass(frozen=True)
 class _Worker:
     """A worker process, the parent's end of its socket, and the fixed properties with which it was started."""
@@ -340,8 +348,7 @@ class WorkerPool:
             return
         code = _ended(worker.process)
         worker.end()
-        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        what = f"{task.id}: its worker process died ({how}; 9 is often the kernel running out of memory)"
+        what = f"{task.id}: its worker process died ({_end(code)})"
         self._deaths[task.id] += 1
         if self._deaths[task.id] > DEATHS:
             raise WorkerDiedError(safe(f"{what}, as {DEATHS} before it did. Finished files are kept: run it again"))

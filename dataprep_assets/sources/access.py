@@ -136,14 +136,17 @@ class LocalTree:
                 try:
                     size = size_of(path)
                 except OSError as error:
-                    raise SourceError(f"{path}: {error.strerror}: a dangling link or an unreadable file") from error
+                    raise SourceError(
+                        f"{path}: {error.strerror}: a dangling link or an unreadable file. Restore or remove it",
+                        relpath=below + name,
+                    ) from error
                 files.append(SourceFile(relpath=below + name, size_bytes=size))
         return Listing(files=tuple(files))
 
     def _check_link(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))
         if not self.follow_links and not target.is_relative_to(root):
-            raise link_out(link, f"the source's folder {self.root}")
+            raise link_out(link, f"the source's folder {self.root}", link.relative_to(self.root).as_posix())
         if target.is_dir() and Path(os.path.realpath(link.parent)).is_relative_to(target):
             raise SourceError(f"{link}: a link to a folder that holds it: the files would have no end. Remove the link")
 

@@ -7,7 +7,7 @@ parser then decides whether an element is valid.
 Patients' data pass through here, so no message and no `repr` contains any part of a file's content or name: messages
 name the month, the record and the byte.
 
-Entry points: `expected_months`, `find_cohorts`; `CohortReader`.
+Entry points: `expected_months`, `find_cohorts`, `month_of`; `CohortReader`.
 """
 
 import re
@@ -77,17 +77,13 @@ def find_cohorts(
     expected are left alone. Raises SourceError for a month that two files claim, and for a file of a month that was
     declared absent. No message names a file.
     """
-    compiled = re.compile(pattern)
     found: dict[str, SourceFile] = {}
     twice: set[str] = set()
     for file in files:
-        match = compiled.fullmatch(file.relpath)
-        if match is None or not all(_DIGITS.fullmatch(part or "") for part in match.group("year", "month")):
-            continue
-        month = f"{int(match['year']):04d}-{int(match['month']):02d}"
-        if month in found:
-            twice.add(month)
-        found[month] = file
+        if (month := month_of(file.relpath, pattern)) is not None:
+            if month in found:
+                twice.add(month)
+            found[month] = file
     if wrong := sorted(twice & {*expected, *absent}):
         raise SourceError(f"months {_shown(wrong)} have several files each; leave one of each in the source")
     if wrong := sorted(found.keys() & set(absent)):
@@ -95,6 +91,14 @@ def find_cohorts(
             f"months {_shown(wrong)} have a file, but months.allow_missing says that they have none; correct it"
         )
     return {month: found[month] for month in expected if month in found}
+
+
+def month_of(relpath: str, pattern: str) -> str | None:
+    """The month ``YYYY-MM`` of a file by its path inside the source; None if it is no cohort by the ``pattern``."""
+    match = re.fullmatch(pattern, relpath)
+    if match is None or not all(_DIGITS.fullmatch(part or "") for part in match.group("year", "month")):
+        return None
+    return f"{int(match['year']):04d}-{int(match['month']):02d}"
 
 
 def _shown(months: Sequence[str]) -> str:

@@ -109,11 +109,12 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
     return commit, snapshots / commit
 
 
-def link_out(link: Path, source: str) -> SourceError:
+def link_out(link: Path, source: str, relpath: str | None = None) -> SourceError:
     """The error for a link that leads out of a source, or out of its cache."""
     return SourceError(
         f"{link}: a link that leads out of {source}. Put the file itself there, or declare `follow_links: true` (in "
-        "`source`, of a blend in `sources`) where you know who makes links there"
+        "`source`, of a blend in `sources`) where you know who makes links there",
+        relpath=relpath,
     )
 
 

@@ -111,7 +111,7 @@ def test_the_task_of_a_fork_that_ended_is_done_by_another_fork(
     (server,) = prepared.iterdir()
     assert ends == {"train-00000": 1, "train-00001": int(server.name)}
     (said,) = caplog.messages
-    assert said.startswith(f"train-00001: its worker process died ({how}; ")
+    assert said.startswith(f"train-00001: its worker process died ({how}")
     with WorkerPool(1, {"TOLD": "others"}):
         pass
     assert not any(map(alive, [*pids, int(server.name)]))

@@ -9,7 +9,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sentences import safe
-from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts
+from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts, month_of
 from dataprep_assets.stream.source import open_source
 
 
@@ -70,7 +70,7 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     `months.allow_missing` has one.
     """
     # What a source raises may name a file; what `find_cohorts` raises names months alone, and is to be read.
-    with source_errors_without_names(notes.dataset):
+    with source_errors_without_names(notes.dataset, lambda relpath: month_of(relpath, notes.cohorts.pattern)):
         files = open_source(notes.source).list().files
     with unquoting(notes.dataset):
         found = find_cohorts(files, notes.cohorts.pattern, notes.months.expected, notes.months.allow_missing)

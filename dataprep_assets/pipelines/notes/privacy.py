@@ -6,7 +6,7 @@ patient, so only its type and the line of this project where it arose are shown.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -36,13 +36,22 @@ def unquoting(where: str) -> Iterator[None]:
 
 
 @contextmanager
-def source_errors_without_names(where: str) -> Iterator[None]:
-    """As `unquoting`, for steps whose errors name source files: the names are removed."""
+def source_errors_without_names(where: str, position: Callable[[str], str | None] = lambda _: None) -> Iterator[None]:
+    """As `unquoting`, for steps whose errors name source files: the names are removed.
+
+    Args:
+        where: What the step is about: a dataset or a month.
+        position: Returns the part of the data that a file (its path in the source) holds, which may be shown.
+    """
     try:
         yield
         return
     except (DataprepError, OSError) as error:
-        said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
+        relpath = error.relpath if isinstance(error, SourceError) else None
+        part = position(relpath) if relpath is not None else None
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        where = where if part is None else f"{where}: {part}"
+        said = f"{where}: {type(error).__name__} {_what(cause)}at {_line(error.__traceback__)}"
     told = (
         f"{said}. Its message is withheld: it names a source file. Check that the source is there, readable and intact"
     )

@@ -19,6 +19,7 @@ from dataprep_assets.errors import (
 )
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
@@ -320,3 +321,13 @@ def test_a_month_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     ensure_certificate(notes_engine(notes), LocalArtifacts(tmp_path / "out"))
     with pytest.raises(ConfigError, match="1999-01"):
         packed_cohorts(notes, LocalArtifacts(tmp_path / "out"), ["1999-01"])
+
+
+def test_a_dangling_link_is_reported_by_its_month_without_its_name(tmp_path: Path) -> None:
+    source = written(tmp_path / "CANARY-folder", {"2010-01": [GOOD]})
+    (source / "2010-02.json").symlink_to(source / "CANARY-gone.json")
+    with pytest.raises(SourceError) as caught:
+        list_cohorts(plain(source, ("2010-01", "2010-02"), dataset="clinic"))
+    message = str(caught.value)
+    assert message.startswith("clinic: 2010-02: SourceError (No such file or directory)")
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
