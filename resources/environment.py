@@ -92,6 +92,8 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
             "aws_access_key_id": dg.EnvVar(names.key_id),
             "aws_secret_access_key": dg.EnvVar(names.secret),
         }
+        if names.session_token is not None:
+            keys["aws_session_token"] = dg.EnvVar(names.session_token)
     return R2StorageResource(
         s3=S3Resource(
             endpoint_url=s3_endpoint(environment), profile_name=environment.get("AWS_PROFILE") or None, **keys

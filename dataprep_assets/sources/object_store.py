@@ -42,7 +42,7 @@ from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.access import Listing
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
-from dataprep_assets.stores.connect import GcsPlace, Place, S3Place, place_of
+from dataprep_assets.stores.connect import Access, GcsPlace, Place, S3Place, place_of
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.locks import own_file, try_lock
@@ -81,6 +81,7 @@ class ObjectStorePrefix:
     endpoint_url: str | None = None
     region: str = "auto"
     allow_http: bool = False
+    access: Access = "keys"
     part_bytes: int = ranged.PART_BYTES
     mirrored = True
 
@@ -103,13 +104,13 @@ class ObjectStorePrefix:
     def place(self) -> Place:
         """The prefix as a place of `stores`, with the environment of this process."""
         place = place_of(self.url, os.environ)
-        if self.allow_http and isinstance(place, S3Place | GcsPlace):
-            place = replace(place, allow_http=True)
+        if isinstance(place, S3Place | GcsPlace):
+            place = replace(place, allow_http=place.allow_http or self.allow_http, access=self.access)
         if not isinstance(place, S3Place):
             return place
         endpoint = self.endpoint_url or place.endpoint_url
         if endpoint and place.endpoint_url and endpoint.rstrip("/") != place.endpoint_url.rstrip("/"):
-            place = S3Place(bucket=place.bucket, prefix=place.prefix, allow_http=place.allow_http)
+            place = S3Place(bucket=place.bucket, prefix=place.prefix, allow_http=place.allow_http, access=place.access)
         # AWS has no region called `auto`.
         region = None if self.region == "auto" and endpoint is None else self.region
         return replace(place, endpoint_url=endpoint, region=region)

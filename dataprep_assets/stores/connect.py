@@ -6,8 +6,9 @@ into worker processes and made from a URL and the environment, without Dagster. 
 The environment (`place_of`):
 
 - `s3://bucket/prefix`: endpoint DATAPREP_ENDPOINT_URL, or that of the Cloudflare account R2_DATASET_ACCOUNT_ID;
-  credentials R2_DATASET_WRITE_ACCESS_KEY_ID and R2_DATASET_WRITE_SECRET_ACCESS_KEY, else R2_DATASET_READ_…, else
-  boto3's own chain (AWS_ACCESS_KEY_ID, AWS_PROFILE, an instance's role; its endpoint may be AWS_ENDPOINT_URL).
+  credentials R2_DATASET_WRITE_ACCESS_KEY_ID and R2_DATASET_WRITE_SECRET_ACCESS_KEY (of temporary keys also
+  R2_DATASET_WRITE_SESSION_TOKEN), else R2_DATASET_READ_…, else boto3's own chain (AWS_ACCESS_KEY_ID, AWS_PROFILE, an
+  instance's role; its endpoint may be AWS_ENDPOINT_URL).
 - `gs://bucket/prefix`: Google's default credentials (GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default
   login`, an instance's account), GOOGLE_CLOUD_PROJECT, STORAGE_EMULATOR_HOST.
 - `file:///folder` or a path.
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from typing import Protocol
+from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
 from dataprep_assets.errors import ConfigError
@@ -29,6 +30,8 @@ from dataprep_assets.stores.endpoints import allows_http, check_endpoint
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import NEEDS_BOTO3, Store
 
+Access = Literal["keys", "anonymous", "requester_pays"]
+"""How a bucket is reached: with credentials; without any; or with those of the reader, who pays for the requests."""
 WRITE_PAIR = ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY")
 READ_PAIR = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
 AWS_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -80,6 +83,7 @@ class S3Place:
     session_token: str | None = field(default=None, repr=False)
     profile: str | None = None
     allow_http: bool = False
+    access: Access = "keys"
     key_names: tuple[str, str] = AWS_PAIR
 
     def __call__(self) -> Store:
@@ -104,6 +108,7 @@ class GcsPlace:
     project: str | None = None
     credentials_file: str | None = None
     allow_http: bool = False
+    access: Access = "keys"
 
     def __call__(self) -> Store:
         try:
@@ -114,7 +119,9 @@ class GcsPlace:
         from dataprep_assets.stores.gcs import GcsStore
 
         try:
-            if self.credentials_file is None:
+            if self.access == "anonymous":
+                client = storage.Client.create_anonymous_client()
+            elif self.credentials_file is None:
                 client = storage.Client(project=self.project)
             else:
                 client = storage.Client.from_service_account_json(self.credentials_file, project=self.project)
@@ -123,11 +130,13 @@ class GcsPlace:
             raise ConfigError(
                 f"{self.url}: no usable Google credentials ({type(error).__name__}). Set "
                 "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`; and set "
-                "GOOGLE_CLOUD_PROJECT where the credentials name no project"
+                "GOOGLE_CLOUD_PROJECT where the credentials name no project. For a source in a public bucket set "
+                "`access: anonymous`"
             ) from None
         # The client took the variable from the environment by itself, so it is asked where it would send to.
         check_endpoint(client.api_endpoint, "STORAGE_EMULATOR_HOST", allow_http=self.allow_http)
-        return GcsStore(client, self.bucket, self.prefix)
+        pays = self.access == "requester_pays"
+        return GcsStore(client, self.bucket, self.prefix, user_project=client.project if pays else None)
 
     @property
     def url(self) -> str:
@@ -136,10 +145,11 @@ class GcsPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class S3Credentials:
-    """The variables that have the key id and the secret; None for both: boto3's own chain."""
+    """The variables that have the key id, the secret and, for temporary keys, the session token."""
 
     key_id: str
     secret: str
+    session_token: str | None = None
 
 
 def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
@@ -153,7 +163,8 @@ def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
             missing = secret if there == [key_id] else key_id
             raise ConfigError(f"{missing}: not set, but {there[0]} is. Set both, or neither")
         if there:
-            return S3Credentials(key_id=key_id, secret=secret)
+            token = secret.replace("SECRET_ACCESS_KEY", "SESSION_TOKEN")
+            return S3Credentials(key_id=key_id, secret=secret, session_token=token if environment.get(token) else None)
     return None
 
 
@@ -219,6 +230,7 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
         endpoint_url=s3_endpoint(environment),
         access_key_id=environment[names.key_id] if names else None,
         secret_access_key=environment[names.secret] if names else None,
+        session_token=environment[names.session_token] if names and names.session_token else None,
         allow_http=allow_http,
         key_names=(names.key_id, names.secret) if names else names_to_set(environment, reads=reads),
     )

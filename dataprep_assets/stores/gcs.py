@@ -66,6 +66,7 @@ class GcsStore(Store):
         part_bytes: int = PART_BYTES,
         workers: int = WORKERS,
         timeout_seconds: float = 60.0,
+        user_project: str | None = None,
     ) -> None:
         if not bucket or "/" in bucket:
             raise ConfigError(f"invalid bucket name {bucket!r}: give it without gs:// and without a path")
@@ -77,7 +78,7 @@ class GcsStore(Store):
         prefix = prefix.strip("/")
         self._bucket = GcsBucket(
             client=client,
-            handle=client.bucket(bucket),
+            handle=client.bucket(bucket, user_project=user_project),
             prefix=f"{check_key(prefix)}/" if prefix else "",
             retry=retry,
             workers=workers,
@@ -97,8 +98,9 @@ class GcsStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         for info, _ in self._bucket.blobs(prefix):
-            # Consoles make empty objects that end in a slash, to show a folder.
-            if not info.key.startswith(UPLOADS) and not info.key.endswith("/") and info.key:
+            # Consoles make empty objects that end in a slash, to show a folder. One with bytes is data.
+            is_marker = info.key.endswith("/") and info.bytes == 0
+            if not info.key.startswith(UPLOADS) and not is_marker and info.key:
                 yield info
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:

@@ -121,8 +121,8 @@ class S3Store(Store):
                 raise TransferError(f"{label}: the store does not list in the order of keys, or lists a key twice")
             last = name
             key = item["Key"].removeprefix(below)
-            # Consoles make empty objects that end in a slash, to show a folder.
-            if key and not key.endswith("/"):
+            # Consoles make empty objects that end in a slash, to show a folder. One with bytes is data.
+            if key and not (key.endswith("/") and item["Size"] == 0):
                 yield ObjectInfo(key=key, bytes=item["Size"], version=etag_of(item))
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:

@@ -41,6 +41,8 @@ _RETRY_CODES = {
     "IncompleteBody",
     "InternalError",
     "OperationAborted",
+    "RequestExpired",
+    "RequestTimeTooSkewed",
     "RequestTimeout",
     "ServiceUnavailable",
     "SlowDown",
@@ -49,6 +51,8 @@ _RETRY_CODES = {
     "TooManyRequests",
     "XAmzContentSHA256Mismatch",
 }
+# Tried again because one server of a store can have a wrong clock, or a clock may be set at that moment.
+_CLOCK_CODES = {"RequestExpired", "RequestTimeTooSkewed"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +103,12 @@ def s3_client(place: "S3Place", config: Any = None) -> Any:
     A place without a region gets `auto`, R2's only one, where an endpoint is named. Raises ConfigError.
     """
     config = s3_client_config() if config is None else config
+    from botocore import UNSIGNED
+    from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ProfileNotFound
+
+    if place.access == "anonymous":
+        config = config.merge(Config(signature_version=UNSIGNED))
 
     endpoint = place.endpoint_url
     if endpoint is not None:
@@ -128,7 +137,14 @@ def s3_client(place: "S3Place", config: Any = None) -> Any:
         ) from None
     # Also an endpoint of boto3's own chain: AWS_ENDPOINT_URL, or a profile.
     check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=place.allow_http)
+    if place.access == "requester_pays":
+        client.meta.events.register("before-call.s3", _pay)
     return client
+
+
+def _pay(params: Any, **_: Any) -> None:
+    """Agree to pay for a request; the header is signed with the others."""
+    params["headers"]["x-amz-request-payer"] = "requester"
 
 
 def _session(profile: str | None) -> Any:
@@ -221,7 +237,7 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
     except BotoCoreError as error:
         raise ConfigError(
             f"{label}: boto3 cannot sign or send the request ({type(error).__name__}). Set {names.key_id} and "
-            f"{names.secret}, and check endpoint and region"
+            f"{names.secret}, and check endpoint and region. For a source in a public bucket set `access: anonymous`"
         ) from None
 
 
@@ -246,7 +262,8 @@ def _from_answer(response: Mapping[str, Any]) -> Exception:
     if status in RETRY_STATUS or code in _RETRY_CODES:
         wait = parse_retry_after(meta.get("HTTPHeaders", {}).get("retry-after"))
         kind = SlowError if code == "RequestTimeout" else RetryableError
-        return kind(f"HTTP {status}, {code}", wait)
+        clock = ": this machine's clock differs from the store's. Set it (NTP)" if code in _CLOCK_CODES else ""
+        return kind(f"HTTP {status}, {code}{clock}", wait)
     return RefusedError(status, code)
 
 
@@ -265,8 +282,6 @@ def explained(
         return ConfigError(f"{where}: the secret does not fit the key id. Check {names.secret} (no blanks around it)")
     if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
         return ConfigError(f"{where}: the session token is not valid any more. Make new credentials")
-    if code in ("RequestTimeTooSkewed", "RequestExpired"):
-        return ConfigError(f"{where}: this machine's clock is wrong. Set it (NTP), then run again")
     if code in (
         "PermanentRedirect",
         "AuthorizationHeaderMalformed",
@@ -281,7 +296,8 @@ def explained(
     if status in (401, 403):
         return ConfigError(
             f"{where}: these credentials may not do that. Check {names.key_id}, {names.secret} and the rights of the "
-            f"token for bucket {bucket} (R2: Object Read, or Object Read & Write)"
+            f"token for bucket {bucket} (R2: Object Read, or Object Read & Write). For a source in a public bucket set "
+            "`access: anonymous`, in one whose readers pay `access: requester_pays`"
         )
     if status == 404:
         return no_object(where)

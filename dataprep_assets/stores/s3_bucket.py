@@ -23,6 +23,7 @@ T = TypeVar("T")
 # Larger blocks are memory that the allocator maps anew for each of them, and no longer in the cache when they are
 # written: at 1 MiB a download cost three times the system time, and a quarter more of the whole (256 MiB, two cores).
 _BLOCK = 256 * 1024
+_EMPTY_PAGES = 1_000
 
 
 class S3Bucket:
@@ -94,14 +95,18 @@ class S3Bucket:
     def head(self, key: str) -> Mapping[str, Any] | None:
         """HeadObject's answer, None when there is no such object."""
         label, request = self.label(key), {"Key": self.key_of(key)}
+        ask = partial(self.tried, partial(self.attempt, "head_object", label, request), label)
         try:
-            return self.tried(partial(self.attempt, "head_object", label, request), label)
+            return ask()
         except RefusedError as refused:
             # The answer to HEAD is only a status. A request whose answer has a body shows the cause (the key, the
             # bucket, the credentials).
             if refused.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
-                raise self.explained(refused, label) from None
+                try:
+                    return ask()  # the cause may be gone: a clock is tried again, and HEAD does not name it
+                except RefusedError:
+                    raise self.explained(refused, label) from None
             if not self._seen:
                 # Refused access is no reason to fail: keys may be allowed to read objects and not to list them.
                 self.call("list_objects_v2", label, answers={"403"}, Prefix=self.prefix, MaxKeys=1)
@@ -149,8 +154,9 @@ class S3Bucket:
         were tried: they end at the first page that fails, and a listing with an empty body looks empty
         (`test_one_fault_anywhere_ends_in_the_right_bytes[list-list-…]`).
 
-        Raises TransferError if the store does not say where the listing continues.
+        Raises TransferError if the store does not say where the listing continues, or gives no items for too long.
         """
+        empty = 0
 
         def attempt() -> Mapping[str, Any]:
             page = self.attempt(operation, label, request)
@@ -167,9 +173,14 @@ class S3Bucket:
                 if operation == "list_parts" and refused.code == "NoSuchUpload":
                     return
                 raise self.explained(refused, label) from None
-            yield from page.get(field_name, ())
+            items = page.get(field_name, ())
+            yield from items
             if not page["IsTruncated"]:
                 return
+            # A page may be empty, for example after many deletions; a broken proxy gives empty ones for ever.
+            empty = 0 if items else empty + 1
+            if empty > _EMPTY_PAGES:
+                raise TransferError(f"{label}: the store gave {_EMPTY_PAGES:,} empty pages in a row and no end")
             before = dict(request)
             request |= _following(operation, page)
             if request == before:

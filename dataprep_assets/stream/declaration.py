@@ -11,6 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from dataprep_assets.graph.declaration import Attributed, resolved
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
+from dataprep_assets.stores.connect import Access
 
 RETRACTIONS = "retracted.jsonl"
 
@@ -71,6 +72,11 @@ class ObjectStoreSource(Attributed):
     )
     allow_http: bool = Field(
         False, description="Whether the store may be http:// beyond this machine: keys travel in the clear."
+    )
+    access: Access = Field(
+        "keys",
+        description="`keys`: with the environment's credentials; `anonymous`: a public bucket, without any; "
+        "`requester_pays`: with credentials whose owner pays for the requests.",
     )
     region: str = Field(
         "auto", description="With s3://: region; `auto` suits R2, and where no endpoint is named leaves it to boto3."

@@ -41,6 +41,7 @@ def open_source(source: Source, *, patient: bool = True) -> SourceAccess:
             endpoint_url=source.endpoint_url,
             region=source.region,
             allow_http=source.allow_http,
+            access=source.access,
         )
     return HubMirror(
         HubRepo(

@@ -11,6 +11,7 @@ pytest.importorskip("google.cloud.storage", reason="needs the extra `gcs`")
 import google_crc32c
 
 from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.stores.connect import GcsPlace
 from dataprep_assets.stores.gcs import GcsStore
 from dataprep_assets.stores.store import ConflictError
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
@@ -141,3 +142,31 @@ def test_the_client_of_dagster_gcps_resource_serves(server: GcsServer, monkeypat
     store = store_on(dagster_gcp.GCSResource(project="project").get_client())
     store.put("key", b"x")
     assert b"".join(store.read("key")) == b"x"
+
+
+def test_a_public_bucket_needs_no_credentials(server: GcsServer, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_on(client).put("key", b"x")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/there/is/none.json")
+    store = GcsPlace(bucket="bucket", access="anonymous")()
+    assert [info.key for info in store.list()] == ["key"]
+    assert b"".join(store.read("key")) == b"x"
+
+
+def test_requests_to_a_bucket_whose_reader_pays_name_the_project(
+    server: GcsServer, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+    paths: list[str] = []
+    request = client._http.request
+
+    def noted(method: str, url: str, *arguments: Any, **options: Any) -> Any:
+        paths.append(url)
+        return request(method, url, *arguments, **options)
+
+    monkeypatch.setattr(client._http, "request", noted)
+    store = store_on(client, user_project="reader")
+    store.put("key", b"x")
+    assert [info.key for info in store.list()] == ["key"]
+    assert paths
+    assert all("userProject=reader" in path for path in paths)

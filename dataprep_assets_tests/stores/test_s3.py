@@ -1,20 +1,23 @@
 """The contract on real S3 servers, and what only S3 can get wrong."""
 
+import http.server
 import subprocess
+import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import boto3
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.stores.connect import S3Place
+from dataprep_assets.stores.connect import Access, S3Place, place_of
 from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets.stores.s3_api import CredentialNames, s3_client
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, new_bucket, new_client, new_store, place_at
@@ -85,7 +88,6 @@ def test_wrong_credentials_name_the_variable_and_no_secret(swift: SwiftServer) -
     [
         (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
         (403, "AccessDenied", "rights of the token"),
-        (403, "RequestTimeTooSkewed", "clock"),
         (301, "PermanentRedirect", "region"),
         (400, "AuthorizationHeaderMalformed", "region"),
         (400, "ExpiredToken", "new credentials"),
@@ -103,6 +105,91 @@ def test_every_refusal_says_what_to_fix(swift: SwiftServer, status: int, code: s
             caught = refusal(use)
             assert hint in caught.message
             assert "AKIA" not in caught.text
+
+
+def test_a_wrong_clock_is_tried_again_and_then_named(swift: SwiftServer) -> None:
+    bucket, left = new_bucket(swift.url), [1]
+
+    def before(operation: str, target: str) -> tuple[int, str] | None:
+        left[0] -= 1
+        return (403, "RequestTimeTooSkewed") if left[0] >= 0 else None
+
+    with FaultProxy(swift.url, before=before) as proxy:
+        store = new_store(proxy.url, bucket)
+        store.put("key", b"x")
+        for use in (lambda: store.head("key"), lambda: [*store.list()], lambda: [*store.read("key")]):
+            left[0] = 1
+            assert use()
+        left[0] = 1_000
+        assert "clock" in refusal(lambda: store.put("key", b"x")).message
+        assert "clock" in refusal(lambda: store.head("key")).message
+
+
+def test_a_key_that_ends_in_a_slash_is_listed_if_it_has_bytes(swift: SwiftServer) -> None:
+    bucket = new_bucket(swift.url)
+    store = new_store(swift.url, bucket)
+    client = new_client(swift.url)
+    for key, body in (("marker/", b""), ("data/", b"bytes"), ("data/file", b"x")):
+        client.put_object(Bucket=bucket, Key=key, Body=body)
+    assert [(info.key, info.bytes) for info in store.list()] == [("data/", 5), ("data/file", 1)]
+
+
+class EmptyPages(http.server.BaseHTTPRequestHandler):
+    """A store whose listing goes on with another token and no item, for ever; it keeps the headers of requests."""
+
+    seen: ClassVar[list[dict[str, str]]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append({name.lower(): value for name, value in self.headers.items()})
+        token = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{len(self.seen)}</NextContinuationToken>"
+        body = f'<?xml version="1.0"?><ListBucketResult><Name>b</Name>{token}</ListBucketResult>'.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def empty_pages() -> Iterator[str]:
+    EmptyPages.seen.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), EmptyPages) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_listing_of_empty_pages_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataprep_assets.stores.s3_bucket._EMPTY_PAGES", 20)
+    with empty_pages() as url:
+        assert "empty pages" in refusal(lambda: [*new_store(url, "bucket").list()]).message
+    assert len(EmptyPages.seen) == 21
+
+
+def test_requests_are_anonymous_paid_for_or_with_a_session_token_as_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataprep_assets.stores.s3_bucket._EMPTY_PAGES", 0)
+    keys = {"R2_DATASET_READ_ACCESS_KEY_ID": "id", "R2_DATASET_READ_SECRET_ACCESS_KEY": "secret"}
+    token = {"R2_DATASET_READ_SESSION_TOKEN": "token"}
+
+    def headers(environment: dict[str, str], access: Access) -> dict[str, str]:
+        place = place_of("s3://bucket", {**environment, "DATAPREP_ENDPOINT_URL": url})
+        assert isinstance(place, S3Place)
+        refusal(lambda: [*replace(place, access=access)().list()])
+        return EmptyPages.seen[-1]
+
+    with empty_pages() as url:
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        assert "authorization" not in headers({}, "anonymous")
+        assert "authorization" not in headers(keys | token, "anonymous")
+        paid = headers(keys, "requester_pays")
+        assert paid["x-amz-request-payer"] == "requester"
+        assert "x-amz-request-payer" in paid["authorization"]
+        assert headers(keys | token, "keys")["x-amz-security-token"] == "token"
+        assert "x-amz-security-token" not in headers(keys, "keys")
 
 
 def test_a_bucket_that_is_not_there_is_not_an_empty_one(swift: SwiftServer) -> None:

@@ -18,6 +18,7 @@ from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.nemotron_keys import ELSEWHERE
 from dataprep_assets.pipelines.blend.rl.options import RlOptions
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
+from dataprep_assets.stores.connect import Access
 from dataprep_assets.stream.declaration import BadRecordPolicy, TokenizerDeclaration
 
 Stage = Literal["pretrain", "sft", "rl"]
@@ -78,6 +79,11 @@ class SourceAccessDeclaration(Declared):
     hub_endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
     hub_cache: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
     object_cache: Path | None = Field(None, description="Folder for what is fetched of s3:// and gs://; needed there.")
+    object_access: Access = Field(
+        "keys",
+        description="With s3:// and gs://: `keys`, `anonymous` (public buckets) or `requester_pays` (the owner of the "
+        "credentials pays for the requests).",
+    )
     s3_endpoint: str | None = Field(
         None, description="With s3://: the store's URL, never with credentials; default: as for the storage, else AWS."
     )

@@ -113,6 +113,7 @@ def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> So
         endpoint_url=sources.s3_endpoint if is_s3 else None,
         region=sources.s3_region if is_s3 else "auto",
         allow_http=sources.allow_http,
+        access=sources.object_access,
     )
     return SourcePlace(access, pattern, single, _named_format(dataset.path))
 
