@@ -40,11 +40,12 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
         executor: What executes assets that are started by hand, unless something under `defs/` names an executor; None
             to leave that to what this is merged with. The job of a dataset has its own.
 
-    Raises ConfigError if the folder is not a project.
+    Raises ConfigError if the folder is not a project, or its `.env` cannot be read.
     """
     project = at(root)
     if project is None:
         raise ConfigError(f"{root}: not a project: no pyproject.toml with [tool.dg.project] is there")
+    project.load_environment()  # Dagster loads that of the working folder
     return bound(with_planning(merged(declarations_of(project), _tree(project))), root, executor)
 
 
