@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from dataprep_assets import components
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import Document, nearest, read, validated
+from dataprep_assets.graph.declaration_mistakes import Document, read, validated
+from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.orchestration.shipped import is_shown, shown_as
 from dataprep_assets.project import Project
 from dataprep_assets.sentences import safe

@@ -38,6 +38,10 @@ attributes:
     count: 3
   views: [nanogpt, megatron]
 """
+LAUGHS = "card:\n" + "".join(
+    f"    a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9 if i else ['lol'] * 9)}]\n" for i in range(30)
+)
+"""Each line is nine times the one before: 10^28 values."""
 
 
 @pytest.fixture
@@ -109,7 +113,26 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("description: text", "description: 2023-02-29", "5: no date or number, but written as one: put it in quotes"),
         ("description: text", "card: {2024-02-30: a}", "5: no date or number, but written as one"),
         ("description: text", "description: !!int text", "5: no date or number, but written as one"),
-        ("description: text", "description: &a [*a]", "not YAML: maximum recursion depth exceeded"),
+        ("description: text", "description: &a [*a]", "5: `*a` stands for what it is in."),
+        ("description: text", "description: " + "[" * 50_000, "5: more than 64 blocks or lists are inside of each"),
+        ("description: text", "description: " + "{a: " * 50_000, "5: more than 64 blocks or lists are inside of each"),
+        (
+            "description: text",
+            "description:\n    " + "- " * 50_000,
+            "6: more than 64 blocks or lists are inside of each",
+        ),
+        ("description: text", LAUGHS, "11: aliases stand for more than 100,000 values."),
+        (
+            "document: {",
+            "document: {text_field: a, ",
+            "14: document.text_field: unknown key; it belongs at `text_field` at",
+        ),
+        (
+            "document: {",
+            "document: {text_feild: a, ",
+            "14: document.text_feild: unknown key; it belongs at `text_field`",
+        ),
+        ("description: text", "separator: a", "5: separator: unknown key; it belongs at `document.separator`"),
         ("attributes:", "atributes:", "1: `attributes` is missing (there is `atributes`: write `attributes`)"),
         (
             "views: [",

@@ -208,7 +208,8 @@ def _execute(given: list[str]) -> int:
         # a wrong word on the command line: typer's class for it has another name and module in each of its versions
         if (said := getattr(error, "format_message", None)) is None:
             raise
-        return _told(error, f"{said()} `dataprep --help` lists what there is", WRONG_USAGE)
+        command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
+        return _told(error, f"{said()} `{command} --help` lists what there is", WRONG_USAGE)
 
 
 def _told(error: Exception, sentence: str, code: int) -> int:

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.asked_documents import AskedDocuments
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.declaration_mistakes import Document, mistakes, nearest, read
+from dataprep_assets.graph.declaration_mistakes import Document, mistakes, read
+from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.declared_templates import Keys
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark, refused

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.graph.declaration_mistakes import nearest, read
+from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.remark import refused
 
 if TYPE_CHECKING:

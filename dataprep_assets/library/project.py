@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.graph.declaration_mistakes import nearest
+from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.project import Project, find
 
 if TYPE_CHECKING:
