@@ -244,7 +244,8 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         if details["type"] == "union_tag_invalid":
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
         line = document.line_of([*keys, *_named_first(details)])
-        shown = ".".join(str(key) for key in _written(keys, document.attributes, details["type"]))
+        written = map(str, _written(keys, document.attributes, details["type"]))
+        shown = ".".join(key if key.isprintable() else repr(key) for key in written)
         # a secret may have been written in the wrong place
         sentence = _unset(document, line, details) or _sentence(
             details, model, hidden=hides_all or not SECRETS.isdisjoint(keys)

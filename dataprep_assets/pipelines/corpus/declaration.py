@@ -181,9 +181,7 @@ class CorpusDeclaration(MadeByEngine):
     def _split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, globs in splits.items():
             if not (name.isascii() and name.isidentifier()):  # it is part of the names of Dagster's assets
-                raise ValueError(
-                    f"split name {name!r}: use the letters a to z, digits and '_', for example train, val, test"
-                )
+                raise ValueError(f"split name {name!r}: use letters a to z, digits and '_': train, val, test")
             if not globs:
                 raise ValueError(f"split {name!r} has no globs")
         return splits
