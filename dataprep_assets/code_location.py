@@ -10,7 +10,7 @@ A project's own `definitions.py` needs three lines on top of it; `dataprep init`
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -40,11 +40,12 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
         executor: What executes assets that are started by hand, unless something under `defs/` names an executor; None
             to leave that to what this is merged with. The job of a dataset has its own.
 
-    Raises ConfigError if the folder is not a project.
+    Raises ConfigError if the folder is not a project, or its `.env` cannot be read.
     """
     project = at(root)
     if project is None:
         raise ConfigError(f"{root}: not a project: no pyproject.toml with [tool.dg.project] is there")
+    project.load_environment()  # Dagster loads that of the working folder
     return bound(with_planning(merged(declarations_of(project), _tree(project))), root, executor)
 
 
@@ -82,7 +83,7 @@ def merged(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definition
             warnings.simplefilter("ignore", said)
         while True:  # what is wrong in another way is seen when the rest is loaded
             try:
-                right = _right(declarations, declarations.folder, wrong)
+                right = _right(declarations, declarations.folder, [path for path in wrong if _is_loaded(path)])
                 built = dg.Definitions.merge(*right) if wrong else whole.build_defs()
                 more = _circular(declarations, built)
             except Exception:
@@ -137,12 +138,17 @@ def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, 
             return wrong
 
 
-def _right(declarations: Declarations, folder: Path, wrong: Mapping[Path, str]) -> Iterator[dg.Definitions]:
+def _is_loaded(path: Path) -> bool:
+    """Whether Dagster's tree has a file; one that is misnamed may lie beside one that is right."""
+    return path.name == "defs.yaml" or (path.name == "component.yaml" and not path.with_name("defs.yaml").exists())
+
+
+def _right(declarations: Declarations, folder: Path, wrong: Collection[Path]) -> Iterator[dg.Definitions]:
     """The definitions of a folder without those that are wrong."""
     if not any(folder in path.parents for path in wrong):
         yield _without_tree(declarations.tree(folder).build_defs(Path()))
         return
-    if folder / "defs.yaml" in wrong:
+    if any(folder == path.parent for path in wrong):
         return
     for inner in sorted(folder.iterdir()):
         if inner.is_dir():

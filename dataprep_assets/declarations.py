@@ -7,8 +7,9 @@ Entry points: `declarations_of`, `Declarations`, `files_below`.
 """
 
 import importlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 from dataprep_assets import components
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import Document, nearest, read, validated
+from dataprep_assets.graph.declaration_mistakes import Document, read, validated
+from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.orchestration.shipped import is_shown, shown_as
 from dataprep_assets.project import Project
 from dataprep_assets.sentences import safe
@@ -29,6 +31,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NAMED = re.compile(rf"""^[ \t]+dataset:[ \t]*["']?({_NAME.pattern})["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
 """The key `dataset:` in text that is not YAML."""
 _YAML = "defs.yaml"
+_MISNAMED = re.compile(r"(defs?|definitions?|components?|datasets?)\.ya?ml(\.txt)?", re.IGNORECASE)
+"""File names that are meant to be `defs.yaml`."""
+_DECLARES = re.compile(rf"""["']?type["']?\s*:\s*["']?{re.escape(components.__name__)}\.""")
+"""The type of a component of ours, in any style of YAML."""
 _OURS = f"{components.__name__}."
 
 
@@ -47,6 +53,8 @@ class Declarations:
 
     def check(self, path: Path) -> None:
         """Raise ConfigError, with a line for each mistake, if the content of a `defs.yaml` cannot be loaded."""
+        if path.name != _YAML:
+            raise ConfigError(f"{path}: a file of this name is not loaded. Rename it to {_YAML}")
         documents = read(path)
         for document in documents:
             found = _dataset_type(document)
@@ -95,15 +103,15 @@ class Declarations:
 
     @cached_property
     def paths(self) -> list[Path]:
-        """Every `defs.yaml`, whatever it declares."""
-        return sorted(self.folder.rglob(_YAML))
+        """Every `defs.yaml`, whatever it declares, and what declares a dataset under a name that is not loaded."""
+        return sorted(_declarations_below(self.folder))
 
     @cached_property
     def _declaring(self) -> Mapping[str, list[Path]]:
         """Name of each dataset → the files that declare it and are shown."""
         found: dict[str, list[Path]] = {}
         for path in self.paths:
-            if is_shown(shown_as(path.parent)) and (name := _declared_name(path)) is not None:
+            if path.name == _YAML and is_shown(shown_as(path.parent)) and (name := _declared_name(path)) is not None:
                 found.setdefault(name, []).append(path)
         return found
 
@@ -123,13 +131,37 @@ def files_below(folder: Path) -> dict[str, Path]:
     something else than a dataset, is under its folder's path. No file is loaded: shell completion waits for this.
     """
     named, others = {}, {}
-    # shipped files first: a dataset of the user's own takes the place of one with its name
-    for path in sorted(folder.rglob(_YAML), key=lambda path: (shown_as(path.parent) is None, path)):
+    # shipped files first: a dataset of the user's own takes the place of one with its name; misnamed ones before them
+    paths = _declarations_below(folder)
+    for path in sorted(paths, key=lambda path: (path.name == _YAML, shown_as(path.parent) is None, path)):
         if (name := _declared_name(path)) is not None:
             named[name] = path
         else:
             others[_other_name(path, folder)] = path
     return dict(sorted({**others, **named}.items()))
+
+
+def component_of(path: Path) -> str | None:
+    """The component that a file names, without its package; None if it names none."""
+    try:
+        (document, *_) = read(path)
+    except ConfigError:
+        # in the text, so that a file that is no YAML is listed, too
+        found = re.search(r"""^type:\s*["']?([\w.]+)""", _text(path), re.MULTILINE)
+        return found and found[1].rpartition(".")[2]
+    return document.type.rpartition(".")[2] or None
+
+
+def _declarations_below(folder: Path) -> Iterator[Path]:
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            path = Path(inner, name)
+            if name == _YAML or (_MISNAMED.fullmatch(name) and _DECLARES.search(_text(path))):
+                yield path
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _declared_name(path: Path) -> str | None:
@@ -149,7 +181,7 @@ def _other_name(path: Path, folder: Path) -> str:
     try:
         read(path)
     except ConfigError:
-        if (found := _NAMED.search(path.read_text(encoding="utf-8", errors="replace"))) is not None:
+        if (found := _NAMED.search(_text(path))) is not None:
             return found[1]
     return path.parent.relative_to(folder).as_posix()
 

@@ -12,6 +12,7 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,21 @@ class Project:
         if found is None or found.origin is None:
             sys.path.insert(0, str(base))
 
+    def load_environment(self) -> list[str]:
+        """Set the variables of the project's `.env` for this process, and return those that had another value before.
+
+        They take the place of what is set, because that is what Dagster's commands do with them.
+
+        Raises ConfigError, naming the line, for a file that cannot be read, or of which a line is no `NAME=value`.
+        """
+        path = self.root / ".env"
+        if not path.is_file():  # the folder of a virtual environment may have this name
+            return []
+        values = _dotenv(path)
+        replaced = [name for name, value in values.items() if os.environ.get(name, value) != value]
+        os.environ.update(values)
+        return replaced
+
 
 def find(named: str | None = None) -> Project:
     """The project to work on: the named one, else DATAPREP_PROJECT's, else the one that contains the working folder.
@@ -108,6 +124,25 @@ def at(folder: Path) -> Project | None:
         location=table.get("code_location_name") or folder.name,
         target_module=table.get("code_location_target_module") or f"{defs_module.rpartition('.')[0]}.definitions",
     )
+
+
+def _dotenv(path: Path) -> dict[str, str]:
+    """The variables of a `.env`, read as Dagster reads it, which passes over a line that it does not understand."""
+    from dotenv import dotenv_values
+    from dotenv.parser import parse_stream
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text: byte {error.start}. Save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    if text.startswith("\ufeff"):
+        raise ConfigError(f"{path}: begins with a byte order mark, which would be part of a name. Save it without one")
+    for binding in parse_stream(StringIO(text)):
+        if binding.error or "\0" in binding.original.string:
+            raise ConfigError(f"{path}:{binding.original.line}: must be `NAME=value`. Correct the line, or remove it")
+    return {name: value for name, value in dotenv_values(path).items() if value is not None}
 
 
 def _table(path: Path, *keys: str) -> dict[str, Any] | None:

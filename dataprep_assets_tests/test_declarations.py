@@ -10,8 +10,9 @@ import dagster as dg
 import pytest
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, get_scaffolder
 
+from dataprep_assets.cli import main
 from dataprep_assets.code_location import bound, merged
-from dataprep_assets.declarations import Declarations, declarations_of
+from dataprep_assets.declarations import Declarations, component_of, declarations_of, files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import DatasetComponent
@@ -38,6 +39,10 @@ attributes:
     count: 3
   views: [nanogpt, megatron]
 """
+LAUGHS = "card:\n" + "".join(
+    f"    a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9 if i else ['lol'] * 9)}]\n" for i in range(30)
+)
+"""Each line is nine times the one before: 10^28 values."""
 
 
 @pytest.fixture
@@ -91,7 +96,9 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("count: 3", "count: 0", "16: shards.count: must be at least 1, not 0"),
         ("count: 3", "count: 3\n    count: 4", "17: `count` is given twice, first in line 16"),
         ('train: ["train/**"]', "train: train/**", "10: splits.train: must be a list, not 'train/**'"),
-        ("train: [", "tr-ain: [", "9: splits: split name 'tr-ain': use letters, digits and '_'"),
+        ("train: [", "tr-ain: [", "9: splits: split name 'tr-ain': use letters a to z, digits and '_'"),
+        ("train: [", "数学: [", "9: splits: split name '数学': use letters a to z, digits and '_'"),
+        ("train: [", "короткий: [", "9: splits: split name 'короткий': use letters a to z, digits and '_'"),
         ('["team:data"]', '["data"]', "4: owners: 'data' is not an owner: give an e-mail address, or a team as"),
         ("description: text", "description: [1]", "5: description: must be text, not [1]"),
         ("description: text", "description: a: b", "5: not YAML: a colon where no key can be; put the value in quotes"),
@@ -107,7 +114,26 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("description: text", "description: 2023-02-29", "5: no date or number, but written as one: put it in quotes"),
         ("description: text", "card: {2024-02-30: a}", "5: no date or number, but written as one"),
         ("description: text", "description: !!int text", "5: no date or number, but written as one"),
-        ("description: text", "description: &a [*a]", "not YAML: maximum recursion depth exceeded"),
+        ("description: text", "description: &a [*a]", "5: `*a` stands for what it is in."),
+        ("description: text", "description: " + "[" * 50_000, "5: more than 64 blocks or lists are inside of each"),
+        ("description: text", "description: " + "{a: " * 50_000, "5: more than 64 blocks or lists are inside of each"),
+        (
+            "description: text",
+            "description:\n    " + "- " * 50_000,
+            "6: more than 64 blocks or lists are inside of each",
+        ),
+        ("description: text", LAUGHS, "11: aliases stand for more than 100,000 values."),
+        (
+            "document: {",
+            "document: {text_field: a, ",
+            "14: document.text_field: unknown key; it belongs at `text_field` at",
+        ),
+        (
+            "document: {",
+            "document: {text_feild: a, ",
+            "14: document.text_feild: unknown key; it belongs at `text_field`",
+        ),
+        ("description: text", "separator: a", "5: separator: unknown key; it belongs at `document.separator`"),
         ("attributes:", "atributes:", "1: `attributes` is missing (there is `atributes`: write `attributes`)"),
         (
             "views: [",
@@ -318,3 +344,55 @@ def test_keys_of_dagsters_own_are_taken_and_a_cron_that_never_comes_due_is_not(p
     path.write_text(GOOD + "  automation: {schedule: '0 3 31 2 *'}\n")
     with pytest.raises(ConfigError, match="is not a cron expression that ever comes due"):
         project.load(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["defs.yml", "def.yaml", "defs.YAML", "Defs.yaml", "definitions.yaml", "component.yaml", "defs.yaml.txt"]
+)
+def test_a_declaration_under_a_name_that_is_not_loaded_is_an_error(project: Declarations, name: str) -> None:
+    misnamed = project.folder / "late" / name
+    misnamed.parent.mkdir()
+    misnamed.write_text(GOOD.replace("mine", "late"))
+    (project.folder / "mine" / "defs.yml").write_text(GOOD)  # of a dataset that is right
+    (project.folder / "late" / "dataset.yaml").write_text("rows: 3\n")  # of somebody else
+    assert {path for path in project.paths if path.name != "defs.yaml"} == {
+        misnamed,
+        misnamed.parents[1] / "mine/defs.yml",
+    }
+    assert files_below(project.folder)["late"] == misnamed
+    assert files_below(project.folder)["mine"] == project.folder / "mine" / "defs.yaml"
+    with pytest.raises(ConfigError, match=r"^.*/late/.*: a file of this name is not loaded\. Rename it to defs.yaml$"):
+        project.load(misnamed)
+    assert isinstance(project.load(project.files["mine"]), DatasetComponent)
+    loaded = bound(merged(project, project.tree(project.folder)), project.project_root)
+    keys = {key.to_user_string() for key in loaded.resolve_all_asset_keys()}
+    assert {"late/cannot_be_loaded", "mine/manifest", "other/manifest"} <= keys
+
+
+def test_check_tells_of_it_and_goes_on(project: Declarations, capsys: pytest.CaptureFixture[str]) -> None:
+    root = project.project_root
+    (root / "pyproject.toml").write_text(
+        f'[tool.dg.project]\nroot_module = "{project.module.__name__.split(".")[0]}"\n'
+    )
+    (project.folder / "mine" / "defs.yaml").rename(project.folder / "mine" / "defs.yml")
+    (project.folder / "other" / "defs.yaml").write_text("type: " + "[" * 50_000)
+    assert main(["--project", str(root), "check"]) == 2
+    told = capsys.readouterr()
+    assert f"{project.folder}/mine/defs.yml: a file of this name" in told.out + told.err
+    assert f"{project.folder}/other/defs.yaml:1: more than 64 blocks" in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("text", "component"),
+    [
+        ("{type: a.b.TokenizedCorpus, attributes: {dataset: mine}}", "TokenizedCorpus"),
+        ('{"type": "a.TrainingBlend",\n "attributes": {"dataset": "mine"}}', "TrainingBlend"),
+        ("? type\n: !!str a.Notes\n", "Notes"),
+        ("attributes: {}\ntype:\n  a.Notes\n", "Notes"),
+        ("type: a.Notes\n  dataset: [", "Notes"),
+        ("- 1", None),
+    ],
+)
+def test_the_component_of_a_file_is_found_in_any_style(text: str, component: str | None, tmp_path: Path) -> None:
+    (tmp_path / "defs.yaml").write_text(text)
+    assert component_of(tmp_path / "defs.yaml") == component

@@ -50,9 +50,11 @@ from dataprep_assets.cli.welcome import DOCS, welcome
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.answer import without_core
 from dataprep_assets.execution.watch import over
+from dataprep_assets.project import find
 
 # the last two are 128 and the number of the signal, as a shell tells them: SIGPIPE and SIGINT
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
+_WITHOUT_ENVIRONMENT = {"init", "--help", "-h", "--version"}
 _COMMANDS = (
     init,
     list_,
@@ -148,6 +150,10 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
     Options.verbose, Options.quiet = "--verbose" in given, "--quiet" in given
+    try:
+        _load_environment(given)
+    except ConfigError as error:
+        return _told(error, str(error), WRONG_USAGE)
     if arguments is not None or ui.__name__.rpartition(".")[2] in given:  # of the command line; `ui` only starts others
         return _one(given)
     try:
@@ -158,6 +164,20 @@ def main(arguments: list[str] | None = None) -> int:
     return over(
         partial(_one, given), bounds, lambda said: print(f"dataprep: {said}", file=sys.stderr), again="run" in given
     )
+
+
+def _load_environment(given: list[str]) -> None:
+    """Load the `.env` of the project, before anything reads a variable; also for commands that need no project."""
+    if not given or not _WITHOUT_ENVIRONMENT.isdisjoint(given):
+        return
+    words = [part for word in given for part in word.split("=", 1)]
+    try:
+        project = find(words[words.index("--project") + 1] if "--project" in words[:-1] else None)
+    except ConfigError:
+        return  # told by a command that needs one
+    if replaced := project.load_environment():
+        names = ", ".join(replaced)
+        print(f"dataprep: {project.root / '.env'}: {names}: used instead of the shell's value", file=sys.stderr)
 
 
 def _one(given: list[str]) -> int:
@@ -188,7 +208,8 @@ def _execute(given: list[str]) -> int:
         # a wrong word on the command line: typer's class for it has another name and module in each of its versions
         if (said := getattr(error, "format_message", None)) is None:
             raise
-        return _told(error, f"{said()} `dataprep --help` lists what there is", WRONG_USAGE)
+        command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
+        return _told(error, f"{said()} `{command} --help` lists what there is", WRONG_USAGE)
 
 
 def _told(error: Exception, sentence: str, code: int) -> int:

@@ -41,8 +41,6 @@ def choose(folder: Path) -> None:
 
 # folders that `--project` named; the last one counts
 _chosen: list[str] = []
-# looked for in the text, so that a file that is no YAML is listed, too
-_TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 
 def declarations() -> "Declarations":
@@ -57,11 +55,9 @@ def names() -> list[str]:
 
 def components() -> dict[str, str]:
     """Name of each declared dataset → the component that its file names; `?` if it names none."""
-    found = {}
-    for name, path in _files().items():
-        said = _TYPE.search(path.read_text(encoding="utf-8", errors="replace"))
-        found[name] = said.group(1).rpartition(".")[2] if said else "?"
-    return found
+    from dataprep_assets.declarations import component_of
+
+    return {name: component_of(path) or "?" for name, path in _files().items()}
 
 
 def kinds() -> dict[str, str | None]:

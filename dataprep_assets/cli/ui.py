@@ -52,7 +52,7 @@ def command(
     environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(opened.home)}
     code = ["-m", here.target_module, "-d", str(here.root), "--location-name", here.location]
     # the folder is its owner's alone, and with it the socket, at which gRPC asks for no password
-    with tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder, _services(environment) as services:
+    with tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder, _services(environment, here.root) as services:
         socket, workspace = Path(folder, "code"), Path(folder, "workspace.yaml")
         served = {"location_name": here.location, "host": "localhost", "socket": str(socket)}
         workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": served}]}))
@@ -83,9 +83,9 @@ def _require_free(host: str, port: int) -> None:
 
 
 @contextmanager
-def _services(environment: Mapping[str, str]) -> "Iterator[_Services]":
-    """Processes that end with the block; Ctrl-C and SIGTERM end the block without an error."""
-    services = _Services({**os.environ, **environment})
+def _services(environment: Mapping[str, str], folder: Path) -> "Iterator[_Services]":
+    """Processes that work in a folder and end with the block; Ctrl-C and SIGTERM end the block without an error."""
+    services = _Services({**os.environ, **environment}, folder)
     try:
         yield services
     except KeyboardInterrupt:
@@ -95,8 +95,9 @@ def _services(environment: Mapping[str, str]) -> "Iterator[_Services]":
 
 
 class _Services:
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+        # Dagster's commands load the `.env` of the folder that they work in
+        self._environment, self._folder = environment, folder
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *arguments: str) -> None:
@@ -104,6 +105,7 @@ class _Services:
         self._running[name] = subprocess.Popen(
             [sys.executable, *arguments],
             env=self._environment,
+            cwd=self._folder,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),

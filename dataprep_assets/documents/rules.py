@@ -221,7 +221,7 @@ class _Parser:
 
     def _column(self, node: ast.Name) -> _Part:
         if node.id not in self._columns:
-            from dataprep_assets.graph.declaration_mistakes import nearest
+            from dataprep_assets.graph.declared_keys import nearest
 
             near = nearest(node.id, list(self._columns))
             raise ConfigError(

@@ -143,7 +143,7 @@ class FunctionTagger(BatchTagger):
         # a star's names, and those that a module makes when it is asked, are known to the import alone
         if names & {attribute, "*", "__getattr__"}:
             return None
-        from dataprep_assets.graph.declaration_mistakes import nearest
+        from dataprep_assets.graph.declared_keys import nearest
 
         near = nearest(attribute, sorted(names))
         meant = f"; did you mean {near!r}?" if near else ""

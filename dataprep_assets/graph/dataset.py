@@ -4,9 +4,8 @@ Each wing has a subclass in its `dataset.py`, without Dagster; the component tha
 (`orchestration/component.py`).
 """
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,9 @@ from pydantic import ValidationError
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.asked_documents import AskedDocuments
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.declaration_mistakes import Document, mistakes, nearest, read
+from dataprep_assets.graph.declaration_mistakes import Document, mistakes, read
+from dataprep_assets.graph.declared_keys import nearest
+from dataprep_assets.graph.declared_templates import Keys
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark, refused
 from dataprep_assets.graph.retraction import Retracted
@@ -30,7 +31,6 @@ from dataprep_assets.planning.cost import Machine
 from dataprep_assets.sentences import safe, typed
 
 D = TypeVar("D", bound=DatasetDeclaration)
-_RAW = re.compile(r"\{%-?\s*raw\b")
 
 
 def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
@@ -50,12 +50,6 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
         raise ConfigError(f"{yaml_path}: {typed(error)}") from None
 
 
-def kept_from_templates(text: str) -> str:
-    """Text with a template of its own, which Dagster would else resolve with its own when it reads the YAML."""
-    # marked by hand, as was needed before this was done here
-    return text if _RAW.search(text) else f"{{% raw %}}{text}{{% endraw %}}"
-
-
 class Dataset(ABC):
     """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
@@ -71,9 +65,13 @@ class Dataset(ABC):
         self.declaration = declaration
 
     @classmethod
-    def before_templates(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A YAML's attributes before Dagster resolves the templates in them, which drops a text's final newline."""
-        return attributes
+    def own_templates(cls, attributes: Any) -> Collection[Keys]:
+        """The keys whose text is a template of another program, which `{{ … }}` of a `defs.yaml` is not.
+
+        Args:
+            attributes: The attributes as they are written, which nothing has validated.
+        """
+        return ()
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any], yaml_path: Path) -> Self:

@@ -4,14 +4,12 @@
 validation error of a component's model into one line.
 """
 
-import difflib
 import re
-import types
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
@@ -20,12 +18,13 @@ from pydantic_core import ErrorDetails
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import SECRETS
+from dataprep_assets.graph.declared_keys import field_at, literals, meant_key, models_in, near_key, nearest
 from dataprep_assets.graph.remark import refused
+from dataprep_assets.graph.yaml_tree import trees
 from dataprep_assets.sentences import safe
 
 _MOST_FOR_LINES = 1 << 20
 M = TypeVar("M", bound=BaseModel)
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _KINDS = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
@@ -82,22 +81,22 @@ class Document:
 def read(path: Path) -> list[Document]:
     """The documents of a `defs.yaml`.
 
-    Raises ConfigError, naming the line, for text that is not YAML, for a duplicate key, and for a document
-    without a `type`.
+    Raises ConfigError, naming the line, for text that is not YAML, for more than `yaml_tree` allows, for a duplicate
+    key, and for a document without a `type`.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text: byte {safe(error.start)}") from error
     try:
-        nodes = [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
+        nodes = trees(path, text)
         for node in nodes:
             _refuse_malformed(path, node)
         documents = [_document(path, node) for node in nodes]
     except yaml.MarkedYAMLError as error:
         line, what = _not_yaml(error, text)
         raise ConfigError(f"{path}:{safe(line)}: not YAML: {what}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     if not documents:
         raise ConfigError(f"{path}: empty; `dg scaffold defs` writes a commented example")
@@ -148,8 +147,8 @@ def of_json(path: Path, text: str, value: Any) -> Document:
     """
     node = None
     if len(text) <= _MOST_FOR_LINES:
-        with suppress(yaml.YAMLError):
-            node = yaml.compose(text, Loader=_LOADER)
+        with suppress(yaml.YAMLError, ConfigError):
+            node = next(iter(trees(path, text)), None)
     return Document(path=path, type="", attributes=value, node=node, line=0)
 
 
@@ -214,11 +213,6 @@ def _value(node: yaml.Node) -> Any:
     return yaml.SafeLoader("").construct_document(node)
 
 
-def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that a misspelt one most probably means; None if none is similar."""
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
-
-
 def validated(model: type[M], document: Document) -> M:
     """Validate the attributes of a document; raises ConfigError with a line for each mistake."""
     if document.attributes is None:
@@ -238,7 +232,9 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
     found = []
     every = error.errors(include_url=False)
     # a misspelt key should not also be reported as missing
-    meant = {(d["loc"][:-1], near) for d in every if d["type"] == "extra_forbidden" and (near := _near_key(d, model))}
+    meant = {
+        (d["loc"][:-1], near) for d in every if d["type"] == "extra_forbidden" and (near := near_key(model, d["loc"]))
+    }
     for details in every:
         if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in meant:
             continue
@@ -248,7 +244,8 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         if details["type"] == "union_tag_invalid":
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
         line = document.line_of([*keys, *_named_first(details)])
-        shown = ".".join(str(key) for key in _written(keys, document.attributes, details["type"]))
+        written = map(str, _written(keys, document.attributes, details["type"]))
+        shown = ".".join(key if key.isprintable() else repr(key) for key in written)
         # a secret may have been written in the wrong place
         sentence = _unset(document, line, details) or _sentence(
             details, model, hidden=hides_all or not SECRETS.isdisjoint(keys)
@@ -304,32 +301,21 @@ def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
     return has, value[key] if has else value
 
 
-def _known_keys(details: ErrorDetails, model: type[BaseModel]) -> list[str]:
-    owner, _ = _field_at(model, details["loc"])
-    return [info.alias or name for name, info in owner.model_fields.items()]
-
-
-def _near_key(details: ErrorDetails, model: type[BaseModel]) -> str | None:
-    return nearest(str(details["loc"][-1]), _known_keys(details, model))
-
-
 def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) -> str:
     kind, context = details["type"], details.get("ctx") or {}
-    _, field = _field_at(model, details["loc"])
+    _, field = field_at(model, details["loc"])
     got = "" if hidden else f"{details['input']!r:.80}"
     if kind == "extra_forbidden":
         foreign = getattr(model, "elsewhere", {}).get(str(details["loc"][-1]))
         if foreign is not None:
             return f"unknown key; here it is {foreign}"
-        near = _near_key(details, model)
-        known = ", ".join(_known_keys(details, model))
-        return "unknown key; " + (f"did you mean `{near}`?" if near else f"known here: {known}")
+        return "unknown key; " + meant_key(model, details["loc"])
     if kind == "missing":
         return "missing" + _described(field)
     if kind == "union_tag_not_found":
         name = str(context["discriminator"]).strip("'")
-        models = _models(field.annotation) if field is not None else []
-        tags = [tag for m in models for tag in _literals(m.model_fields[name].annotation)]
+        models = models_in(field.annotation) if field is not None else []
+        tags = [tag for m in models for tag in literals(m.model_fields[name].annotation)]
         return f"`{name}` is missing: one of {', '.join(map(str, tags))}"
     if kind in ("literal_error", "union_tag_invalid", "enum"):
         return _choice(details, context, got)
@@ -362,39 +348,3 @@ def _choice(details: ErrorDetails, context: dict[str, Any], got: str) -> str:
 
 def _described(field: FieldInfo | None) -> str:
     return f": {field.description.rstrip('.')}" if field is not None and field.description else ""
-
-
-def _field_at(model: type[BaseModel], keys: Sequence[str | int]) -> tuple[type[BaseModel], FieldInfo | None]:
-    """The innermost model on the path that pydantic reports, and its field that the last key names."""
-    owner: type[BaseModel] = model
-    here: Any = model
-    field: FieldInfo | None = None
-    for key in keys:
-        inner = _models(here)
-        chosen = next((m for m in inner if key in m.model_fields), None)
-        if chosen is not None:
-            owner, field = chosen, chosen.model_fields[str(key)]
-            here = field.annotation
-            continue
-        tagged = [m for m in inner if any(key in _literals(f.annotation) for f in m.model_fields.values())]
-        if tagged and len(inner) > 1:
-            here = owner = tagged[0]
-            continue
-        owner, field = (inner[0], None) if len(inner) == 1 else (owner, field)
-    return owner, field
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a type may hold, through unions, lists and mappings."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _models(get_args(annotation)[0])
-    if origin in (Union, types.UnionType) or (origin is not None and origin is not Literal):
-        return [found for part in get_args(annotation) for found in _models(part)]
-    return []
-
-
-def _literals(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) is Literal else ()

@@ -5,6 +5,9 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+PARTITION = r"^[A-Za-z0-9_](\.{0,2}[A-Za-z0-9_-])*\.{0,2}$"
+"""What a name may be that is part of a partition's key: `...` in one is a range of partitions to Dagster."""
+
 
 class Declared(BaseModel):
     """A part of the YAML: unknown keys are errors, values do not change after validation."""

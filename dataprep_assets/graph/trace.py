@@ -63,8 +63,9 @@ class Question:
     def __post_init__(self) -> None:
         ways = [f.name for f in fields(self) if f.name not in _WHERE]
         if len(given := [name for name in ways if getattr(self, name) is not None]) != 1:
+            names = ["text (--text-file)" if way == "text" else way for way in ways]
             raise ConfigError(
-                f"trace: give exactly one of {', '.join(ways)}" + (f", not {' and '.join(given)}" if given else "")
+                f"trace: give exactly one of {', '.join(names)}" + (f", not {' and '.join(given)}" if given else "")
             )
         if (self.row is None and self.file is not None) or (self.row is not None and self.file is self.shard is None):
             raise ConfigError("trace: a source row is `file` and `row` together")

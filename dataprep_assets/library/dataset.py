@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, RunFailedError
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import nearest, read
+from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.order import ancestors
 from dataprep_assets.graph.rebuild import Rebuild, rebuild_of
 from dataprep_assets.graph.spec import ArtifactSpec

@@ -11,7 +11,8 @@ from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.pool import chosen_engine, require_engine, worker_count
 from dataprep_assets.execution.slurm import SlurmSettings
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import nearest, read
+from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.small_cells import cells_of

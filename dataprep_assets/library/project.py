@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.graph.declaration_mistakes import nearest
+from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.project import Project, find
 
 if TYPE_CHECKING:
@@ -33,9 +33,13 @@ def open_project(folder: str | os.PathLike[str] | None = None) -> "OpenProject":
         folder: Its folder. By default the one that DATAPREP_PROJECT names, else that of the working folder or of the
             nearest folder above it.
 
-    Raises ConfigError if there is none.
+    The variables of its `.env` are set for this process, as Dagster's commands do.
+
+    Raises ConfigError if there is none, or its `.env` cannot be read.
     """
-    return OpenProject(find(None if folder is None else os.fspath(folder)))
+    project = find(None if folder is None else os.fspath(folder))
+    project.load_environment()
+    return OpenProject(project)
 
 
 class OpenProject:

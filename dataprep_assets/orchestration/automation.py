@@ -4,12 +4,14 @@ Each of them is switched on by being declared; what is not declared does not exi
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import dagster as dg
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation
+from dataprep_assets.graph.declaration_mistakes import read
 from dataprep_assets.graph.products import products
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.dataset_runs import in_progress
@@ -17,18 +19,25 @@ from dataprep_assets.orchestration.failure_sensor import failure_sensor
 from dataprep_assets.orchestration.freshness import fresh_check, freshness_sensor
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.source_sensor import source_schedule, source_sensor
+from dataprep_assets.sentences import safe
 
 
 def check_crons(automation: Automation, yaml_path: Path) -> None:
-    """Raise ConfigError, naming file and key, for a cron expression that Dagster does not take."""
+    """Raise ConfigError, naming line and key, for a cron expression that Dagster does not take, or never comes due."""
     for key, cron in automation.crons.items():
         try:
             # made only for Dagster's own parser to judge it
             dg.ScheduleDefinition(name="tried", job_name="tried", cron_schedule=cron)
-        except dg.DagsterInvalidDefinitionError as error:
+            # a schedule that never comes due is only noticed by the daemon, which logs a stack each minute
+            dg.TimeWindowPartitionsDefinition(
+                start=datetime(2000, 1, 1), fmt="%Y-%m-%d", cron_schedule=cron, timezone=automation.timezone
+            ).get_first_partition_key()
+        except Exception as error:  # what Dagster raises for a date that does not exist is not public
+            (document, *_) = read(yaml_path)
+            line = document.line_of(["automation", key])
             raise ConfigError(
-                f"{yaml_path}: automation.{key}: {cron!r} is not a cron expression that ever comes due; it has minute, "
-                'hour, day, month and weekday, such as "0 3 * * 1"'
+                f"{yaml_path}:{safe(line)}: automation.{key}: {cron!r} is not a cron expression that ever comes due; "
+                'it has minute, hour, day, month and weekday, such as "0 3 * * 1"'
             ) from error
 
 

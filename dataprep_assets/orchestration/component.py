@@ -7,13 +7,13 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar, cast
 
 import dagster as dg
-from pydantic import BaseModel, ValidationError, create_model, model_validator
+from pydantic import BaseModel, create_model, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.answer import without_core
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.declared_templates import refuse_templates
+from dataprep_assets.graph.declared_templates import rendered
 from dataprep_assets.graph.products import products
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.assets import asset_of
@@ -29,28 +29,23 @@ D = TypeVar("D", bound=DatasetDeclaration)
 asked_of_the_environment()
 
 
-class _Given(BaseModel):
-    """Raw attributes, as they stand in the YAML, of a declaration that its model refuses."""
+class _AsWritten(BaseModel):
+    """The attributes of a component as they are written in its YAML."""
 
     attributes: Any
 
 
-_AS_GIVEN: Any = {"mode": "json", "exclude_unset": True}
-
-
 @cache
 def _unjudged(model: type[D]) -> type[D]:
-    """A variant of the model that passes on invalid attributes instead of raising.
+    """A variant of the model, with its schema, that passes on every attribute as it is written.
 
-    Dagster validates attributes with a component's model before it loads the component, and would report mistakes in
-    its own words, without the allowed values. So they are passed to `DatasetComponent.load`, which knows the file.
+    Dagster validates attributes with a component's model before it loads the component: it would report mistakes in
+    its own words, and a validated value is no longer what is written (`./x` is `x`). So `DatasetComponent.load`
+    validates them, which knows the file.
     """
 
     def handed_on(value: Any, handler: Callable[[Any], Any]) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            return _Given(attributes=value)
+        return _AsWritten(attributes=value)
 
     validators: dict[str, Any] = {"handed_on": model_validator(mode="wrap")(cast("Any", handed_on))}
     return create_model(
@@ -100,14 +95,10 @@ class DatasetComponent(Dataset, dg.Component):
             raise ConfigError(
                 f"{context.path / 'defs.yaml'}: `attributes` is missing; `dg scaffold defs` writes a commented example"
             )
-        # back to what stands in the YAML: it is validated below, with templates resolved and the file and line at hand
-        given = attributes.attributes if isinstance(attributes, _Given) else attributes.model_dump(**_AS_GIVEN)
-        if isinstance(given, dict):
-            given = cls.before_templates(given)
+        written = cast("_AsWritten", attributes).attributes
         yaml_path = Path(context.path) / "defs.yaml"
-        templates = context.resolution_context
-        refuse_templates(given, templates.scope, yaml_path)
-        component = cls.of(templates.resolve_value(given), yaml_path)
+        scope = context.resolution_context.scope
+        component = cls.of(rendered(written, scope, yaml_path, cls.own_templates(written)), yaml_path)
         if component.declaration.automation is not None:
             check_crons(component.declaration.automation, yaml_path)
         return component

@@ -149,7 +149,10 @@ class StreamTracer(Tracer):
         if by_text and declared.id_field is not None:
             raise ConfigError(f"trace: documents are indexed by the field {declared.id_field!r}: give the `id`")
         if not by_text and declared.id_field is None:
-            raise ConfigError("trace: no `document.id_field` is declared: give the document's `text`, or its row")
+            raise ConfigError(
+                "trace: no `document.id_field` is declared. Give the document's whole text (`--text-file`, in Python "
+                "`text`), or `file` and `row`"
+            )
         value = question.text if question.text is not None else question.id
         assert value is not None
         wanted = hash_id(value, declared.key)

@@ -215,7 +215,15 @@ def test_a_schedule_builds_unless_that_is_happening(tmp_path: Path) -> None:
         assert said == f"run {run.run_id[:8]} of notices is queued; what it leaves is built at the next time"
 
 
-@pytest.mark.parametrize("cron", ["61 * * * *", "0 0 31 2 *", "* * * * fish"])
-def test_a_cron_expression_that_never_comes_is_refused(cron: str) -> None:
-    with pytest.raises(ConfigError, match=r"defs.yaml: automation.schedule: .* is not a cron expression"):
-        check_crons(Automation(schedule=cron), Path("defs.yaml"))
+@pytest.mark.parametrize("cron", ["61 * * * *", "0 0 31 2 *", "* * * * fish", "0 0 31 4 *", "5 4 30,31 2 *"])
+@pytest.mark.parametrize("key", ["schedule", "on_new_files"])
+def test_a_cron_expression_that_never_comes_is_refused(key: str, cron: str, tmp_path: Path) -> None:
+    path = tmp_path / "defs.yaml"
+    path.write_text(f"type: x.Y\nattributes:\n  automation:\n    timezone: UTC\n    {key}: '{cron}'\n")
+    with pytest.raises(ConfigError, match=rf"defs.yaml:5: automation.{key}: .* is not a cron expression"):
+        check_crons(Automation.model_validate({key: cron}), path)
+
+
+@pytest.mark.parametrize("cron", ["0 0 29 2 *", "0 0 31 */2 *", "@monthly", "0 0 * * 5#5", "30 2 * * *"])
+def test_a_cron_expression_that_comes_at_times_is_taken(cron: str) -> None:
+    check_crons(Automation(schedule=cron, timezone="Europe/Berlin"), Path("defs.yaml"))

@@ -17,7 +17,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, resolved
 from dataprep_assets.graph.declaration_mistakes import mistakes, of_json
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared import PARTITION, Declared
 from dataprep_assets.graph.remark import refused
 from dataprep_assets.paths import expanded
 from dataprep_assets.planning.blend import SPLITS
@@ -60,7 +60,7 @@ class _Noted(Declared):
 class BlendDataset(_Noted, Attributed):
     """One dataset of a blend."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", description="Its name in partitions, tables and files.")
+    name: str = Field(pattern=PARTITION, description="Its name in partitions, tables and files.")
     path: str = Field(
         min_length=1,
         description="`hf://organization/name[@revision]`, `s3://…`, `gs://…`, `asset://key/of/an/asset` "

@@ -1,10 +1,11 @@
 """A blend of datasets for pretraining, SFT or RL: its artifacts, and what a person is told of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
-from dataprep_assets.graph.dataset import Dataset, kept_from_templates
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.declared_templates import Keys
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
@@ -42,15 +43,12 @@ class Blend(Dataset):
     declaration: BlendDeclaration
 
     @classmethod
-    def before_templates(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        options = attributes.get("sft")
-        if not isinstance(options, dict) or not isinstance(template := options.get("chat_template"), str):
-            return attributes
-        # a path may be `{{ env.TEMPLATES }}/chat.jinja`, which Dagster is to resolve
-        is_jinja = "{%" in template or "messages" in template
-        # Dagster resolves `{{ … }}` of a whole defs.yaml as Jinja of its own, and a chat template is Jinja, too
-        kept = kept_from_templates(template) if is_jinja else template
-        return {**attributes, "sft": {**options, "chat_template": kept}}
+    def own_templates(cls, attributes: Any) -> Collection[Keys]:
+        # a chat template is Jinja; a path to one may be `{{ env.TEMPLATES }}/chat.jinja`
+        match attributes:
+            case {"sft": {"chat_template": str(template)}} if "{%" in template or "messages" in template:
+                return {("sft", "chat_template")}
+        return ()
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:

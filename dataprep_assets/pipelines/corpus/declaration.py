@@ -180,8 +180,8 @@ class CorpusDeclaration(MadeByEngine):
     @classmethod
     def _split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, globs in splits.items():
-            if not name.isidentifier():
-                raise ValueError(f"split name {name!r}: use letters, digits and '_', for example train, val, test")
+            if not (name.isascii() and name.isidentifier()):  # it is part of the names of Dagster's assets
+                raise ValueError(f"split name {name!r}: use letters a to z, digits and '_': train, val, test")
             if not globs:
                 raise ValueError(f"split {name!r} has no globs")
         return splits

@@ -1,11 +1,12 @@
 """Notes by birth month, packed into rows that MaxText reads, and mixtures: the artifacts, and what is told of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dataprep_assets.graph.dataset import Dataset, kept_from_templates
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.declared_templates import Keys
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
@@ -46,16 +47,12 @@ class Notes(Dataset):
     declaration: NotesDeclaration
 
     @classmethod
-    def before_templates(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        template = attributes.get("template")
-        if not isinstance(template, dict):
-            return attributes
-        header = str(template.get("header", ""))
-        # Jinja's names are fields of a note; Dagster would resolve them as its own when it reads the YAML
-        if template.get("engine") == "jinja":
-            header = kept_from_templates(header)
-        # Dagster's templates drop the last newline of a text: a header that is to end with one needs two
-        return {**attributes, "template": {**template, "header": f"{header}\n" if header.endswith("\n") else header}}
+    def own_templates(cls, attributes: Any) -> Collection[Keys]:
+        # Jinja's names are fields of a note
+        match attributes:
+            case {"template": {"engine": "jinja"}}:
+                return {("template", "header")}
+        return ()
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:

@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import Attributed, resolved
+from dataprep_assets.graph.declared import PARTITION
 from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, shipped_contracts
 from dataprep_assets.planning.task_versions import BASE
@@ -26,7 +27,7 @@ class TaskDeclaration(Attributed):
 
     version: str = Field(
         BASE,
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$",
+        pattern=PARTITION,
         description="`base`: the files in the task's own folder. `latest`: the highest version_<major>[-<minor>]. "
         "`all`: each of these, in `versions/<version>/<Task>/`. Or a version's name.",
     )

@@ -107,7 +107,7 @@ def test_jinja_in_the_yaml_is_taken_as_it_is_written(written: str) -> None:
     given = yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]
     given["sft"]["chat_template"] = written
     context = SimpleNamespace(path=folder, resolution_context=dg.ResolutionContext.default())
-    loaded = TrainingBlend.load(BlendDeclaration.model_validate(given), context)  # type: ignore[arg-type]
+    loaded = TrainingBlend.load(TrainingBlend.get_model_cls().model_validate(given), context)  # type: ignore[arg-type]
     assert loaded.declaration.sft_options.chat_template == written
 
 

@@ -1,15 +1,17 @@
 """Claims about the blend's JSON and the declaration around it."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.blend.data_blend import DataBlend
+from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.tasks.declaration import TaskDeclaration
 
 ONE = {"name": "a", "path": "a.jsonl"}
 
@@ -160,3 +162,14 @@ def test_held_out_and_a_file_with_splits_are_refused_together(tmp_path: Path) ->
     (tmp_path / "b.json").write_text(json.dumps({"train": [ONE]}))
     with pytest.raises(ConfigError, match="lists its splits itself"):
         _declare(blend="b.json", held_out={"valid": 1}).located(tmp_path).data_blend()
+
+
+@pytest.mark.parametrize(("name", "fits"), [("a.b", True), ("a..b-1.", True), ("a...b", False), ("a....", False)])
+def test_a_name_that_dagster_takes_for_a_range_of_partitions_is_refused(name: str, fits: bool) -> None:
+    models: list[tuple[type[BaseModel], str, dict[str, str]]] = [
+        (BlendDataset, "name", {"path": "./a.jsonl"}),
+        (TaskDeclaration, "version", {}),
+    ]
+    for model, key, others in models:
+        with nullcontext() if fits else pytest.raises(ValidationError):
+            model.model_validate({key: name, **others})

@@ -78,7 +78,7 @@ def test_the_shipped_definitions_load(name: str) -> None:
 def test_a_header_comes_out_of_the_yaml_as_it_was_meant(engine: str, written: str, meant: str) -> None:
     attributes = shipped("sample_notes") | {"template": {"header": written, "engine": engine}}
     context = SimpleNamespace(path=folder("sample_notes"), resolution_context=dg.ResolutionContext.default())
-    loaded = PackedCohorts.load(NotesDeclaration.model_validate(attributes), context)  # type: ignore[arg-type]
+    loaded = PackedCohorts.load(PackedCohorts.get_model_cls().model_validate(attributes), context)  # type: ignore[arg-type]
     assert loaded.declaration.template.header == meant
 
 

@@ -1,0 +1,104 @@
+"""The keys of a declaration's model: which stand where, and which one is meant by a key that does not exist there."""
+
+import difflib
+import types
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+_CUTOFF = 0.6
+"""Least similarity of names that are taken for each other; difflib's own default."""
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that a misspelt one most probably means; None if none is similar."""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
+
+
+def near_key(model: type[BaseModel], keys: Sequence[str | int]) -> str | None:
+    """The key beside an unknown one that it most probably means; None if it is rather one of another block."""
+    near = nearest(str(keys[-1]), _known_beside(model, keys))
+    elsewhere = nearest(str(keys[-1]), [path[-1] for path in _paths(model)])
+    if near is not None and elsewhere is not None and _likeness(elsewhere, keys[-1]) > _likeness(near, keys[-1]):
+        return None
+    return near
+
+
+def meant_key(model: type[BaseModel], keys: Sequence[str | int]) -> str:
+    """What to write instead of an unknown key, as the rest of a sentence."""
+    if (near := near_key(model, keys)) is not None:
+        return f"did you mean `{near}`?"
+    paths = list(dict.fromkeys(_paths(model)))
+    if (elsewhere := nearest(str(keys[-1]), [path[-1] for path in paths])) is not None:
+        places = [".".join(path) for path in paths if path[-1] == elsewhere]
+        # the shortest first: the others are mostly the same block in other places
+        nearest_top = sorted(places, key=lambda place: place.count("."))[:2]
+        shown = [f"`{place}`" + ("" if "." in place else " at the top level") for place in nearest_top]
+        return f"it belongs at {' or '.join(shown)}"
+    return f"known here: {', '.join(_known_beside(model, keys))}"
+
+
+def _known_beside(model: type[BaseModel], keys: Sequence[str | int]) -> list[str]:
+    owner, _ = field_at(model, keys)
+    return [info.alias or name for name, info in owner.model_fields.items()]
+
+
+def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of every key of a model, from the outermost; `NAME` is a name that the user gives."""
+    for name, info in model.model_fields.items():
+        path = (*above, info.alias or name)
+        yield path
+        named = (*path, "NAME") if _is_mapping(info.annotation) else path
+        for inner in models_in(info.annotation):
+            yield from _paths(inner, named)
+
+
+def _is_mapping(annotation: Any) -> bool:
+    """Whether a type is a mapping, or a union with one."""
+    if get_origin(annotation) is dict:
+        return True
+    return get_origin(annotation) in (Union, types.UnionType, Annotated) and any(
+        _is_mapping(part) for part in get_args(annotation)
+    )
+
+
+def _likeness(name: str, other: str | int) -> float:
+    return difflib.SequenceMatcher(None, name, str(other)).ratio()
+
+
+def field_at(model: type[BaseModel], keys: Sequence[str | int]) -> tuple[type[BaseModel], FieldInfo | None]:
+    """The innermost model on the path that pydantic reports, and its field that the last key names."""
+    owner: type[BaseModel] = model
+    here: Any = model
+    field: FieldInfo | None = None
+    for key in keys:
+        inner = models_in(here)
+        chosen = next((m for m in inner if key in m.model_fields), None)
+        if chosen is not None:
+            owner, field = chosen, chosen.model_fields[str(key)]
+            here = field.annotation
+            continue
+        tagged = [m for m in inner if any(key in literals(f.annotation) for f in m.model_fields.values())]
+        if tagged and len(inner) > 1:
+            here = owner = tagged[0]
+            continue
+        owner, field = (inner[0], None) if len(inner) == 1 else (owner, field)
+    return owner, field
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a type may hold, through unions, lists and mappings."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return models_in(get_args(annotation)[0])
+    if origin in (Union, types.UnionType) or (origin is not None and origin is not Literal):
+        return [found for part in get_args(annotation) for found in models_in(part)]
+    return []
+
+
+def literals(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
