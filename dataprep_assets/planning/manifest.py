@@ -30,7 +30,7 @@ from dataprep_assets.stores.keys import why_not_a_name
 MANIFEST = "manifest.jsonl"
 SUMMARY = "manifest_summary.json"
 
-COMPRESSION = {".zst": "zstd", ".gz": "gzip"}
+COMPRESSION = {".zst": "zstd", ".zstd": "zstd", ".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
 """Endings of compressed files, and what they are compressed with."""
 _JSON = {"json": "jsonl", "ndjson": "jsonl"}
 """Other endings of files of JSON lines."""
@@ -195,8 +195,8 @@ def file_format(relpath: str) -> tuple[str, str | None]:
     if found not in INPUTS or (found == "parquet" and compression):
         known = ", ".join(f".{name}" for name in sorted({*INPUTS, *_JSON}))
         raise SourceError(
-            f"{relpath}: cannot tell its format from its name; known are {known}, all but .parquet also with .zst or "
-            ".gz. Narrow `include` to the data files"
+            f"{relpath}: cannot tell its format from its name; known are {known}, all but .parquet also with "
+            f"{', '.join(COMPRESSION)}. Narrow `include` to the data files"
         )
     return found, compression
 

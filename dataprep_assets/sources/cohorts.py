@@ -22,7 +22,7 @@ from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sentences import safe, sentence
-from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.blocks import TextReader
 from dataprep_assets.sources.json_elements import Elements, without_mark
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
@@ -102,7 +102,7 @@ def _shown(months: Sequence[str]) -> str:
 
 
 def compression_of(relpath: str) -> str | None:
-    """``zstd``, ``gzip`` or None, by the suffix of the name."""
+    """``zstd``, ``gzip``, ``xz``, ``bzip2`` or None, by the suffix of the name."""
     return COMPRESSION.get(Path(relpath).suffix.lower())
 
 
@@ -138,7 +138,7 @@ class CohortReader:
         label: str,
         max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
-        self._blocks = BlockReader(path, compression, label)
+        self._blocks = TextReader(path, compression, label)
         self._format, self._label, self._largest = format, label, max_record_bytes
 
     @property

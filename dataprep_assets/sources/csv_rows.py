@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sentences import safe
-from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.blocks import BlockReader, TextReader
 from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
 
@@ -71,6 +71,8 @@ class _Lines:
 
 class CsvRows(RowByRow):
     """The records of a CSV or TSV file."""
+
+    under = TextReader
 
     def _found(self) -> Iterator[Found]:
         file, lines = self._file, _Lines(self._file, self._under)

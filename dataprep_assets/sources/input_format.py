@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import ConfigError
@@ -96,7 +96,7 @@ class InputFile:
         path: Where it is.
         label: Its name in errors.
         format: Its format, a name in `planning.inputs`.
-        compression: That of the whole file: `zstd`, `gzip` or None.
+        compression: That of the whole file, by its name: `zstd`, `gzip`, `xz`, `bzip2` or None.
         rows: Only rows in this range are read; the rest of the file is still digested.
         only: Only rows with these numbers; None for all.
         columns: The fields that are needed, those that there are; None for all. A format may give more.
@@ -163,8 +163,11 @@ class Found(NamedTuple):
 class RowByRow(ReadThrough[BlockReader], ABC):
     """A reader that finds one row after another, in blocks of bounded size."""
 
+    under: ClassVar[type[BlockReader]] = BlockReader
+    """What reads the bytes: a `TextReader` where a file that is no text has no rows."""
+
     def __init__(self, file: InputFile) -> None:
-        super().__init__(BlockReader(file.path, file.compression, file.label))
+        super().__init__(self.under(file.path, file.compression, file.label))
         self._file = file
 
     @abstractmethod

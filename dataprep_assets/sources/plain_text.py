@@ -6,12 +6,16 @@ blank. Rows count the documents. Its fields: `text`, and `path`, the file's path
 
 from collections.abc import Iterable, Iterator
 
+from dataprep_assets.sources.blocks import TextReader
+from dataprep_assets.sources.contents import BOM
 from dataprep_assets.sources.input_format import Found, InputFormat, RowByRow
-from dataprep_assets.sources.row_files import BOM, TOO_LARGE, BadRecord
+from dataprep_assets.sources.row_files import TOO_LARGE, BadRecord
 
 
 class TextRows(RowByRow):
     """The documents of a file of text."""
+
+    under = TextReader
 
     def _found(self) -> Iterator[Found]:
         file, row = self._file, 1

@@ -161,7 +161,7 @@ def test_a_file_listed_twice_is_an_error() -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a.zst", "a", "a.parquet.zst", "a.jsonl.xz"])
+@pytest.mark.parametrize("name", ["a.xlsx", "a.zst", "a", "a.parquet.zst", "a.jsonl.lz4", "a.xz"])
 def test_an_unknown_format_is_refused_by_name(name: str) -> None:
     with pytest.raises(SourceError, match="cannot tell its format"):
         file_format(f"train/{name}")

@@ -98,7 +98,7 @@ class CorpusDeclaration(MadeByEngine):
         ("**/*.jsonl.zst",),
         min_length=1,
         description="Globs of data files: `.jsonl`, `.parquet`, `.txt`, `.csv`, `.tsv`, `.arrow`, `.wet`, `.warc`; all "
-        "but Parquet also `.zst` or `.gz`. `*` stays within one part of a path, `**/` spans any number.",
+        "but Parquet also `.zst`, `.gz`, `.xz` or `.bz2`. `*` stays within one part of a path, `**/` spans any number.",
     )
     splits: dict[str, tuple[str, ...]] = Field(
         min_length=1, description="Split name → globs of its files; a file belongs to one split."
