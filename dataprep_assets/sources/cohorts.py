@@ -19,7 +19,7 @@ from typing import Any, Literal
 import orjson
 
 from dataprep_assets.bounds import at, is_close
-from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError
+from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.blocks import TextReader
@@ -32,9 +32,12 @@ from dataprep_assets.sources.row_files import (
     is_too_large,
     whole_lines,
 )
+from dataprep_assets.sources.unreadable import unreadable
 
 CohortFormat = Literal["json_array", "json_object", "jsonl"]
 
+REFUSED = ("bad_json", "invalid_utf8", "not_an_object", TOO_LARGE)
+"""Why an element of a cohort can be refused here, as counted in the ledger."""
 _SAID = 16
 """Every how many records the reader says where it is."""
 _MONTH = re.compile(r"(?P<year>[0-9]{4})-(?P<month>0[1-9]|1[0-2])")
@@ -150,6 +153,10 @@ class CohortReader:
     def bytes_read(self) -> int:
         """Bytes of the file as stored that were read."""
         return self._blocks.bytes_read
+
+    def unreadable(self, first: str) -> BadRecordError:
+        """The error of a file without a record; `first` is where its first element is, and why it is none."""
+        return unreadable(self._blocks.path, self._format, self._blocks.compression, self._label, first)
 
     def __iter__(self) -> Iterator[PatientRecord | BadRecord]:
         elements = (

@@ -222,10 +222,17 @@ def _of_one_byte(body: bytes) -> Kind | None:
     return Kind("text that is not UTF-8, perhaps Windows-1252", _CONVERT.format("CP1252"))
 
 
+def _array(body: bytes) -> Kind | None:
+    if not is_array(body):
+        return None
+    return Kind("one JSON array", "Write one row per line with `jq -c '.[]' FILE > NEW.jsonl`, or declare its format")
+
+
 _SHAPES: tuple[Callable[[bytes], Kind | None], ...] = (
     _binary,
     _of_one_byte,
     _carriage_returns,
+    _array,
     _under_a_key,
     _pretty_printed,
     _side_by_side,

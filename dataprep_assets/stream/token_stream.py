@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.documents.selection import Selection
-from dataprep_assets.errors import TokenizerError
+from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -26,6 +26,7 @@ from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowReader
 from dataprep_assets.sources.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.sources.unreadable import unreadable
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, decisive
 from dataprep_assets.tokenization.document_ids import DocumentIds
@@ -199,6 +200,20 @@ class SourcePart:
             only=only,
             reading=self.reading,
         )
+
+
+def unreadable_part(part: SourcePart, first: str, has_rows: Callable[[SourcePart], bool]) -> BadRecordError | None:
+    """The error of a file of which no row can be read; None if it has one, be it outside of the part.
+
+    Args:
+        part: The file, or some of its rows, of which none could be read.
+        first: Where the first of them is, and why (`place_of`).
+        has_rows: Whether any row of a file can be read.
+    """
+    # A range without a readable row is no reason to refuse a file that has some elsewhere.
+    if has_rows(replace(part, rows=RowRange())):
+        return None
+    return unreadable(part.path, part.format, part.compression, part.label, first)
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
