@@ -29,6 +29,7 @@ from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
+    included,
     listing_digest,
     read_manifest,
     read_summary,
@@ -48,12 +49,16 @@ MANIFEST = "manifest"
 
 
 class ManifestFacts(Facts):
-    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's."""
+    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's.
+
+    `files_left_out` counts files that `include` takes and that are no data (`sources/saved_datasets.py`), if there are.
+    """
 
     commit: str | None
     files: int
     shards: dict[str, int]
     source_bytes: int
+    files_left_out: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,7 @@ class Manifest:
 class PlannedManifest:
     """The content of a manifest of the present source. `listed` is the digest of the listing, `key` that of everything.
 
+    `left_out` counts files that are no data, although `include` takes them.
     `before` is the content of the manifest from which it follows, and `changes` are those since then; None if there is
     none.
     """
@@ -89,6 +95,7 @@ class PlannedManifest:
     key: str
     before: str | None
     changes: ManifestChanges | None
+    left_out: int = 0
 
 
 def plan_manifest(
@@ -132,6 +139,7 @@ def plan_manifest(
         key=key,
         before=None if before is None else before.receipt.content,
         changes=changes,
+        left_out=len(included(listing.left_out, corpus.include)),
     )
 
 
@@ -221,6 +229,7 @@ def _commit(
                 files=len(planned.entries),
                 shards=counts,
                 source_bytes=sum(e.size_bytes for e in planned.entries),
+                **({"files_left_out": planned.left_out} if planned.left_out else {}),
             ),
         )
 
@@ -342,8 +351,11 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
         members = [entry for entry in manifest.entries if entry.split == split]
         shown[f"files_{split}"] = len(members)
         shown[f"source_bytes_{split}"] = sum(entry.size_bytes for entry in members)
-    if commit := ManifestFacts.of(receipt).commit:
-        shown["commit"] = commit
+    facts = ManifestFacts.of(receipt)
+    if facts.commit:
+        shown["commit"] = facts.commit
+    if facts.files_left_out:
+        shown["files_left_out"] = facts.files_left_out
     return shown
 
 

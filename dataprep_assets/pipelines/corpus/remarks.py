@@ -17,7 +17,7 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
-from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, natural_key
+from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, included, natural_key
 from dataprep_assets.sentences import safe, safe_number_of, sentence
 from dataprep_assets.sources.first_rows import absent_field, first_rows, not_parquet
 from dataprep_assets.sources.input_format import input_format
@@ -88,7 +88,8 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> Iterator[Remark]:
     try:
-        files = open_source(corpus.source).list().files
+        listing = open_source(corpus.source).list()
+        files = listing.files
         entries = build_manifest(files, include=corpus.include, splits=corpus.splits)
     except SourceError as error:
         yield Remark(keys=("source",), sentence=str(error), of_source=True, hides_all=True)
@@ -96,6 +97,14 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     except ConfigError as error:  # its sentence begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
         return
+    if caches := included(listing.left_out, corpus.include):
+        shown = "" if corpus.sensitive else f", for example {', '.join(caches[:_SHOWN])}"
+        told = (
+            f"include: {safe_number_of(len(caches), 'Arrow file')} beside a dataset of `datasets` are left out{shown}"
+        )
+        yield Remark(
+            keys=("include",), sentence=sentence(f"{told}. They are caches, and not in its state.json"), hint=True
+        )
     wanted = [glob_pattern(glob) for glob in corpus.include]
     claimed = [glob_pattern(glob) for globs in corpus.splits.values() for glob in globs]
     left = [
