@@ -12,6 +12,8 @@ from dataprep_assets.sources.blocks import TextReader
 from dataprep_assets.sources.contents import shape
 from dataprep_assets.sources.row_files import BadRecord
 
+ADVICE = "Correct the source, or set `bad_records: {policy: drop}` to count and skip such rows"
+"""What to do about a bad row in a file that has good ones."""
 _TABLES = ("parquet", "arrow")
 
 
@@ -21,7 +23,9 @@ def place_of(bad: BadRecord, asked: str = "") -> str:
     return sentence(f"row {safe(bad.row)}{typed(byte)}: {bad}{asked}")
 
 
-def unreadable(path: Path, format: str, compression: str | None, label: str, first: str) -> BadRecordError:
+def unreadable(
+    path: Path, format: str, compression: str | None, label: str, first: str, *, whole: bool = True
+) -> BadRecordError:
     """The error of a file without one row that can be read, with what it is and how to convert it.
 
     Args:
@@ -30,10 +34,12 @@ def unreadable(path: Path, format: str, compression: str | None, label: str, fir
         compression: That of the whole file, by its name.
         label: Its name in messages.
         first: The `place_of` its first row.
+        whole: Whether all of its rows were looked at, and not only the first ones.
     """
     kind = None
     if format not in _TABLES:
         with suppress(SourceError, OSError):  # it was read before, and is gone or damaged since
             kind = shape(next(iter(TextReader(path, compression, label)), b""))
     told = f"; {kind}" if kind is not None else ". Correct the file, or take it out of the source"
-    return BadRecordError(f"{label}: no row of it can be read. The first is {typed(first)}{told}")
+    none = "no row of it" if whole else "none of its first rows"
+    return BadRecordError(f"{label}: {none} can be read. The first is {typed(first)}{told}")

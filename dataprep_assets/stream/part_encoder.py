@@ -25,7 +25,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.sentences import typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block
-from dataprep_assets.sources.unreadable import place_of
+from dataprep_assets.sources.unreadable import ADVICE, place_of
 from dataprep_assets.stream.token_stream import (
     EncodedPart,
     PartFiles,
@@ -174,10 +174,7 @@ class _Counting:
         for bad in block.bad:
             self._first_bad = self._first_bad or place_of(bad, self._asked(bad.reason))
             if self._plan.bad_records == "fail":
-                raise BadRecordError(
-                    f"{self._part.label}: {typed(self._first_bad)}. Correct the source, or set "
-                    "`bad_records: {policy: drop}` to count and skip such rows"
-                )
+                raise BadRecordError(f"{self._part.label}: {typed(self._first_bad)}. {ADVICE}")
             self._dropped[bad.reason] += 1
             self.quarantine.append((bad.row, bad.byte, bad.reason))
         self._rows += len(block.texts) + len(block.bad)

@@ -21,12 +21,14 @@ from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sentences import sentence, typed
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
+from dataprep_assets.sources.first_rows import FirstRows
 from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowReader
 from dataprep_assets.sources.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.rows import read_rows
-from dataprep_assets.sources.unreadable import unreadable
+from dataprep_assets.sources.unreadable import ADVICE, place_of, unreadable
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, decisive
 from dataprep_assets.tokenization.document_ids import DocumentIds
@@ -214,6 +216,16 @@ def unreadable_part(part: SourcePart, first: str, has_rows: Callable[[SourcePart
     if has_rows(replace(part, rows=RowRange())):
         return None
     return unreadable(part.path, part.format, part.compression, part.label, first)
+
+
+def refusal_of(part: SourcePart, found: FirstRows, *, policy: str) -> str:
+    """Why a run would refuse a file with these first rows, under this policy for bad records; empty if it may not."""
+    if found.bad is None or (found.has_good and policy == "drop"):
+        return ""
+    place = place_of(found.bad)
+    if found.has_good:
+        return sentence(f"{part.label}: {typed(place)}. {ADVICE}")
+    return str(unreadable(part.path, part.format, part.compression, part.label, place, whole=found.whole))
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
