@@ -193,13 +193,13 @@ def _under_a_key(body: bytes) -> Kind | None:
 def _pretty_printed(body: bytes) -> Kind | None:
     if re.match(rb'\{\s*\n\s*"', body) is None:
         return None
-    return Kind("JSON objects of several lines each", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
+    return Kind("JSON with objects of several lines each", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
 
 
 def _side_by_side(body: bytes) -> Kind | None:
     if b"\n" in body or re.search(rb"\}\s*\{", body) is None or _value(body) is not None:
         return None
-    return Kind("JSON objects on one line", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
+    return Kind("JSON with all objects on one line", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
 
 
 def _carriage_returns(body: bytes) -> Kind | None:
@@ -223,6 +223,10 @@ def _of_one_byte(body: bytes) -> Kind | None:
 
 
 def _array(body: bytes) -> Kind | None:
+    first = _value(body.partition(b"\n")[0])
+    if isinstance(first, str) or (isinstance(first, list) and first and isinstance(first[0], str)):
+        one = "." if isinstance(first, str) else ".[]"
+        return Kind("JSON texts without the name of a field", f"Write rows: `jq -c '{one} | {{text: .}}' FILE > NEW`")
     if not is_array(body):
         return None
     return Kind("one JSON array", "Write one row per line with `jq -c '.[]' FILE > NEW.jsonl`, or declare its format")

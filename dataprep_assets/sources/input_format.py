@@ -70,15 +70,23 @@ class Reading:
     Attributes:
         text_separator: What stands between two documents of a `.txt`; None if a file is a document.
         csv_delimiter: What stands between two fields of a `.csv` or `.tsv`; None: a comma, or a tab.
+        csv_quotes: Whether quotes enclose values of a `.csv` or `.tsv`, or are characters; None: they do, unless a TSV
+            looks otherwise.
     """
 
     text_separator: str | None = None
     csv_delimiter: str | None = None
+    csv_quotes: bool | None = None
 
     def settings(self, format: str) -> dict[str, str]:
         """Those that decide the rows of a file of this format and are not the default, for keys: name → value."""
         # Neither defaults nor settings of other formats enter a key: shards that they do not touch stay as they are.
-        told = {"text_separator": (self.text_separator, ("txt",)), "csv_delimiter": (self.csv_delimiter, CSV)}
+        told = {
+            "text_separator": (self.text_separator, ("txt",)),
+            "csv_delimiter": (self.csv_delimiter, CSV),
+            # rows are the same whether it is declared that values are quoted, or assumed
+            "csv_quotes": ("false" if self.csv_quotes is False else None, CSV),
+        }
         return {name: value for name, (value, formats) in told.items() if value is not None and format in formats}
 
 

@@ -123,6 +123,12 @@ class RecordFields:
     id: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
 
+    def asked(self, reason: str) -> str:
+        """In brackets the key that names the field that a record lacks, by the reason for which it is refused."""
+        if reason == "missing_text":
+            return f" (`text_field: {self.text}`)"
+        return f" (`document.id_field: {self.id}`)" if reason == "missing_id" else ""
+
     def block(self, first_row: int) -> Block:
         """An empty block to `add` records to one by one."""
         return Block([], first_row, rows=[], ids=self.no_ids)

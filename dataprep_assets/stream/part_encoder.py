@@ -172,7 +172,7 @@ class _Counting:
         """Count a block's rows; raises BadRecordError for one that cannot be a document, unless the plan drops it."""
         self._has_read |= bool(block.texts)
         for bad in block.bad:
-            self._first_bad = self._first_bad or place_of(bad, self._asked(bad.reason))
+            self._first_bad = self._first_bad or place_of(bad, self._plan.fields.asked(bad.reason))
             if self._plan.bad_records == "fail":
                 raise BadRecordError(f"{self._part.label}: {typed(self._first_bad)}. {ADVICE}")
             self._dropped[bad.reason] += 1
@@ -195,14 +195,6 @@ class _Counting:
         self._dropped += selected.dropped
         self.retracted |= selected.retracted
         return selected.documents
-
-    def _asked(self, reason: str) -> str:
-        """The key that names the field that a record does not have."""
-        if reason == "missing_text":
-            return f" (`text_field: {self._plan.text_field}`)"
-        if reason == "missing_id" and self._plan.ids is not None:
-            return f" (`document.id_field: {self._plan.ids.id_field}`)"
-        return ""
 
     def _cut(
         self, ids: NDArray[np.uint32], offsets: NDArray[np.uint64], limit: int

@@ -218,11 +218,14 @@ def unreadable_part(part: SourcePart, first: str, has_rows: Callable[[SourcePart
     return unreadable(part.path, part.format, part.compression, part.label, first)
 
 
-def refusal_of(part: SourcePart, found: FirstRows, *, policy: str) -> str:
-    """Why a run would refuse a file with these first rows, under this policy for bad records; empty if it may not."""
+def refusal_of(part: SourcePart, found: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
+    """Why a run would refuse a file with these first rows, under this policy for bad records; empty if it may not.
+
+    `fields` are those that its records were asked for, if they were.
+    """
     if found.bad is None or (found.has_good and policy == "drop"):
         return ""
-    place = place_of(found.bad)
+    place = place_of(found.bad, "" if fields is None else fields.asked(found.bad.reason))
     if found.has_good:
         return sentence(f"{part.label}: {typed(place)}. {ADVICE}")
     return str(unreadable(part.path, part.format, part.compression, part.label, place, whole=found.whole))

@@ -115,6 +115,11 @@ class CorpusDeclaration(MadeByEngine):
         pattern=r'^[^"\r\n]$',
         description="Character between two fields of a `.csv` or `.tsv`; default: a comma, or a tab.",
     )
+    csv_quotes: bool | None = Field(
+        None,
+        description="`true`: quotes enclose values of a `.csv` or `.tsv`, which may have line ends in them; `false`: a "
+        "quote is a character, and each line is a record. Default: `true`, unless a `.tsv` looks otherwise.",
+    )
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: CorpusDocumentPolicy = Field(
         CorpusDocumentPolicy(), description="Tokens around a document, special tokens in it, and its id."
@@ -370,7 +375,7 @@ class CorpusDeclaration(MadeByEngine):
     @property
     def reading(self) -> Reading:
         """What it says of files that do not say it themselves."""
-        return Reading(text_separator=self.text_separator, csv_delimiter=self.csv_delimiter)
+        return Reading(text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes)
 
     @property
     def combines(self) -> bool:

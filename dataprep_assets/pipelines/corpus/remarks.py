@@ -21,6 +21,8 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, included, natural_key
 from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.sources.contents import no_table
+from dataprep_assets.sources.csv_rows import CsvRows
 from dataprep_assets.sources.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
 from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
@@ -102,9 +104,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     if caches := included(listing.left_out, corpus.include):
         shown = "" if corpus.sensitive else f", for example {', '.join(caches[:_SHOWN])}"
         count = safe_number_of(len(caches), "Arrow file")
-        told = (
-            f"include: {count} beside a dataset of `datasets` left out{shown}: caches, which state.json does not name"
-        )
+        told = f"include: {count} left out{shown}: caches of `datasets` beside its data"
         yield Remark(keys=("include",), sentence=sentence(told), hint=True)
     wanted = [glob_pattern(glob) for glob in corpus.include]
     claimed = [glob_pattern(glob) for globs in corpus.splits.values() for glob in globs]
@@ -145,8 +145,10 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
     for entry in [entry for entry in entries if entry.format == "parquet"][:_MOST_LOOKED_AT]:
         with suppress(OSError):
             if not_parquet(source.path(entry)):
-                name = "a file" if corpus.sensitive else entry.relpath
-                why = f"source: {name} is no Parquet: it does not begin and end as such a file does"
+                name, kind = "a file" if corpus.sensitive else entry.relpath, no_table(source.path(entry), ".parquet")
+                why = f"source: {name} is no Parquet: " + (
+                    "it does not begin and end as such a file does" if kind is None else str(kind)
+                )
                 yield Remark(keys=("source",), sentence=why, of_source=True, hides_all=True)
                 return
     chosen = [_JudgedFile(corpus, entry, source.path(entry)) for entry in sample_of(entries)]
@@ -188,7 +190,26 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
                 return
     refused = [one.refusal for one in chosen if one.refusal]
     yield from (Remark(keys=("source",), sentence=f"source: {told}", of_source=True) for told in refused[:_SHOWN])
+    yield from _merged_remarks(corpus, [entry for entry in sample_of(entries) if entry.format == "csv"])
     yield from _carried_remarks(corpus, seen)
+
+
+def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+    """A remark on a record of a CSV that may be several, if nobody has said whether values are quoted."""
+    source = open_source(corpus.source)
+    for entry in entries if corpus.csv_quotes is None else ():
+        reader = SourcePart.of(entry, source.path(entry), "", reading=corpus.reading).read_rows()
+        with suppress(DataprepError, OSError):  # told of the file above
+            first_bad((len(block.rows), block.bad) for block in reader)
+        if isinstance(reader, CsvRows) and reader.merged is not None:
+            row, byte = reader.merged
+            name = "a file" if corpus.sensitive else entry.relpath
+            told = sentence(
+                f"csv_quotes: {name}: row {safe(row)}, byte {safe(byte)}: each line of it looks like a row. Set `false` if "
+                "a quote is a character there, `true` if not"
+            )
+            yield Remark(keys=("csv_quotes",), sentence=told, hint=True)
+            return
 
 
 class _JudgedFile:
@@ -207,7 +228,7 @@ class _JudgedFile:
         except OSError as error:
             self.damage = f"{part.label}: {error.strerror or error}"
         else:
-            self.refusal = refusal_of(part, found, policy=corpus.bad_records.policy)
+            self.refusal = refusal_of(part, found, policy=corpus.bad_records.policy, fields=_fields(corpus))
 
 
 def _fields(corpus: CorpusDeclaration) -> RecordFields:
