@@ -205,7 +205,7 @@ def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
             row, byte = reader.merged
             name = "a file" if corpus.sensitive else entry.relpath
             told = sentence(
-                f"csv_quotes: {name}: row {safe(row)}, byte {safe(byte)}: each line of it looks like a row. Set `false` if "
+                f"csv_quotes: {name}: row {safe(row)}, byte {safe(byte)}: its lines all look like rows. Set `false` if "
                 "a quote is a character there, `true` if not"
             )
             yield Remark(keys=("csv_quotes",), sentence=told, hint=True)
