@@ -139,6 +139,20 @@ def _utf16_without_mark(head: bytes) -> Kind | None:
     return None
 
 
+def no_text(path: Path) -> Kind | None:
+    """What a file is that should be a text in UTF-8, such as JSON, and is not; None if it may be one.
+
+    Raises OSError if it cannot be read.
+    """
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    if (compression := compression_of(head, None)) is not None:
+        return Kind(f"{compression} data", "Decompress it")
+    if (encoding := encoding_of(head)) is not None:
+        return Kind(f"text in {encoding.upper()}", _CONVERT.format(encoding.upper()))
+    return foreign(head)
+
+
 def no_table(path: Path, own: str) -> Kind | None:
     """What a file is that ends in `own`, `.parquet` or `.arrow`, and is neither; None if it begins as it should.
 

@@ -160,3 +160,13 @@ def test_held_out_and_a_file_with_splits_are_refused_together(tmp_path: Path) ->
     (tmp_path / "b.json").write_text(json.dumps({"train": [ONE]}))
     with pytest.raises(ConfigError, match="lists its splits itself"):
         _declare(blend="b.json", held_out={"valid": 1}).located(tmp_path).data_blend()
+
+
+def test_the_json_of_a_blend_may_have_a_mark_and_is_named_if_it_is_something_else(tmp_path: Path) -> None:
+    path, data = tmp_path / "blend.json", json.dumps({"datasets": [{"name": "a", "path": "./a"}]}).encode()
+    path.write_bytes(b"\xef\xbb\xbf" + data)
+    assert DataBlend.load(path).datasets
+    for other, said in ((data.decode().encode("utf-16"), "iconv"), (b"<html></html> a page", "HTML")):
+        path.write_bytes(other)
+        with pytest.raises(ConfigError, match=rf"blend\.json: not the JSON of a blend: it is .*{said}"):
+            DataBlend.load(path)
