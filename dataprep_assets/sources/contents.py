@@ -79,6 +79,7 @@ _FOREIGN: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
     (Kind("a pickle of Python", "Write its rows as JSON lines"), re.compile(rb"\x80[\x02-\x05](?:\x95|\}|\]|c)")),
     (Kind("an array of NumPy", "Write its rows as JSON lines"), re.compile(rb"\x93NUMPY")),
 )
+_MOST_PARSED = 1 << 20
 _LEAST = 16
 """Bytes from which on a file shows what it is. Shorter ones may be the truncated beginning of a magic number."""
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
@@ -125,6 +126,8 @@ def foreign(head: bytes) -> Kind | None:
     for kind, magic in (*_POINTERS, *_FOREIGN):
         if magic.match(head):
             return kind
+    if (compression := compression_of(head, None)) is not None:  # within what was decompressed already
+        return Kind(f"{compression} data", "Decompress it")
     return _utf16_without_mark(head)
 
 
@@ -146,8 +149,6 @@ def no_text(path: Path) -> Kind | None:
     """
     with open(path, "rb") as file:
         head = file.read(HEAD)
-    if (compression := compression_of(head, None)) is not None:
-        return Kind(f"{compression} data", "Decompress it")
     if (encoding := encoding_of(head)) is not None:
         return Kind(f"text in {encoding.upper()}", _CONVERT.format(encoding.upper()))
     return foreign(head)
@@ -160,8 +161,6 @@ def no_table(path: Path, own: str) -> Kind | None:
     """
     with open(path, "rb") as file:
         head = file.read(HEAD)
-    if (compression := compression_of(head, None)) is not None:
-        return Kind(f"{compression} data", "Decompress it")
     if (kind := foreign(head)) is not None:
         return None if own in kind.remedy else kind
     return Kind("text", "Rename it by its format, as to end in `.jsonl`") if head and _is_text(head) else None
@@ -181,7 +180,8 @@ def shape(head: bytes) -> Kind | None:
 
     `head` is its beginning, decompressed: a block, or all of a small file.
     """
-    body = head.removeprefix(BOM).strip()
+    # parsed, a block can take forty times as much
+    body = head[:_MOST_PARSED].removeprefix(BOM).strip()
     return foreign(head) or next((kind for kind in (look(body) for look in _SHAPES) if kind is not None), None)
 
 
@@ -208,6 +208,11 @@ def _pretty_printed(body: bytes) -> Kind | None:
     if re.match(rb'\{\s*\n\s*"', body) is None:
         return None
     return Kind("JSON with objects of several lines each", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
+
+
+def ends_in_returns(data: bytes) -> Kind | None:
+    """What a text is whose lines end with a carriage return only, by its first block; None if they do not."""
+    return _carriage_returns(data) if data.count(b"\r") > 1 else None
 
 
 def _side_by_side(body: bytes) -> Kind | None:

@@ -281,6 +281,11 @@ def _id_refused(value: Any) -> str | None:
     return "missing_id" if value is None else "id_not_a_string"
 
 
+def _outer(kind: Any) -> str:
+    told = str(kind)
+    return told if ":" not in told else f"{told.partition('<')[0]}<…>"
+
+
 class ParquetReader(ParquetBlocks[Block]):
     """One text column of a Parquet file, and one of ids if it is declared."""
 
@@ -297,7 +302,8 @@ class ParquetReader(ParquetBlocks[Block]):
         def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
             column = schema.field(name) if name in schema.names else None
             if column is None or not any(allows(column.type) for allows in allowed):
-                its = "it has none of that name" if column is None else "that one is of another type"
+                # of a struct not the names of its fields
+                its = "it has none of that name" if column is None else f"that one is {_outer(column.type)}"
                 # the names of other columns can be of sensitive data; `dataprep check` gives them where it may
                 raise SourceError(f"{self._label}: no {kind} column {name!r}: {its}. Set `{setting}`")
             return name

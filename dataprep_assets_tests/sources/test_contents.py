@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from dataprep_assets.errors import CorruptSourceError, DataprepError
+from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources import blocks
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.contents import foreign, is_array, shape
+from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.sources.line_range import line_range, without_lines
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.sources.rows import count_rows, read_rows, split_rows
@@ -177,6 +178,29 @@ def test_what_is_no_table_is_named(tmp_path: Path, kind: str, name: str) -> None
     for read in (rows_of, lambda path: count_rows(path, format=name[2:], compression=None, label=name)):
         with pytest.raises(DataprepError, match=f"(?s)^{name}: .*{told}"):
             read(path)
+
+
+def test_what_was_compressed_twice_is_named(tmp_path: Path) -> None:
+    for inner in ("gzip", "zstd", "xz", "bzip2"):
+        with pytest.raises(CorruptSourceError, match=f"a.jsonl.gz: it is {inner} data"):
+            rows_of(wrote(tmp_path / "a.jsonl.gz", gzip.compress(COMPRESS[inner](LINES))))
+
+
+def test_text_whose_lines_end_with_carriage_returns_is_not_one_document(tmp_path: Path) -> None:
+    path = wrote(tmp_path / "a.txt", b"one\rtwo\rthree\r")
+    with pytest.raises(CorruptSourceError, match=r"a\.txt: it is text.*tr "):
+        texts_of(path, reading=Reading(text_separator="\n"))
+    assert texts_of(path, reading=Reading(text_separator="\r")) == ["one", "two", "three"]
+    assert texts_of(path) == ["one\rtwo\rthree\r"]
+    dos = wrote(path, b"one\r\ntwo \r three\r\n")
+    assert texts_of(dos, reading=Reading(text_separator="\n")) == ["one\r", "two \r three\r"]
+
+
+def test_a_column_of_another_type_is_told_with_its_type(tmp_path: Path) -> None:
+    for column, told in (([["a"]], "list<"), ([{"name": "a"}], r"struct<…>"), ([1], "int64")):
+        pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+        with pytest.raises(SourceError, match=told):
+            texts_of(tmp_path / "a.parquet")
 
 
 def test_the_tables_name_each_other(tmp_path: Path) -> None:
