@@ -9,7 +9,7 @@ import pytest
 from dataprep_assets.cli import main, project
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.samples import SAMPLE
-from dataprep_assets_tests.sources.test_contents import PAGE, POINTER, columnar
+from dataprep_assets_tests.sources.foreign_files import PAGE, POINTER, columnar
 
 GOOD = b"".join(b'{"text": "good text %d"}\n' % number for number in range(20))
 CORPUS = """type: dataprep_assets.components.{kind}

@@ -26,8 +26,8 @@ from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.sources.line_range import line_range, without_lines
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.sources.rows import count_rows, read_rows, split_rows
+from dataprep_assets_tests.sources.foreign_files import PAGE, POINTER, TEXTS, columnar
 
-TEXTS = ["first", "second, with é and 狐", "third\nline", "", "last " * 40]
 LINES = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in TEXTS).encode()
 ARRAY = json.dumps([{"text": text} for text in TEXTS], ensure_ascii=False).encode()
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -38,8 +38,6 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "bzip2": bz2.compress,
 }
 ENDINGS = ("", ".gz", ".zst", ".zstd", ".xz", ".bz2")
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4" * 64 + b"\nsize 123456\n"
-PAGE = b"<!DOCTYPE html>\n<html><head><title>404</title></head></html>\n"
 
 
 def texts_of(path: Path, **more: Any) -> list[str]:
@@ -129,17 +127,6 @@ def archive(kind: str) -> bytes:
     else:
         with tarfile.open(fileobj=out, mode="w") as tarred:
             tarred.addfile(tarfile.TarInfo("a.jsonl"), io.BytesIO())
-    return out.getvalue()
-
-
-def columnar(kind: str) -> bytes:
-    out, table = io.BytesIO(), pa.table({"text": TEXTS})
-    if kind == "parquet":
-        pq.write_table(table, out)
-    else:
-        make = pa.ipc.new_file if kind == "arrow file" else pa.ipc.new_stream
-        with make(out, table.schema) as writer:
-            writer.write_table(table)
     return out.getvalue()
 
 

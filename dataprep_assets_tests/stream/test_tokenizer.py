@@ -57,6 +57,7 @@ def test_a_file_that_the_repository_is_known_not_to_have_is_not_missing(cache: P
         ((SAMPLE / "tokenizer" / "tokenizer.json").read_text()[:500].encode("utf-16"), "iconv"),
         (gzip.compress(b"{}" * 20), "gzip"),
     ],
+    ids=["pointer", "page", "UTF-16", "gzip"],
 )
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
 def test_a_file_of_another_kind_is_named(tmp_path: Path, name: str, data: bytes, said: str) -> None:

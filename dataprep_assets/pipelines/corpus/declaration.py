@@ -107,18 +107,14 @@ class CorpusDeclaration(MadeByEngine):
     text_separator: str | None = Field(
         None,
         min_length=1,
-        description='What stands between two documents of a `.txt`, such as `"<|endoftext|>"` or, for one a line, '
-        '`"\\n"`; default: a file is a document.',
+        description='What stands between two documents of a `.txt`, as `"\\n"`; default: a file is a document.',
     )
     csv_delimiter: str | None = Field(
-        None,
-        pattern=r'^[^"\r\n]$',
-        description="Character between two fields of a `.csv` or `.tsv`; default: a comma, or a tab.",
+        None, pattern=r'^[^"\r\n]$', description="Character between fields of `.csv`, `.tsv`; default: a comma, a tab."
     )
     csv_quotes: bool | None = Field(
         None,
-        description="`true`: quotes enclose values of a `.csv` or `.tsv`, which may have line ends in them; `false`: a "
-        "quote is a character, and each line is a record. Default: `true`, unless a `.tsv` looks otherwise.",
+        description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` looks otherwise.",
     )
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: CorpusDocumentPolicy = Field(

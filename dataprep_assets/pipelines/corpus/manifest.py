@@ -49,10 +49,8 @@ MANIFEST = "manifest"
 
 
 class ManifestFacts(Facts):
-    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's.
-
-    `files_left_out` counts files that `include` takes and that are no data (`sources/saved_datasets.py`), if there are.
-    """
+    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's, `files_left_out` those that
+    `include` takes and that are no data (`sources/saved_datasets.py`)."""
 
     commit: str | None
     files: int
@@ -354,9 +352,7 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
     facts = ManifestFacts.of(receipt)
     if facts.commit:
         shown["commit"] = facts.commit
-    if facts.files_left_out:
-        shown["files_left_out"] = facts.files_left_out
-    return shown
+    return shown | ({"files_left_out": facts.files_left_out} if facts.files_left_out else {})
 
 
 # The first two ask the source as it is now, which the key does not decide: if they blocked, a manifest that is

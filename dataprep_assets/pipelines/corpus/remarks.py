@@ -103,9 +103,10 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         return
     if caches := included(listing.left_out, corpus.include):
         shown = "" if corpus.sensitive else f", for example {', '.join(caches[:_SHOWN])}"
-        count = safe_number_of(len(caches), "Arrow file")
-        told = f"include: {count} left out{shown}: caches of `datasets` beside its data"
-        yield Remark(keys=("include",), sentence=sentence(told), hint=True)
+        told = sentence(
+            f"include: {safe_number_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
+        )
+        yield Remark(keys=("include",), sentence=told, hint=True)
     wanted = [glob_pattern(glob) for glob in corpus.include]
     claimed = [glob_pattern(glob) for globs in corpus.splits.values() for glob in globs]
     left = [
