@@ -88,8 +88,10 @@ class CsvRows(RowByRow):
         csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
         delimiter = file.reading.csv_delimiter or _DELIMITERS[file.format]
         lines = _Lines(file, self._under, delimiter)
-        quoting = csv.QUOTE_NONE if file.reading.csv_quotes is False else csv.QUOTE_MINIMAL
-        parser = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+        plain = file.reading.csv_quotes is False
+        parser = csv.reader(
+            lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
+        )
         header, row = list[str](), 0
         while True:
             lines.begin(row)

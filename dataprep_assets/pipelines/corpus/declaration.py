@@ -105,16 +105,13 @@ class CorpusDeclaration(MadeByEngine):
     )
     text_field: str = Field("text", description="Key (JSON) or column (Parquet, CSV, Arrow) of the document's text.")
     text_separator: str | None = Field(
-        None,
-        min_length=1,
-        description='What stands between two documents of a `.txt`, as `"\\n"`; default: a file is a document.',
+        None, min_length=1, description='Text between two documents of a `.txt`, as `"\\n"`; default: a file is one.'
     )
     csv_delimiter: str | None = Field(
         None, pattern=r'^[^"\r\n]$', description="Character between fields of `.csv`, `.tsv`; default: a comma, a tab."
     )
     csv_quotes: bool | None = Field(
-        None,
-        description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` looks otherwise.",
+        None, description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` seems not to."
     )
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: CorpusDocumentPolicy = Field(
