@@ -41,5 +41,5 @@ def unreadable(
         with suppress(SourceError, OSError):  # it was read before, and is gone or damaged since
             kind = shape(next(iter(TextReader(path, compression, label)), b""))
     told = f"; {kind}" if kind is not None else ". Correct the file, or take it out of the source"
-    none = "no row of it" if whole else "none of its first rows"
-    return BadRecordError(f"{label}: {none} can be read. The first is {typed(first)}{told}")
+    none = "no row of it can be read" if whole else "none of its first rows can be read"
+    return BadRecordError(f"{label}: {none}. The first is {typed(first)}{told}")
