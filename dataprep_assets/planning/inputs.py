@@ -2,7 +2,7 @@
 
 None is imported here. A format is a module of `sources/` with an `InputFormat` (`sources/input_format.py`); a package
 names its own by an entry point in the group `dataprep_assets.inputs`: `tei = "my_package.tei:FORMAT"` reads the files
-named `….tei`, `….tei.gz` and `….tei.zst`.
+named `….tei`, `….tei.gz`, `….tei.zst` and so on.
 """
 
 from dataprep_assets.extensions import Extensions

@@ -30,7 +30,7 @@ from dataprep_assets.stores.keys import why_not_a_name
 MANIFEST = "manifest.jsonl"
 SUMMARY = "manifest_summary.json"
 
-COMPRESSION = {".zst": "zstd", ".gz": "gzip"}
+COMPRESSION = {".zst": "zstd", ".zstd": "zstd", ".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
 """Endings of compressed files, and what they are compressed with."""
 _JSON = {"json": "jsonl", "ndjson": "jsonl"}
 """Other endings of files of JSON lines."""
@@ -195,8 +195,8 @@ def file_format(relpath: str) -> tuple[str, str | None]:
     if found not in INPUTS or (found == "parquet" and compression):
         known = ", ".join(f".{name}" for name in sorted({*INPUTS, *_JSON}))
         raise SourceError(
-            f"{relpath}: cannot tell its format from its name; known are {known}, all but .parquet also with .zst or "
-            ".gz. Narrow `include` to the data files"
+            f"{relpath}: cannot tell its format from its name; known are {known}, all but .parquet also with "
+            f"{', '.join(COMPRESSION)}. Narrow `include` to the data files"
         )
     return found, compression
 
@@ -214,10 +214,10 @@ def build_manifest(
 
     `files` are what the source lists, in any order. `include` and the values of `splits` (a split's name → globs) are
     globs over the path inside the source; a file that matches no split is left out. `commit` is what the source is
-    pinned to, and `url_prefix` comes before the path of a remote file. Raises ConfigError when a split matches
-    nothing or a file matches two splits, SourceError when the same path is listed twice or is no relative path.
+    pinned to, and `url_prefix` comes before the path of a remote file. Raises ConfigError when `include` or a split
+    matches nothing or a file matches two splits, SourceError when the same path is listed twice or is no relative path.
     """
-    wanted = _one_of(include)
+    wanted, taken = _one_of(include), 0
     patterns = [(name, _one_of(globs)) for name, globs in splits.items()]
     by_split: dict[str, list[SourceFile]] = {name: [] for name in splits}
     seen: set[str] = set()
@@ -227,6 +227,7 @@ def build_manifest(
         seen.add(file.relpath)
         if not wanted(file.relpath):
             continue
+        taken += 1
         homes = [name for name, belongs in patterns if belongs(file.relpath)]
         if len(homes) > 1:
             raise ConfigError(f"splits: {file.relpath} matches {homes}: a file belongs to one split; narrow the globs")
@@ -238,11 +239,16 @@ def build_manifest(
                     "or leave it out with `include`"
                 )
             by_split[homes[0]].append(file)
+    if not taken:
+        raise ConfigError(
+            f"include: {', '.join(include)} matches none of the source's {safe(len(seen), ',')} files"
+            + (f", for example {', '.join(sorted(seen, key=natural_key)[:3])}. Correct it" if seen else "")
+        )
     for name, members in by_split.items():
         if not members:
             raise ConfigError(
-                f"splits.{name}: {list(splits[name])} matches none of the source's {safe(len(seen))} files (include: "
-                f"{list(include)}). Seen, for example: {sorted(seen, key=natural_key)[:3]}"
+                f"splits.{name}: {', '.join(splits[name])} matches none of the {safe(taken, ',')} files that `include` "
+                f"takes, for example {', '.join(included(seen, include)[:3])}. Correct it"
             )
     entries: list[ManifestEntry] = []
     for name, members in by_split.items():
@@ -266,6 +272,11 @@ def build_manifest(
                 )
             )
     return entries
+
+
+def included(paths: Iterable[str], include: Sequence[str]) -> list[str]:
+    """Those of some paths that `include` takes, in natural order."""
+    return sorted(filter(_one_of(include), paths), key=natural_key)
 
 
 def listing_digest(entries: Iterable[ManifestEntry]) -> str:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from dataprep_assets.errors import SourceError, together
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sources import saved_datasets
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
 
@@ -25,11 +26,31 @@ _OF_THE_DISK = "lost+found"
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """What a source holds: its files, the commit they are pinned to, and a prefix that makes URLs of their paths."""
+    """What a source holds: its files, the commit they are pinned to, and a prefix that makes URLs of their paths.
+
+    `left_out` are the paths of files that it holds and that are no data: caches of `datasets` beside a dataset.
+    """
 
     files: tuple[SourceFile, ...]
     commit: str | None = None
     url_prefix: str = ""
+    left_out: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        files: Iterable[SourceFile],
+        read: Callable[[SourceFile], bytes] | None = None,
+        *,
+        commit: str | None = None,
+        url_prefix: str = "",
+    ) -> Self:
+        """The listing of these files; `read` reads one of them, if they are on this machine."""
+        every = tuple(files)
+        if not (left := saved_datasets.left_out(every, read)):
+            return cls(files=every, commit=commit, url_prefix=url_prefix)
+        kept = tuple(file for file in every if file.relpath not in left)
+        return cls(files=kept, commit=commit, url_prefix=url_prefix, left_out=left)
 
 
 class SourceAccess(Protocol):
@@ -141,7 +162,7 @@ class LocalTree:
                         relpath=below + name,
                     ) from error
                 files.append(SourceFile(relpath=below + name, size_bytes=size))
-        return Listing(files=tuple(files))
+        return Listing.of(files, lambda file: self.path(file).read_bytes())
 
     def _check_link(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))
@@ -179,8 +200,10 @@ class HubCache:
     def list(self) -> Listing:
         commit, _ = cached_snapshot(self.folder, self.revision)
         files = list_cached_files(self.folder, self.revision, follow_links=self.follow_links)
-        return Listing(
-            files=tuple(_as_source_file(f) for f in files),
+        snapshot = self.folder / "snapshots" / commit
+        return Listing.of(
+            map(_as_source_file, files),
+            lambda file: (snapshot / file.relpath).read_bytes(),
             commit=commit,
             url_prefix=_url_prefix("/".join(self.folder.name.split("--")[1:]), commit),
         )
@@ -212,8 +235,8 @@ class HubMirror:
 
     def list(self) -> Listing:
         commit = self.repo.resolve_commit()
-        return Listing(
-            files=tuple(_as_source_file(f) for f in self.repo.list_files(commit)),
+        return Listing.of(
+            map(_as_source_file, self.repo.list_files(commit)),
             commit=commit,
             url_prefix=_url_prefix(self.repo.repo_id, commit),
         )

@@ -14,6 +14,7 @@ from dataprep_assets.bounds import at
 from dataprep_assets.errors import CorruptSourceError, out_of_memory
 from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.contents import no_table
 from dataprep_assets.sources.input_format import MOST_ROWS, InputFile, InputFormat, RowBlock
 from dataprep_assets.sources.row_files import ReadThrough
 from dataprep_assets.sources.rows import check_names, rows_of_batch, small_parts
@@ -96,7 +97,8 @@ class ArrowRows(ReadThrough[BlockReader]):
 
         stream, row = _Stream(iter(self._under)), 1
         of_file = stream.peek(len(_MAGIC)) == _MAGIC
-        by_footer = of_file and self._file.compression is None
+        # which the first bytes have told by now, whatever the name says
+        by_footer = of_file and self._under.compression is None
         try:
             for batch in _by_footer(self._file.path, stream) if by_footer else _one_by_one(stream, 8 if of_file else 0):
                 for column in batch.columns:
@@ -115,6 +117,8 @@ class ArrowRows(ReadThrough[BlockReader]):
             raise self._unreadable(row, "it ends before its end mark")
 
     def _unreadable(self, row: int, why: str, unless: str = "") -> CorruptSourceError:
+        if (kind := no_table(self._file.path, ".arrow")) is not None and self._under.compression is None:
+            return CorruptSourceError(f"{self._file.label}: {kind}")
         return CorruptSourceError(
             f"{self._file.label}: Arrow cannot be read near row {safe(row)}: {why}. {unless}Fetch the file again"
         )

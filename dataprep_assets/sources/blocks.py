@@ -1,25 +1,28 @@
 """Compressed source files as a stream of large decompressed blocks.
 
 The purpose of this module is never to mistake a truncated file for a short one. A zstd file must end exactly at the end
-of a frame (python-zstandard's own readers end silently inside one), every frame is read, a gzip file must end at a
-trailer, and the bytes are digested while they are read, so that the caller can compare them with the manifest.
+of a frame (python-zstandard's own readers end silently inside one), every frame and every member is read, a gzip, xz or
+bzip2 file must end at a trailer, and the bytes are digested while they are read, so that the caller can compare them
+with the manifest. How a file is compressed is told by its first bytes, whatever its name says (`contents`).
 """
 
+import codecs
 import hashlib
 import os
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import ConfigError, CorruptSourceError
 from dataprep_assets.sentences import safe
+from dataprep_assets.sources.contents import HEAD, compression_of, encoding_of, foreign, pointer
 
 _READ = 256 << 10
 """Most compressed bytes per step."""
 _BLOCK = 4 << 20
-# The first step of a gzip member; each next one is four times as long, up to `_READ`.
+# The first step of a member; each next one is four times as long, up to `_READ`.
 _SMALLEST_STEP = 1024
 _ZSTD_BLOCK = 128 << 10
 """The most that a block of a zstd frame can make: some of four bytes make that much."""
@@ -43,8 +46,9 @@ def window_bytes() -> int:
 class BlockReader:
     """Iterates over the decompressed blocks of one file; after the last one, `sha256` is that of the file as stored.
 
-    `compression` is `"zstd"`, `"gzip"` or None. Blocks have no particular boundaries. Raises CorruptSourceError, naming
-    the file and the byte, for a truncated, damaged or foreign file.
+    `compression` is what the file's name says: `zstd`, `gzip`, `xz`, `bzip2` or None; during iteration, what the file
+    has. Blocks have no particular boundaries. Raises CorruptSourceError, naming the file and the byte, for a truncated
+    or damaged file, and for a pointer to a file.
     """
 
     def __init__(self, path: Path, compression: str | None, label: str | None = None) -> None:
@@ -69,7 +73,7 @@ class BlockReader:
     def _joined(self, least: int) -> Iterator[bytes]:
         pieces: list[bytes] = []
         size = 0
-        for piece in self._plain() if self.compression is None else self._decompressed():
+        for piece in self._opened():
             pieces.append(piece)
             size += len(piece)
             if size >= least:
@@ -83,6 +87,14 @@ class BlockReader:
         if pieces:
             yield b"".join(pieces)
 
+    def _opened(self) -> Iterator[bytes]:
+        with open(self.path, "rb", buffering=0) as file:
+            head = file.read(HEAD)
+        if (kind := pointer(head)) is not None:
+            raise CorruptSourceError(f"{self.label}: {kind}")
+        self.compression = compression_of(head, self.compression)
+        return self._plain() if self.compression is None else self._decompressed()
+
     def _took(self, data: bytes) -> bytes:
         alive()
         self._digest.update(data)
@@ -95,10 +107,11 @@ class BlockReader:
                 yield self._took(data)
 
     def _too_wide(self) -> CorruptSourceError:
+        command = "zstd --long=27" if self.compression == "zstd" else "xz -6"
         return CorruptSourceError(
-            f"{self.label}: a zstd frame that ends after byte {safe(self.bytes_read - 1)} needs a window of more than "
-            f"{safe(window_bytes(), ',')} bytes of memory. Compress it again with `zstd --long=27`; or, if you trust "
-            f"it and every worker has the memory, set {WINDOW}={1 << 31}"
+            f"{self.label}: a {self.compression} frame that ends after byte {safe(self.bytes_read - 1)} needs a window "
+            f"of more than {safe(window_bytes(), ',')} bytes of memory. Compress it again with `{command}`; or, if you "
+            f"trust it and every worker has the memory, set {WINDOW}={1 << 31}"
         )
 
     def _decompressed(self) -> Iterator[bytes]:
@@ -106,9 +119,9 @@ class BlockReader:
 
         with open(self.path, "rb", buffering=_READ) as file:
             try:
-                whole = yield from self._zstd(file) if self.compression == "zstd" else self._gzip(file)
-            except (zstandard.ZstdError, zlib.error) as error:
-                if "too much memory" in str(error):
+                whole = yield from self._frames(file)
+            except (zstandard.ZstdError, zlib.error, _DamageError) as error:
+                if "too much memory" in str(error) or "usage limit" in str(error):
                     raise self._too_wide() from None
                 raise CorruptSourceError(
                     f"{self.label}: {self.compression} data is damaged in the {safe(self._step)} bytes from byte "
@@ -121,8 +134,16 @@ class BlockReader:
                 "frame. Fetch it again: what was read so far would pass for a shorter file"
             )
 
-    def _zstd(self, file: BinaryIO) -> Generator[bytes, None, bool]:
+    def _frames(self, file: BinaryIO) -> Generator[bytes, None, bool]:
         """What the file decompresses to; returns whether it ends at the end of a frame."""
+        if self.compression == "zstd":
+            return self._zstd(file)
+        if self.compression == "gzip":
+            return self._gzip(file)
+        return self._members(file, _xz_member if self.compression == "xz" else _bzip2_member)
+
+    def _zstd(self, file: BinaryIO) -> Generator[bytes, None, bool]:
+        """As `_frames`."""
         import zstandard
 
         decompressor = zstandard.ZstdDecompressor(max_window_size=window_bytes())
@@ -135,7 +156,7 @@ class BlockReader:
         return steps.whole
 
     def _gzip(self, file: BinaryIO) -> Generator[bytes, None, bool]:
-        """As `_zstd`. Steps are small after the end of a member, because what follows it in a step is copied."""
+        """As `_frames`. Steps are small after the end of a member, because what follows it in a step is copied."""
         # 31: a gzip header and trailer are demanded. `started`: bytes of a member came since the last trailer.
         member, started, most = zlib.decompressobj(wbits=31), False, _SMALLEST_STEP
         while data := file.read(_READ):
@@ -157,6 +178,100 @@ class BlockReader:
                     at -= len(member.unused_data)
                     member, started, most = zlib.decompressobj(wbits=31), False, _SMALLEST_STEP
         return not started
+
+    def _members(self, file: BinaryIO, make: Callable[[], Any]) -> Generator[bytes, None, bool]:
+        """As `_gzip`, of xz and bzip2, whose decompressors keep what they did not take."""
+        member, started, most = make(), False, _SMALLEST_STEP
+        while data := file.read(_READ):
+            self._took(data)
+            at = 0
+            while at < len(data):
+                step = data[at : at + most]
+                self._step = len(data) - at
+                at += len(step)
+                if not started and not (step := self._unpadded(step)):
+                    continue
+                started, most = True, min(_READ, 4 * most)
+                yield from _made_of(member, step)
+                if member.eof:
+                    at -= len(member.unused_data)
+                    member, started, most = make(), False, _SMALLEST_STEP
+        return not started
+
+    def _unpadded(self, step: bytes) -> bytes:
+        # xz files may have zeros behind a stream (The .xz File Format, section 2.2)
+        return step.lstrip(b"\0") if self.compression == "xz" else step
+
+
+class TextReader(BlockReader):
+    """A `BlockReader` of text in UTF-8: UTF-16 and UTF-32 with a byte order mark are decoded.
+
+    Bytes in positions are then those of the text as UTF-8. Raises CorruptSourceError for a file that is something else,
+    such as an HTML page or an archive, and says what it is.
+    """
+
+    def _joined(self, least: int) -> Iterator[bytes]:
+        blocks = super()._joined(least)
+        first = next(blocks, b"")
+        if (encoding := encoding_of(first)) is not None:
+            blocks = self._decoded(encoding, first, blocks)
+            first = next(blocks, b"")
+        if (kind := foreign(first)) is not None:
+            raise CorruptSourceError(f"{self.label}: {kind}")
+        if first:
+            yield first
+        del first  # not kept while the others are made
+        yield from blocks
+
+    def _decoded(self, encoding: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        decoder, byte, data = codecs.getincrementaldecoder(encoding)(), 0, first
+        while True:
+            try:
+                text = decoder.decode(data, final=not data)
+            except UnicodeDecodeError as error:
+                raise CorruptSourceError(
+                    f"{self.label}: is not {encoding.upper()} near byte {safe(byte + error.start)} of its content, "
+                    "although it begins with its byte order mark. Fetch the file again, or convert it to UTF-8"
+                ) from None
+            if text:
+                yield text.encode()
+            if not data:
+                return
+            byte += len(data)
+            data = next(blocks, b"")
+
+
+class _DamageError(Exception):
+    """What a decompressor of the standard library says, which may raise OSError: no fault of the disk."""
+
+
+def _made_of(member: Any, step: bytes) -> Iterator[bytes]:
+    """What a decompressor makes of some bytes, at most a block at a time."""
+    import lzma
+
+    while True:
+        try:
+            out = member.decompress(step, _BLOCK)
+        except (lzma.LZMAError, OSError, ValueError) as error:
+            raise _DamageError(str(error)) from error
+        if out:
+            yield out
+        if member.eof or member.needs_input:
+            return
+        step = b""
+
+
+def _xz_member() -> Any:
+    import lzma
+
+    # the limit counts all that a decompressor takes, some hundred kilobytes beside its window
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=window_bytes() + (1 << 20))
+
+
+def _bzip2_member() -> Any:
+    import bz2
+
+    return bz2.BZ2Decompressor()
 
 
 class _ZstdSteps:

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import orjson
 
 from dataprep_assets.bounds import at, is_close
-from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError
+from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sentences import safe, sentence
-from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.blocks import TextReader
 from dataprep_assets.sources.json_elements import Elements, without_mark
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
@@ -32,9 +32,12 @@ from dataprep_assets.sources.row_files import (
     is_too_large,
     whole_lines,
 )
+from dataprep_assets.sources.unreadable import unreadable
 
 CohortFormat = Literal["json_array", "json_object", "jsonl"]
 
+REFUSED = ("bad_json", "invalid_utf8", "not_an_object", TOO_LARGE)
+"""Why an element of a cohort can be refused here, as counted in the ledger."""
 _SAID = 16
 """Every how many records the reader says where it is."""
 _MONTH = re.compile(r"(?P<year>[0-9]{4})-(?P<month>0[1-9]|1[0-2])")
@@ -106,7 +109,7 @@ def _shown(months: Sequence[str]) -> str:
 
 
 def compression_of(relpath: str) -> str | None:
-    """``zstd``, ``gzip`` or None, by the suffix of the name."""
+    """``zstd``, ``gzip``, ``xz``, ``bzip2`` or None, by the suffix of the name."""
     return COMPRESSION.get(Path(relpath).suffix.lower())
 
 
@@ -142,7 +145,7 @@ class CohortReader:
         label: str,
         max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
-        self._blocks = BlockReader(path, compression, label)
+        self._blocks = TextReader(path, compression, label)
         self._format, self._label, self._largest = format, label, max_record_bytes
 
     @property
@@ -154,6 +157,10 @@ class CohortReader:
     def bytes_read(self) -> int:
         """Bytes of the file as stored that were read."""
         return self._blocks.bytes_read
+
+    def unreadable(self, first: str) -> BadRecordError:
+        """The error of a file without a record; `first` is where its first element is, and why it is none."""
+        return unreadable(self._blocks.path, self._format, self._blocks.compression, self._label, first)
 
     def __iter__(self) -> Iterator[PatientRecord | BadRecord]:
         elements = (

@@ -1,6 +1,9 @@
 """CSV and TSV, as in RFC 4180 and Python's `csv`: the first line has the names of the fields, all values are texts.
 
-A quoted value may have delimiters and line ends in it, `""` is a quote. Rows count the records after the header, as
+A quoted value may have delimiters and line ends in it, `""` is a quote; where the declaration says that nothing is
+quoted, a quote is a character and each line a record. A TSV of which each line of a quoted value looks like a record is
+refused until the declaration says so or otherwise: many tools write TSV without quoting, and a quotation that begins
+one value and ends another would make one record of many. Rows count the records after the header, as
 `pandas` and `pyarrow` do; blank lines are none. A record with another number of fields than the header, or with text
 behind a closing quote, is bad: what others guess there, or fill with nothing, is most often a damaged file.
 """
@@ -10,7 +13,7 @@ from collections.abc import Iterator
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sentences import safe
-from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.blocks import BlockReader, TextReader
 from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
 
@@ -22,17 +25,19 @@ _DELIMITERS = {"csv": ",", "tsv": "\t"}
 class _Lines:
     """Gives a file's lines to the parser one by one, and knows the record that it is reading."""
 
-    def __init__(self, file: InputFile, under: BlockReader) -> None:
-        self._file = file
+    def __init__(self, file: InputFile, under: BlockReader, delimiter: str) -> None:
+        self._file, self._delimiter = file, delimiter.encode()
         # so many bytes of a record are held, even if the record will be refused: only the parser knows where it ends
         self._most = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._each(under)
         self.row = self.byte = self.size = 0
+        # how many delimiters each line of the record has, quoted or not
+        self.delimiters: list[int] = []
         self.valid, self.ended = True, False
 
     def begin(self, row: int) -> None:
         """A record begins with the next line."""
-        self.row, self.size, self.valid = row, 0, True
+        self.row, self.size, self.valid, self.delimiters = row, 0, True, []
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -51,6 +56,7 @@ class _Lines:
                 f"{safe(self._most, ',')} bytes, or a quote in it is not closed: nobody can tell where it ends. "
                 "Correct it, or raise `bad_records: {max_record_bytes: …}`"
             )
+        self.delimiters.append(line.count(self._delimiter))
         try:
             # the line end goes along: within quotes it is part of the value
             return line.decode() + "\n"
@@ -72,12 +78,21 @@ class _Lines:
 class CsvRows(RowByRow):
     """The records of a CSV or TSV file."""
 
+    under = TextReader
+    merged: tuple[int, int] | None = None
+    """Row and byte of the first record each of whose lines looks like one, once it was read."""
+
     def _found(self) -> Iterator[Found]:
-        file, lines = self._file, _Lines(self._file, self._under)
+        file = self._file
         # a limit of the whole process, which is smaller than a long document
         csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
         delimiter = file.reading.csv_delimiter or _DELIMITERS[file.format]
-        parser, header, row = csv.reader(lines, delimiter=delimiter, strict=True), list[str](), 0
+        lines = _Lines(file, self._under, delimiter)
+        plain = file.reading.csv_quotes is False
+        parser = csv.reader(
+            lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
+        )
+        header, row = list[str](), 0
         while True:
             lines.begin(row)
             try:
@@ -86,9 +101,10 @@ class CsvRows(RowByRow):
                 return
             except csv.Error as error:
                 # After an error the parser begins anew with the next line, so the neighbours of a bad record are read.
-                fields, why = [], _fault(error)
+                fields, why = [], _fault(error) + self._advice
                 if lines.ended:
                     told = "a quote is not closed before the end of the file. Close it, or fetch the file again"
+                    told += self._advice
                     raise CorruptSourceError(
                         f"{file.label}: row {safe(row)}, byte {safe(lines.byte)}: {told}"
                     ) from None
@@ -97,6 +113,7 @@ class CsvRows(RowByRow):
                     header, row = self._header(fields, why or ("" if lines.valid else "it is not UTF-8")), 1
                 continue
             at, size = lines.byte, lines.size
+            self._watch(lines, len(header))
             if not fields and not why:
                 yield Found(row, at, size, None)
                 continue
@@ -105,11 +122,32 @@ class CsvRows(RowByRow):
             elif not lines.valid:
                 yield Found(row, at, size, BadRecord(row, at, "invalid_utf8"))
             elif why or len(fields) != len(header):
-                told = why or f"{len(fields)} fields, the header has {len(header)}"
+                told = why or f"{len(fields)} fields, the header has {len(header)}{_other_delimiter(header)}"
                 yield Found(row, at, size, BadRecord(row, at, BAD_CSV, told))
             else:
                 yield Found(row, at, size, dict(zip(header, fields, strict=True)))
             row += 1
+
+    @property
+    def _advice(self) -> str:
+        is_open = self._file.format == "tsv" and self._file.reading.csv_quotes is None
+        return "; if a quote is a character in this file, set `csv_quotes: false`" if is_open else ""
+
+    def _watch(self, lines: _Lines, columns: int) -> None:
+        """Note a record of several lines that each look like one; raises CorruptSourceError for one of a TSV."""
+        if len(lines.delimiters) < 2 or self._file.reading.csv_quotes is not None:
+            return
+        if {*lines.delimiters} != {columns - 1}:
+            return
+        if self._file.format == "tsv":
+            raise CorruptSourceError(
+                f"{self._file.label}: row {safe(lines.row)}, byte {safe(lines.byte)}: a quoted value goes over "
+                f"{safe(len(lines.delimiters), ',')} lines that each look like a row. Set `csv_quotes: false` if a "
+                "quote is a character in this file, `true` if values are quoted. Or write it as JSON lines"
+            )
+        # of CSV, where line ends in values are common: a text with as many commas in each line looks like this, too
+        if columns > 1 and self.merged is None:
+            self.merged = lines.row, lines.byte
 
     def _header(self, names: list[str], why: str) -> list[str]:
         if why or len(set(names)) < len(names):
@@ -119,6 +157,12 @@ class CsvRows(RowByRow):
                 "once"
             )
         return names
+
+
+def _other_delimiter(header: list[str]) -> str:
+    """A question, where the only name of a header has a character that often stands between fields."""
+    others = [one for one in ";\t|," if one in header[0]] if len(header) == 1 else []
+    return "; is `csv_delimiter` right?" if others else ""
 
 
 def _fault(error: csv.Error) -> str:

@@ -1,22 +1,55 @@
-"""Finds what a declaration asks of rows and no row has, by the first rows of local files.
+"""Finds what a declaration asks of rows and no row has, and rows that a run would refuse, by the first rows of files.
 
-Entry points: `first_rows`, `absent_field`, `not_parquet`.
+Entry points: `sample_of`, `first_bad`; `first_rows`, `absent_field`, `not_parquet`.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.input_format import AS_NAMED, Reading
+from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import read_rows
 
+T = TypeVar("T")
 ROWS = 1000
 """How many rows are examined."""
+FILES = 32
+"""How many files of a dataset are judged: each takes a few milliseconds."""
 _SHOWN = 8
 """Most fields that a message names."""
 _MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstRows:
+    """What the first rows of a file are: its first bad one, whether any can be read, and whether these are all."""
+
+    bad: BadRecord | None
+    has_good: bool
+    whole: bool
+
+
+def sample_of(files: Sequence[T]) -> list[T]:
+    """The files to judge: all, or so many spread over them, with the first and the last."""
+    if len(files) <= FILES:
+        return list(files)
+    return [files[at * (len(files) - 1) // (FILES - 1)] for at in range(FILES)]
+
+
+def first_bad(blocks: Iterable[tuple[int, Sequence[BadRecord]]]) -> FirstRows:
+    """The first rows of a file, of which each block is given by its number of good rows and its bad ones."""
+    good = count = 0
+    bad: BadRecord | None = None
+    for right, wrong in blocks:
+        good, count = good + right, count + right + len(wrong)
+        bad = bad or next(iter(wrong), None)
+        if count >= ROWS:
+            return FirstRows(bad=bad, has_good=good > 0, whole=False)
+    return FirstRows(bad=bad, has_good=good > 0, whole=True)
 
 
 def first_rows(paths: Iterable[Path], reading: Reading = AS_NAMED) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import ConfigError
@@ -70,15 +70,23 @@ class Reading:
     Attributes:
         text_separator: What stands between two documents of a `.txt`; None if a file is a document.
         csv_delimiter: What stands between two fields of a `.csv` or `.tsv`; None: a comma, or a tab.
+        csv_quotes: Whether quotes enclose values of a `.csv` or `.tsv`, or are characters; None: they do, unless a TSV
+            looks otherwise.
     """
 
     text_separator: str | None = None
     csv_delimiter: str | None = None
+    csv_quotes: bool | None = None
 
     def settings(self, format: str) -> dict[str, str]:
         """Those that decide the rows of a file of this format and are not the default, for keys: name → value."""
         # Neither defaults nor settings of other formats enter a key: shards that they do not touch stay as they are.
-        told = {"text_separator": (self.text_separator, ("txt",)), "csv_delimiter": (self.csv_delimiter, CSV)}
+        told = {
+            "text_separator": (self.text_separator, ("txt",)),
+            "csv_delimiter": (self.csv_delimiter, CSV),
+            # rows are the same whether it is declared that values are quoted, or assumed
+            "csv_quotes": ("false" if self.csv_quotes is False else None, CSV),
+        }
         return {name: value for name, (value, formats) in told.items() if value is not None and format in formats}
 
 
@@ -96,7 +104,7 @@ class InputFile:
         path: Where it is.
         label: Its name in errors.
         format: Its format, a name in `planning.inputs`.
-        compression: That of the whole file: `zstd`, `gzip` or None.
+        compression: That of the whole file, by its name: `zstd`, `gzip`, `xz`, `bzip2` or None.
         rows: Only rows in this range are read; the rest of the file is still digested.
         only: Only rows with these numbers; None for all.
         columns: The fields that are needed, those that there are; None for all. A format may give more.
@@ -163,8 +171,11 @@ class Found(NamedTuple):
 class RowByRow(ReadThrough[BlockReader], ABC):
     """A reader that finds one row after another, in blocks of bounded size."""
 
+    under: ClassVar[type[BlockReader]] = BlockReader
+    """What reads the bytes: a `TextReader` where a file that is no text has no rows."""
+
     def __init__(self, file: InputFile) -> None:
-        super().__init__(BlockReader(file.path, file.compression, file.label))
+        super().__init__(self.under(file.path, file.compression, file.label))
         self._file = file
 
     @abstractmethod

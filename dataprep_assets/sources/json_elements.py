@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sentences import safe, sentence, typed
-from dataprep_assets.sources.row_files import BOM
+from dataprep_assets.sources.contents import BOM
 
 _WHITE = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'

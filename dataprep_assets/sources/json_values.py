@@ -53,6 +53,8 @@ def has_long_integers(data: bytes) -> bool:
 
 def fault(error: orjson.JSONDecodeError) -> str:
     """What is wrong with a text that `parse` refused, without any of the text."""
+    if error.doc[error.pos : error.pos + 1] == "\0":
+        return "a NUL byte, of which crashed writers leave holes"
     if error.doc[error.pos : error.pos + 9].lstrip("-").startswith(("NaN", "Infinity")):
         return "NaN or Infinity"
     known = {"surrogate": "a lone surrogate", "depth": "nested more than 1,024 levels deep", "end of data": "cut off"}

@@ -1,11 +1,14 @@
 """Finds the byte range of a row in a file of JSON lines, for a ranged read.
 
-Only an uncompressed file has one. It is found by counting line ends from the start of the file, in bounded memory.
+Only an uncompressed file of lines in UTF-8 has one. It is found by counting line ends from the start of the file, in
+bounded memory.
+
+Entry points: `line_range`, `without_lines`.
 """
 
 from pathlib import Path
 
-from dataprep_assets.sources.row_files import BOM
+from dataprep_assets.sources.contents import BOM, HEAD, compression_of, encoding_of, is_array
 
 MOST_BYTES = 4 << 30
 """Most bytes of a file to read for one question: a few seconds."""
@@ -27,8 +30,6 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
     left = row  # line ends to pass, including that of the row
     with open(path, "rb", buffering=0) as file:
         while at < most_bytes and (data := file.read(min(_BLOCK, most_bytes - at))):
-            if not at and data.startswith(BOM) and row == 1:
-                start = len(BOM)
             here = data.count(b"\n")
             # The row begins behind the end of the one before it: until a block has that, line ends are only counted.
             if here < left - 1:
@@ -42,9 +43,31 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
                     break
                 left -= 1
                 if not left:
-                    return start, at + found
+                    return _behind_mark(path, start), at + found
                 start = at + found + 1
             at += len(data)
         # the last line of a file may have no end
         ended = not file.read(1)
+        start = _behind_mark(path, start)
     return (start, at) if left == 1 and ended and at > start else None
+
+
+def _behind_mark(path: Path, start: int) -> int:
+    """Where a line begins that may have a byte order mark: the first, or one of a file that was appended."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        return start + len(BOM) if file.read(len(BOM)) == BOM else start
+
+
+def without_lines(path: Path, compression: str | None) -> str | None:
+    """What a file of JSON is, if it has no lines whose bytes could be named: `compressed (zstd)`; None if it has.
+
+    `compression` is what its name says. Raises OSError if the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    if (compression := compression_of(head, compression)) is not None:
+        return f"compressed ({compression})"
+    if (encoding := encoding_of(head)) is not None:
+        return f"in {encoding.upper()}"
+    return "one JSON array" if is_array(head) else None

@@ -123,7 +123,7 @@ class ObjectStorePrefix:
         """All objects below the prefix except folder markers (keys that end in `/`), pinned by their versions."""
         store = self.open()
         files = [SourceFile(relpath=info.key, size_bytes=info.bytes, etag=info.version) for info in store.list()]
-        return Listing(files=tuple(files), url_prefix=f"{self.url.removesuffix('/')}/")
+        return Listing.of(files, url_prefix=f"{self.url.removesuffix('/')}/")
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
         """Bytes of the files that are absent or differ from the entries, less what an interrupted fetch left."""

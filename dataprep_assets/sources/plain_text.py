@@ -6,17 +6,22 @@ blank. Rows count the documents. Its fields: `text`, and `path`, the file's path
 
 from collections.abc import Iterable, Iterator
 
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sources.blocks import TextReader
+from dataprep_assets.sources.contents import BOM, ends_in_returns
 from dataprep_assets.sources.input_format import Found, InputFormat, RowByRow
-from dataprep_assets.sources.row_files import BOM, TOO_LARGE, BadRecord
+from dataprep_assets.sources.row_files import TOO_LARGE, BadRecord
 
 
 class TextRows(RowByRow):
     """The documents of a file of text."""
 
+    under = TextReader
+
     def _found(self) -> Iterator[Found]:
         file, row = self._file, 1
         separator = (file.reading.text_separator or "").encode()
-        for byte, size, piece in pieces(self._under, separator, file.max_record_bytes):
+        for byte, size, piece in pieces(self._blocks(separator), separator, file.max_record_bytes):
             if piece is None:
                 yield Found(row, byte, size, BadRecord(row, byte, TOO_LARGE))
             elif not piece.strip():
@@ -28,6 +33,13 @@ class TextRows(RowByRow):
                 except UnicodeDecodeError:
                     yield Found(row, byte, size, BadRecord(row, byte, "invalid_utf8"))
             row += 1
+
+    def _blocks(self, separator: bytes) -> Iterator[bytes]:
+        """The file's blocks; raises CorruptSourceError where a separator with line ends would find none of them."""
+        for number, block in enumerate(self._under):
+            if not number and b"\n" in separator and (kind := ends_in_returns(block)) is not None:
+                raise CorruptSourceError(f"{self._file.label}: {kind}")
+            yield block
 
 
 def pieces(blocks: Iterable[bytes], separator: bytes, most: int) -> Iterator[tuple[int, int, bytes | None]]:

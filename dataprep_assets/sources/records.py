@@ -3,13 +3,14 @@
 What is a valid record is decided here, not by whichever parser is installed: JSON as in RFC 8259, in UTF-8. Lone
 surrogates, NaN and Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels are
 bad records; of duplicate keys the last counts, as in Python's `json`; numbers may have any size. A byte order mark is
-accepted at the start of the file and nowhere else; CRLF line ends are accepted; blank lines are counted and are not
-records.
+accepted before an object, because files that begin with one are concatenated; CRLF line ends are accepted; blank lines
+are counted and are not records.
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,8 +18,8 @@ import orjson
 
 from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import SourceError
-from dataprep_assets.sources.blocks import BlockReader
-from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowBlock, RowReader
+from dataprep_assets.sources.contents import BOM, is_array
+from dataprep_assets.sources.input_format import ALL_ROWS, AS_NAMED, InputFile, Reading, RowBlock, RowReader
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
     MAX_RECORD_BYTES,
@@ -35,7 +36,7 @@ from dataprep_assets.sources.row_files import (
     wanted_lines,
     whole_lines,
 )
-from dataprep_assets.sources.rows import check_names, own_values, read_rows
+from dataprep_assets.sources.rows import JsonRows, check_names, own_values, read_rows
 
 __all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
@@ -83,8 +84,8 @@ def read_records(
     """The reader of the file `path` for its `format` (`planning.inputs`), read as the declaration says (`reading`).
 
     `compression` is that of the whole file, `text_field` the field or column with the text; `label` names the file in
-    errors. With `rows`, only these rows become records; the rest of the file is still read and digested. The
-    format `json` is JSON lines or one array of objects. With `id_field`, that field or column holds the documents' ids,
+    errors. With `rows`, only these rows become records; the rest of the file is still read and digested. JSON is lines
+    or one array of objects. With `id_field`, that field or column holds the documents' ids,
     strings or integers, and a record without one is refused. So is one of more than `max_record_bytes` in UTF-8: of the
     line in JSON lines, of the text elsewhere.
     """
@@ -92,7 +93,15 @@ def read_records(
     if format == "parquet":
         return ParquetReader(path, fields, label, rows)
     if format == "jsonl":
-        return JsonLinesReader(path, compression, fields, label, rows)
+        file = InputFile(
+            path=path,
+            label=label,
+            format=format,
+            compression=compression,
+            rows=rows or ALL_ROWS,
+            max_record_bytes=max_record_bytes,
+        )
+        return JsonLinesReader(file, fields, rows)
     found = read_rows(
         path,
         format=format,
@@ -113,6 +122,12 @@ class RecordFields:
     text: str
     id: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
+
+    def asked(self, reason: str) -> str:
+        """In brackets the key that names the field that a record lacks, by the reason for which it is refused."""
+        if reason == "missing_text":
+            return f" (`text_field: {self.text}`)"
+        return f" (`document.id_field: {self.id}`)" if reason == "missing_id" else ""
 
     def block(self, first_row: int) -> Block:
         """An empty block to `add` records to one by one."""
@@ -159,24 +174,32 @@ class RecordFields:
             block.ids.append(str(record[self.id]))
 
 
-class JsonLinesReader(ReadThrough[BlockReader]):
-    """JSON lines, one object per line. Rows are physical lines: `sed -n ROWp` shows the record that a message names."""
+class JsonLinesReader(ReadThrough[JsonRows]):
+    """JSON lines, one object per line. Rows are physical lines: `sed -n ROWp` shows the record that a message names.
 
-    def __init__(
-        self, path: Path, compression: str | None, fields: RecordFields, label: str, rows: RowRange | None = None
-    ) -> None:
-        super().__init__(BlockReader(path, compression, label))
-        self._fields, self._range = fields, rows
+    A file that is one array is read as that, element by element.
+    """
+
+    def __init__(self, file: InputFile, fields: RecordFields, rows: RowRange | None = None) -> None:
+        super().__init__(JsonRows(file))
+        self._label, self._fields, self._range = file.label, fields, rows
 
     def __iter__(self) -> Iterator[Block]:
+        pieces = self._under.pieces()
+        first = next(pieces, b"")
+        if is_array(first):
+            return map(self._fields.of_rows, self._under.of_array(first, pieces))
+        return self._of_lines(chain([first], pieces))
+
+    def _of_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
         # To cut a range, rows have to be counted before they are parsed; for a whole file that would be one more pass.
         if self._range is not None or is_close():
             rows = self._range or RowRange()
-            for lines, row, byte in wanted_lines(self._under.pieces(), rows, self._fields.max_record_bytes):
+            for lines, row, byte in wanted_lines(pieces, rows, self._fields.max_record_bytes):
                 yield self._blank(row, lines) if isinstance(lines, Blank) else self._parse(lines, row, byte)[0]
             return
         row = 1
-        for found, byte in whole_lines(self._under.pieces(), self._fields.max_record_bytes):
+        for found, byte in whole_lines(pieces, self._fields.max_record_bytes):
             if found is not None and found.are_blank:
                 block = self._blank(row, count := len(found))
             else:  # parsing has to split the lines, so they are counted here
@@ -189,7 +212,7 @@ class JsonLinesReader(ReadThrough[BlockReader]):
         return Block([], row, rows=[], ids=self._fields.no_ids, blank_lines=count)
 
     def _parse(self, lines: list[bytes] | None, row: int, byte: int) -> tuple[Block, int]:
-        at(self._under.label, row, byte)
+        at(self._label, row, byte)
         if lines is None:
             return Block([], row, rows=[], ids=self._fields.no_ids, bad=[BadRecord(row, byte, TOO_LARGE)]), 1
         limit = self._fields.max_record_bytes
@@ -230,7 +253,7 @@ class JsonLinesReader(ReadThrough[BlockReader]):
                 block.bad.append(BadRecord(row + offset, byte, TOO_LARGE))
             else:
                 try:
-                    self._fields.add(block, parse(line), row + offset, byte)
+                    self._fields.add(block, parse(line.removeprefix(BOM)), row + offset, byte)
                 except orjson.JSONDecodeError as error:
                     block.bad.append(not_json(row + offset, byte, line, error))
             byte += len(line) + 1
@@ -258,6 +281,11 @@ def _id_refused(value: Any) -> str | None:
     return "missing_id" if value is None else "id_not_a_string"
 
 
+def _outer(kind: Any) -> str:
+    told = str(kind)
+    return told if ":" not in told else f"{told.partition('<')[0]}<…>"
+
+
 class ParquetReader(ParquetBlocks[Block]):
     """One text column of a Parquet file, and one of ids if it is declared."""
 
@@ -274,7 +302,8 @@ class ParquetReader(ParquetBlocks[Block]):
         def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
             column = schema.field(name) if name in schema.names else None
             if column is None or not any(allows(column.type) for allows in allowed):
-                its = "it has none of that name" if column is None else "that one is of another type"
+                # of a struct not the names of its fields
+                its = "it has none of that name" if column is None else f"that one is {_outer(column.type)}"
                 # the names of other columns can be of sensitive data; `dataprep check` gives them where it may
                 raise SourceError(f"{self._label}: no {kind} column {name!r}: {its}. Set `{setting}`")
             return name

@@ -9,7 +9,7 @@ Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`, `Blank`; `
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -22,10 +22,10 @@ from dataprep_assets.bounds import MOST_VALUES, at, has_too_many_values, is_clos
 from dataprep_assets.errors import CorruptSourceError, FormatError, out_of_memory
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sources.contents import BOM, no_table
 from dataprep_assets.sources.json_values import fault
 from dataprep_assets.sources.parquet_pages import rows_at_once
 
-BOM = b"\xef\xbb\xbf"
 MAX_RECORD_BYTES = 64 << 20
 """Default limit of a record: no text is that long, and a worker holds several records."""
 TOO_LARGE = "too_large"
@@ -327,6 +327,9 @@ class ParquetBlocks(ABC, Generic[B]):
         return groups, first
 
     def _unreadable(self, row: int, error: Exception) -> CorruptSourceError:
+        with suppress(OSError):  # of a file that is gone, which is said below
+            if (kind := no_table(self._path, ".parquet")) is not None:
+                return CorruptSourceError(f"{self._label}: {kind}")
         return CorruptSourceError(
             f"{self._label}: Parquet cannot be read near row {safe(row)}: {error}. Fetch the file again"
         )

@@ -19,7 +19,8 @@ import orjson
 from dataprep_assets.bounds import MOST_PARSED, at, is_close
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sentences import safe
-from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.blocks import TextReader
+from dataprep_assets.sources.contents import BOM, is_array
 from dataprep_assets.sources.input_format import (
     AS_NAMED,
     MOST_ROWS,
@@ -33,7 +34,6 @@ from dataprep_assets.sources.input_format import (
 from dataprep_assets.sources.json_elements import Elements
 from dataprep_assets.sources.json_values import has_long_integers, parse
 from dataprep_assets.sources.row_files import (
-    BOM,
     MAX_RECORD_BYTES,
     TOO_LARGE,
     BadRecord,
@@ -107,19 +107,23 @@ def split_rows(count: int, parts: int) -> list[RowRange]:
     return [RowRange(first, stop) for first, stop in zip(edges, [*edges[1:], None], strict=True)]
 
 
-class _JsonRows(ReadThrough[BlockReader]):
+class JsonRows(ReadThrough[TextReader]):
     """JSON lines, or one JSON array."""
 
     def __init__(self, file: InputFile) -> None:
-        super().__init__(BlockReader(file.path, file.compression, file.label))
+        super().__init__(TextReader(file.path, file.compression, file.label))
         self._label, self._range, self._largest, self._only = file.label, file.rows, file.max_record_bytes, file.only
+
+    def pieces(self) -> Iterator[bytes]:
+        """The file's text in blocks, for a reader of lines that asks for `of_array` if the first begins an array."""
+        return self._under.pieces()
 
     def count(self) -> int:
         """Physical rows: lines, or elements of the array."""
         # As if a line end came before the file: an empty one has no rows, and only the first block can begin an array.
         lines, last, blocks = 0, b"\n", iter(self._under)
         for data in blocks:
-            if not lines and last == b"\n" and _is_array(data):
+            if not lines and last == b"\n" and is_array(data):
                 return sum(1 for _ in self._elements(data, blocks))
             lines += data.count(b"\n")
             last = data[-1:]
@@ -128,8 +132,8 @@ class _JsonRows(ReadThrough[BlockReader]):
     def __iter__(self) -> Iterator[RowBlock]:
         blocks = iter(self._under)
         first = next(blocks, b"")
-        if _is_array(first):
-            yield from self._of_array(first, blocks)
+        if is_array(first):
+            yield from self.of_array(first, blocks)
             return
         for lines, row, byte in wanted_lines(chain([first], blocks), self._range, self._largest):
             if isinstance(lines, Blank):  # no getting on
@@ -160,7 +164,8 @@ class _JsonRows(ReadThrough[BlockReader]):
         """Byte offset and JSON of each element of the array; None for an element beyond the limit."""
         return Elements("array", self._label, self._largest).cut(chain([first], blocks))
 
-    def _of_array(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
+    def of_array(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
+        """The rows of a file that is an array, from its first block on."""
         block, held = RowBlock(), 0
         for number, (byte, raw) in enumerate(self._elements(first, blocks), 1):
             # Elements outside of the range are cut, to number them and to find the array's end, and not parsed.
@@ -193,10 +198,6 @@ class _JsonRows(ReadThrough[BlockReader]):
             ) from error
 
 
-def _is_array(data: bytes) -> bool:
-    return data.removeprefix(BOM).lstrip()[:1] == b"["
-
-
 def _all_objects(lines: list[bytes], largest: int) -> list[dict[str, Any]] | None:
     """The objects of lines that are all valid rows; None when one is not, or has to be looked at by itself."""
     if may_be_too_large(lines, largest) or any(map(has_long_integers, lines)):
@@ -216,7 +217,7 @@ def _add_line(block: RowBlock, line: bytes, number: int, byte: int, largest: int
         block.bad.append(BadRecord(number, byte, TOO_LARGE))
         return
     try:
-        value = parse(line)
+        value = parse(line.removeprefix(BOM))
     except orjson.JSONDecodeError as error:
         block.bad.append(not_json(number, byte, line, error))
         return
@@ -360,5 +361,5 @@ def _inner(array: Any) -> list[Any]:
     return [array.values.slice(first, stop - first)]
 
 
-JSON = InputFormat(rows=_JsonRows)
+JSON = InputFormat(rows=JsonRows)
 PARQUET = InputFormat(rows=_ParquetRows, starts_threads=True)

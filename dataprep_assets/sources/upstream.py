@@ -149,12 +149,12 @@ class Partitions:
 
     def list(self) -> Listing:
         """All files of all partitions."""
+        parts = {name: part.list() for name, part in self._parts.items()}
         return Listing(
             files=tuple(
-                file._replace(relpath=f"{name}/{file.relpath}")
-                for name, part in self._parts.items()
-                for file in part.list().files
-            )
+                file._replace(relpath=f"{name}/{file.relpath}") for name, part in parts.items() for file in part.files
+            ),
+            left_out=frozenset(f"{name}/{path}" for name, part in parts.items() for path in part.left_out),
         )
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:

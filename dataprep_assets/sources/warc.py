@@ -14,6 +14,7 @@ from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.sources.blocks import TextReader
 from dataprep_assets.sources.input_format import Found, InputFormat, RowByRow
 from dataprep_assets.sources.row_files import TOO_LARGE, BadRecord
 
@@ -48,6 +49,9 @@ class _Stream:
 
 class WarcRows(RowByRow):
     """The records of a WARC or WET file."""
+
+    # which refuses what is no archive of a crawl; inside of one, bytes may be anything
+    under = TextReader
 
     def _found(self) -> Iterator[Found]:
         from fastwarc.warc import ArchiveIterator

@@ -22,10 +22,18 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.sentences import typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block
-from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan, load_encoder
+from dataprep_assets.sources.unreadable import ADVICE, place_of
+from dataprep_assets.stream.token_stream import (
+    EncodedPart,
+    PartFiles,
+    SourcePart,
+    StreamPlan,
+    load_encoder,
+    unreadable_part,
+)
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
 
 
@@ -79,10 +87,12 @@ def encode_part(
     except BadRecordError:
         # a damaged file must not be taken for a bad row
         require_digest(part.label, part.digests.of(sha256_file(part.path)), part.sha256, "`snapshot`")
+        counting.require_readable()
         raise
     # The digest is known only after the last byte. Should the file be another one, nothing uses its part: the counters
     # that make a part finished are written after this.
     require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`snapshot`")
+    counting.require_readable()
     document_ends.write(files.ends, counting.all_ends())
     ledger = replace(
         counting.ledger(),
@@ -133,6 +143,8 @@ class _Counting:
         self.retracted: set[str] = set()
         self.tokens = self.truncated = self._documents = self._rows = self._blank = self._empty = 0
         self._special_literals = self._literal_separators = self._characters = 0
+        # where the file's first bad record is, and why; whether any row could be read
+        self._first_bad, self._has_read = "", False
         # an empty range, which the first ids replace
         self._low, self._high = self._limit, 0
 
@@ -158,32 +170,31 @@ class _Counting:
 
     def _refuse(self, block: Block) -> None:
         """Count a block's rows; raises BadRecordError for one that cannot be a document, unless the plan drops it."""
+        self._has_read |= bool(block.texts)
         for bad in block.bad:
+            self._first_bad = self._first_bad or place_of(bad, self._plan.fields.asked(bad.reason))
             if self._plan.bad_records == "fail":
-                # -1 where the format has no byte positions, as Parquet
-                where = sentence(f"byte {safe(bad.byte)}") if bad.byte >= 0 else "no byte position"
-                raise BadRecordError(
-                    f"{self._part.label}: row {safe(bad.row)}, {typed(where)}: {bad}{self._asked(bad.reason)}. "
-                    "Correct the source, or set `bad_records: {policy: drop}` to count and skip such rows"
-                )
+                raise BadRecordError(f"{self._part.label}: {typed(self._first_bad)}. {ADVICE}")
             self._dropped[bad.reason] += 1
             self.quarantine.append((bad.row, bad.byte, bad.reason))
         self._rows += len(block.texts) + len(block.bad)
         self._blank += block.blank_lines
+
+    def require_readable(self) -> None:
+        """Raise BadRecordError if the file has rows and none can be read, whatever the plan does with bad records."""
+        if not self._first_bad or self._has_read:
+            return
+        if (error := unreadable_part(self._part, self._first_bad, self._has_texts)) is not None:
+            raise error from None
+
+    def _has_texts(self, part: SourcePart) -> bool:
+        return any(block.texts for block in part.read_records(self._plan.fields))
 
     def _counted(self, selected: Selected) -> Documents:
         """The documents that are kept; the others are counted."""
         self._dropped += selected.dropped
         self.retracted |= selected.retracted
         return selected.documents
-
-    def _asked(self, reason: str) -> str:
-        """The key that names the field that a record does not have."""
-        if reason == "missing_text":
-            return f" (`text_field: {self._plan.text_field}`)"
-        if reason == "missing_id" and self._plan.ids is not None:
-            return f" (`document.id_field: {self._plan.ids.id_field}`)"
-        return ""
 
     def _cut(
         self, ids: NDArray[np.uint32], offsets: NDArray[np.uint64], limit: int

@@ -36,8 +36,8 @@ from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePa
 from dataprep_assets.tokenization.certificate import named_tables
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# 2 added the index of documents; the tokens themselves have `STREAM_VERSION`
-VERSION = 2
+# 2 added the index of documents, 3 reads files by their content; the tokens themselves have `STREAM_VERSION`
+VERSION = 3
 TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
 MEGATRON_INDEX = "tokens.idx"

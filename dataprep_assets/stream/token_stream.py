@@ -17,15 +17,18 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.documents.selection import Selection
-from dataprep_assets.errors import TokenizerError
+from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sentences import sentence, typed
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
+from dataprep_assets.sources.first_rows import FirstRows
 from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowReader
 from dataprep_assets.sources.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.sources.unreadable import ADVICE, place_of, unreadable
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, decisive
 from dataprep_assets.tokenization.document_ids import DocumentIds
@@ -199,6 +202,33 @@ class SourcePart:
             only=only,
             reading=self.reading,
         )
+
+
+def unreadable_part(part: SourcePart, first: str, has_rows: Callable[[SourcePart], bool]) -> BadRecordError | None:
+    """The error of a file of which no row can be read; None if it has one, be it outside of the part.
+
+    Args:
+        part: The file, or some of its rows, of which none could be read.
+        first: Where the first of them is, and why (`place_of`).
+        has_rows: Whether any row of a file can be read.
+    """
+    # A range without a readable row is no reason to refuse a file that has some elsewhere.
+    if has_rows(replace(part, rows=RowRange())):
+        return None
+    return unreadable(part.path, part.format, part.compression, part.label, first)
+
+
+def refusal_of(part: SourcePart, found: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
+    """Why a run would refuse a file with these first rows, under this policy for bad records; empty if it may not.
+
+    `fields` are those that its records were asked for, if they were.
+    """
+    if found.bad is None or (found.has_good and policy == "drop"):
+        return ""
+    place = place_of(found.bad, "" if fields is None else fields.asked(found.bad.reason))
+    if found.has_good:
+        return sentence(f"{part.label}: {typed(place)}. {ADVICE}")
+    return str(unreadable(part.path, part.format, part.compression, part.label, place, whole=found.whole))
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:

@@ -1,11 +1,13 @@
 """The declared tokenizer of a dataset, loaded once per process."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.graph.remark import Remark
+from dataprep_assets.sources.contents import no_text
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -19,6 +21,7 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     Raises TokenizerError if it is missing or cannot be loaded.
     """
     if declared.path is not None:
+        _require_text(declared.path)
         return TokenizerBundle.load(declared.path, name=declared.name)
     assert declared.repo is not None
     assert declared.revision is not None
@@ -30,6 +33,14 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     return TokenizerBundle.load(
         found.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
     )
+
+
+def _require_text(path: Path) -> None:
+    """Raise TokenizerError if a file of a tokenizer is something else, such as the pointer to it."""
+    for file in (path,) if path.is_file() else (path / _TOKENIZER, path / _CONFIG):
+        with suppress(OSError):  # of a file that is absent or cannot be read, which is said when it is loaded
+            if (kind := no_text(file)) is not None:
+                raise TokenizerError(f"{file}: {kind}")
 
 
 def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo") -> Path | None:

@@ -143,10 +143,15 @@ def test_globs_keep_to_path_components(glob: str, yes: str, no: str) -> None:
 
 
 def test_a_split_that_matches_nothing_is_an_error_that_shows_what_there_is() -> None:
-    with pytest.raises(
-        ConfigError, match=r"splits\.val: .* matches none of the source's 1 files .*train/a\.jsonl\.zst"
-    ):
+    with pytest.raises(ConfigError, match=r"splits\.val: .* matches none of the 1 files .*train/a\.jsonl\.zst"):
         build_manifest(listed("train/a.jsonl.zst"), include=INCLUDE, splits=SPLITS)
+
+
+@pytest.mark.parametrize("paths", [["train/a.jsonl.zst"], []])
+def test_an_include_that_matches_nothing_is_the_key_at_fault(paths: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"^include: \*\*/\*\.arrow matches none") as raised:
+        build_manifest(listed(*paths), include=["**/*.arrow"], splits=SPLITS)
+    assert all(path in str(raised.value) for path in paths)
 
 
 def test_a_file_in_two_splits_is_an_error() -> None:
@@ -161,7 +166,7 @@ def test_a_file_listed_twice_is_an_error() -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a.zst", "a", "a.parquet.zst", "a.jsonl.xz"])
+@pytest.mark.parametrize("name", ["a.xlsx", "a.zst", "a", "a.parquet.zst", "a.jsonl.lz4", "a.xz"])
 def test_an_unknown_format_is_refused_by_name(name: str) -> None:
     with pytest.raises(SourceError, match="cannot tell its format"):
         file_format(f"train/{name}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import zstandard
 
+from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.records import Block, RecordReader, read_records
 
 GOOD = {
@@ -30,6 +31,7 @@ GOOD = {
     "a tab between the members": (b'{"text": "tab",\t"a": 1}', "tab"),
     "deep nesting": (b'{"text": "deep", "d": ' + b"[" * 500 + b"]" * 500 + b"}", "deep"),
     "an empty text": (b'{"text": ""}', ""),
+    "a byte order mark, as of a file that was appended": (b'\xef\xbb\xbf{"text": "marked"}', "marked"),
     "a literal special token": (b'{"text": "a<|endoftext|>b"}', "a<|endoftext|>b"),
 }
 
@@ -78,7 +80,7 @@ BAD = {
     "a string": (b'"text"', "not_an_object"),
     "a bare number": (b"5", "not_an_object"),
     "a bare null": (b"null", "not_an_object"),
-    "a byte order mark": (b'\xef\xbb\xbf{"text": "bom"}', "bad_json"),
+    "a byte order mark within the line": (b'{\xef\xbb\xbf"text": "bom"}', "bad_json"),
     "a bad escape": (rb'{"text": "bad esc \x41"}', "bad_json"),
     "a trailing comma": (b'{"text": "x",}', "bad_json"),
     "single quotes": (b"{'text': 'x'}", "bad_json"),
@@ -91,8 +93,7 @@ BLANK = {"nothing": b"", "spaces": b"   ", "a carriage return": b"\r", "a tab": 
 
 
 def reader(path: Path, text_field: str = "text") -> RecordReader:
-    compression = {".zst": "zstd", ".gz": "gzip"}.get(path.suffix)
-    kind = "parquet" if path.suffix == ".parquet" else "jsonl"
+    kind, compression = file_format(path.name)
     return read_records(path, format=kind, compression=compression, text_field=text_field, label=path.name)
 
 

@@ -1,5 +1,6 @@
 """Claims of sources in folders: their listing has every file, or is an error."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.planning.manifest import build_manifest
+from dataprep_assets.planning.manifest import SourceFile, build_manifest
+from dataprep_assets.sources import saved_datasets
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.hub_cache import list_cached_files
 from dataprep_assets.sources.upstream import Partitions
@@ -42,6 +44,46 @@ def test_what_a_disk_keeps_at_its_top_is_no_folder_of_a_source(tmp_path: Path) -
     (tmp_path / "lost+found" / "b.jsonl").touch()
     (tmp_path / "a.jsonl").touch()
     assert [file.relpath for file in LocalTree(tmp_path).list().files] == ["a.jsonl"]
+
+
+DATA = "data-00000-of-00001.arrow"
+STATE = json.dumps({"_data_files": [{"filename": DATA}]})
+CACHE = "cache-0123456789abcdef.arrow"
+
+
+def _saved(folder: Path, marks: dict[str, str], *names: str) -> None:
+    folder.mkdir(parents=True)
+    for name, text in (dict.fromkeys(names, "") | marks).items():
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("marks", "names", "kept"),
+    [
+        ({"state.json": STATE, "dataset_info.json": "{}"}, (DATA, CACHE, "mine.arrow", "tmp1.arrow"), [DATA]),
+        ({"dataset_info.json": "{}"}, ("a-train.arrow", CACHE), ["a-train.arrow"]),
+        ({"state.json": "{not JSON"}, (DATA, CACHE), [DATA]),
+        ({"state.json": "[]"}, (DATA, CACHE), [DATA]),
+        ({}, (DATA, CACHE), [CACHE, DATA]),
+    ],
+)
+def test_caches_of_datasets_are_no_data(
+    tmp_path: Path, marks: dict[str, str], names: tuple[str, ...], kept: list[str]
+) -> None:
+    _saved(tmp_path / "train" / "saved", marks, *names)
+    for access, before in ((LocalTree(tmp_path), "train/saved/"), (LocalTree(tmp_path / "train" / "saved"), "")):
+        found = access.list()
+        assert sorted(f.relpath for f in found.files if f.relpath.endswith(".arrow")) == [
+            before + name for name in kept
+        ]
+        assert found.left_out == {before + name for name in names if name not in kept}
+    parts = Partitions({"a": LocalTree(tmp_path / "train")}).list()
+    assert len(parts.left_out) == len(names) - len(kept)
+
+
+def test_names_decide_where_no_file_can_be_read() -> None:
+    files = [SourceFile(name, 1) for name in (f"x/{DATA}", f"x/{CACHE}", "x/state.json", "x/mine.arrow", CACHE)]
+    assert saved_datasets.left_out(files) == {f"x/{CACHE}"}
 
 
 def test_a_partition_may_have_slashes_in_its_key(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import zstandard
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources import blocks
+from dataprep_assets.sources.csv_rows import CsvRows
 from dataprep_assets.sources.input_format import Reading, RowBlock
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.sources.rows import count_rows, read_rows, split_rows
@@ -71,7 +72,7 @@ def test_every_value_is_that_of_csv_pandas_and_pyarrow(
     path = tmp_path / "t"
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(file, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows([names, *table])  # type: ignore[arg-type]
-    told = Reading(csv_delimiter=delimiter if delimiter == ";" else None)
+    told = Reading(csv_delimiter=delimiter if delimiter == ";" else None, csv_quotes=True)
     mine = _rows(_read(path, format, reading=told))
     assert mine == [dict(zip(names, row, strict=True)) for row in table]
     frame = pd.read_csv(
@@ -176,3 +177,60 @@ def test_a_file_without_records_has_none(tmp_path: Path) -> None:
         (tmp_path / "t.csv").write_bytes(content)
         assert _rows(_read(tmp_path / "t.csv")) == []
         assert count_rows(tmp_path / "t.csv", format="csv", compression=None, label="t") == 0
+
+
+QUOTED = ['"It was late', "she looked up", "and said nothing", 'nobody came"', "next", '5" disk', '"Hello" he said']
+
+
+def _unquoted(path: Path, delimiter: str = "\t", names: str = "id\ttext") -> Path:
+    lines = [f"{row}{delimiter}{text}" if "id" in names else text for row, text in enumerate(QUOTED)]
+    path.write_text("\n".join([names, *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("names", ["id\ttext", "text"])
+def test_a_tsv_whose_quotes_join_lines_that_look_like_rows_is_refused_until_it_is_said_what_quotes_are(
+    tmp_path: Path, names: str
+) -> None:
+    path = _unquoted(tmp_path / "a.tsv", names=names)
+    with pytest.raises(CorruptSourceError, match=rf"a\.tsv: row 1, byte {len(names) + 1}: .*4 lines.*csv_quotes"):
+        _read(path, "tsv")
+    told = Reading(csv_quotes=False)
+    assert [row["text"] for row in _rows(_read(path, "tsv", reading=told))] == QUOTED
+    assert told.settings("tsv") == {"csv_quotes": "false"}
+    assert told.settings("jsonl") == Reading(csv_quotes=True).settings("tsv") == {}
+    assert "\n" in str(_rows(_read(path, "tsv", reading=Reading(csv_quotes=True)))[0]["text"])
+
+
+def test_a_tsv_that_quotes_is_read_where_its_lines_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('id\ttext\n1\t"a\nb"\n2\t"c\n\nd"\n')
+    assert [row["text"] for row in _rows(_read(path, "tsv"))] == ["a\nb", "c\n\nd"]
+
+
+def test_a_stray_quote_in_a_tsv_names_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('id\ttext\n1\t"Hello" he said\n2\tplain\n')
+    ((row, _, why),) = _bad(_read(path, "tsv"))
+    assert row == 1
+    assert "csv_quotes" in why
+    path.write_text('id\ttext\n1\t"never closed\n')
+    with pytest.raises(CorruptSourceError, match=r"row 1, byte 8.*csv_quotes"):
+        _read(path, "tsv")
+
+
+def test_a_csv_whose_quotes_join_lines_that_look_like_rows_is_read_and_remembered(tmp_path: Path) -> None:
+    path = _unquoted(tmp_path / "a.csv", ",", "id,text")
+    reader = read_rows(path, format="csv", compression=None, label="a")
+    assert isinstance(reader, CsvRows)
+    assert len(_rows(list(reader))[0]["text"].splitlines()) == 4  # type: ignore[attr-defined]
+    assert reader.merged == (1, 8)
+    plain = read_rows(path, format="csv", compression=None, label="a", reading=Reading(csv_quotes=False))
+    assert [row["text"] for row in _rows(list(plain))] == QUOTED
+
+
+def test_another_delimiter_is_asked_for_where_the_header_has_one_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id;text\n1;a,b\n")
+    ((_, _, why),) = _bad(_read(path))
+    assert "csv_delimiter" in why

@@ -71,7 +71,8 @@ def judged_by_the_standard_library(line: bytes) -> str | None:
     if line.count(b"[") > 1024:  # newer standard libraries nest without this limit, which is ours
         return None
     try:
-        record = json.loads(line.decode(), parse_constant=_forbidden, parse_int=float)  # no limit of digits
+        marked = line.removeprefix(b"\xef\xbb\xbf").decode()
+        record = json.loads(marked, parse_constant=_forbidden, parse_int=float)  # no limit of digits
         json.dumps(record, ensure_ascii=False).encode()  # a lone surrogate has no UTF-8
     except (ValueError, RecursionError):
         return None
@@ -223,10 +224,10 @@ def test_garbage_after_the_last_frame_is_refused(tmp_path: Path, suffix: str) ->
         read(path)
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    for suffix in (".zst", ".gz"):
+def test_a_compressed_name_over_other_bytes_is_refused(tmp_path: Path) -> None:
+    for suffix in (".zst", ".gz", ".xz", ".bz2"):
         path = tmp_path / f"f.jsonl{suffix}"
-        path.write_bytes(rows(10))
+        path.write_bytes(random.Random(1).randbytes(1000))
         with pytest.raises(CorruptSourceError, match=r"damaged in the .* bytes from byte 0"):
             read(path)
 

@@ -1,5 +1,6 @@
 """Claims about a tokenizer on the hub where there is no network: what counts is what the cache has, and knows."""
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -46,3 +47,21 @@ def test_a_file_that_the_repository_is_known_not_to_have_is_not_missing(cache: P
     (cache / ".no_exist" / COMMIT).mkdir(parents=True)
     (cache / ".no_exist" / COMMIT / FILES[1]).touch()
     assert bundle_at_hand(TOKENIZER) == load_bundle(TOKENIZER)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1\n", "git lfs pull"),
+        (b"<!doctype html><html></html>", "HTML"),
+        ((SAMPLE / "tokenizer" / "tokenizer.json").read_text()[:500].encode("utf-16"), "iconv"),
+        (gzip.compress(b"{}" * 20), "gzip"),
+    ],
+    ids=["pointer", "page", "UTF-16", "gzip"],
+)
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_file_of_another_kind_is_named(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    shutil.copytree(SAMPLE / "tokenizer", tmp_path / "t")
+    (tmp_path / "t" / name).write_bytes(data)
+    with pytest.raises(TokenizerError, match=f"{name}: it is .*{said}"):
+        load_bundle(TokenizerDeclaration(path=tmp_path / "t"))

@@ -22,6 +22,7 @@ from dataprep_assets.graph.remark import refused
 from dataprep_assets.paths import expanded
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.sentences import safe
+from dataprep_assets.sources.contents import BOM, no_text
 
 _MARK = "_"
 """First character of keys that are notes, not settings."""
@@ -152,7 +153,9 @@ class DataBlend(_Noted):
                     f"blend: {path}: not the JSON of a blend: {safe(size, ',')} bytes, and a list of datasets has at "
                     f"most {_MOST_BYTES:,}"
                 )
-            text = path.read_bytes().decode()
+            if (kind := no_text(path)) is not None:
+                raise ConfigError(f"blend: {path}: not the JSON of a blend: {kind}")
+            text = path.read_bytes().removeprefix(BOM).decode()
             value = json_of(text, object_pairs_hook=_unique, parse_constant=_no_constant)
         except OSError as error:
             raise ConfigError(f"blend: {path}: cannot be read: {error.strerror or error}") from error

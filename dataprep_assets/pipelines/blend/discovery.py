@@ -14,7 +14,14 @@ from dataprep_assets.graph.spec import OtherAsset
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
 from dataprep_assets.planning.inputs import INPUTS
-from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, file_format, glob_pattern, natural_key
+from dataprep_assets.planning.manifest import (
+    COMPRESSION,
+    ManifestEntry,
+    SourceFile,
+    file_format,
+    glob_pattern,
+    natural_key,
+)
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
@@ -22,8 +29,10 @@ from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
 from dataprep_assets.stores.retry import RetryPolicy
 
-_DATA = re.compile(r"\.(parquet|(jsonl|json|ndjson)(\.(zst|gz))?)$", re.IGNORECASE)
-_ENDING = re.compile(r"\.([a-z0-9_]+)(?:\.(?:zst|gz))?$", re.IGNORECASE)
+_PACKED = "|".join(map(re.escape, COMPRESSION))
+_DATA = re.compile(rf"\.(parquet|(jsonl|json|ndjson)({_PACKED})?)$", re.IGNORECASE)
+_ENDING = re.compile(rf"\.([a-z0-9_]+)(?:{_PACKED})?$", re.IGNORECASE)
+_OF_JSON = re.compile(rf"\.json(?:{_PACKED})?$", re.IGNORECASE)
 _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
 """JSON files that tools leave beside the data; they count as data only if the path names them."""
 _WILDCARD = re.compile(r"[*?\[]")
@@ -260,8 +269,8 @@ def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceP
         found = kept
     if not found:
         raise SourceError(
-            f"{dataset.name}.path: {dataset.path} holds no data file (.parquet, .jsonl, .json; the last two also .zst "
-            "and .gz; others only where the path ends with theirs, as *.csv does)"
+            f"{dataset.name}.path: {dataset.path} holds no data file (.parquet, .jsonl, .json; the last two also with "
+            f"{', '.join(COMPRESSION)}; others only where the path ends with theirs, as *.csv does)"
         )
     return found
 
@@ -278,7 +287,6 @@ def discovered(
     # sorted, because folders list their files in any order, and the same files have to give the same plan
     for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
         kind, compression = file_format(file.relpath)
-        inner = file.relpath.lower().removesuffix(".zst").removesuffix(".gz")
         entry = ManifestEntry(
             ordinal=index,
             split=unit.home,
@@ -288,7 +296,7 @@ def discovered(
             relpath=file.relpath,
             size_bytes=file.size_bytes,
             compression=compression,
-            format="json" if inner.endswith(".json") else kind,  # lines, or one array
+            format="json" if _OF_JSON.search(file.relpath) else kind,  # lines, or one array
             sha256=file.sha256,
             etag=file.etag,
             commit=listing.commit,

@@ -8,7 +8,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, TokenizerError
+from dataprep_assets.errors import (
+    ConfigError,
+    CorruptSourceError,
+    DataprepError,
+    OutOfMemoryError,
+    SourceError,
+    TokenizerError,
+)
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -19,11 +26,13 @@ from dataprep_assets.pipelines.blend.sft.declared_template import declared_templ
 from dataprep_assets.pipelines.blend.sft.template_remarks import template_remarks
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
 from dataprep_assets.planning.blend import SPLITS
-from dataprep_assets.planning.manifest import natural_key
+from dataprep_assets.planning.manifest import file_format, natural_key
 from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.first_rows import first_bad, sample_of
 from dataprep_assets.sources.rows import count_rows
 from dataprep_assets.sources.upstream import Partitions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
+from dataprep_assets.stream.token_stream import SourcePart, refusal_of
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -118,8 +127,9 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
         return
     if listed is None:
         return
-    if (damage := _damaged(listed)) is not None:
-        yield Remark(keys=(*keys, "path") if inline else keys, sentence=damage, of_source=True)
+    damaged = _damaged(listed) or next(filter(None, (_refused(blend, path) for path in sample_of(listed))), None)
+    if damaged is not None:
+        yield Remark(keys=(*keys, "path") if inline else keys, sentence=damaged, of_source=True)
     if (fault := fault_of_files(blend, dataset, listed)) is not None:
         asked = asked_field(blend, dataset)
         yield Remark(keys=(*keys, asked[0]) if asked and inline else keys, sentence=fault)
@@ -133,6 +143,22 @@ def _damaged(paths: Sequence[Path]) -> str | None:
         except CorruptSourceError as error:
             return str(error)
     return None
+
+
+def _refused(blend: BlendDeclaration, path: Path) -> str | None:
+    """Why a run would refuse a file for its first rows; None if it may not."""
+    kind, compression = file_format(path.name)
+    label, limit = "a file" if blend.sensitive else path.name, blend.bad_records.max_record_bytes
+    part = SourcePart(
+        label=label, path=path, format=kind, compression=compression, sha256="", ordinal=0, max_record_bytes=limit
+    )
+    try:
+        found = first_bad((len(block.rows), block.bad) for block in part.read_rows())
+    except (SourceError, OutOfMemoryError) as error:
+        return str(error)
+    except OSError as error:
+        return f"{label}: {error.strerror or error}"
+    return refusal_of(part, found, policy=blend.bad_records.policy) or None
 
 
 def _listed(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> list[Path] | Remark | None:

@@ -98,22 +98,20 @@ class CorpusDeclaration(MadeByEngine):
         ("**/*.jsonl.zst",),
         min_length=1,
         description="Globs of data files: `.jsonl`, `.parquet`, `.txt`, `.csv`, `.tsv`, `.arrow`, `.wet`, `.warc`; all "
-        "but Parquet also `.zst` or `.gz`. `*` stays within one part of a path, `**/` spans any number.",
+        "but Parquet also `.zst`, `.gz`, `.xz` or `.bz2`. `*` stays within one part of a path, `**/` spans any number.",
     )
     splits: dict[str, tuple[str, ...]] = Field(
         min_length=1, description="Split name → globs of its files; a file belongs to one split."
     )
     text_field: str = Field("text", description="Key (JSON) or column (Parquet, CSV, Arrow) of the document's text.")
     text_separator: str | None = Field(
-        None,
-        min_length=1,
-        description='What stands between two documents of a `.txt`, such as `"<|endoftext|>"` or, for one a line, '
-        '`"\\n"`; default: a file is a document.',
+        None, min_length=1, description='Text between two documents of a `.txt`, as `"\\n"`; default: a file is one.'
     )
     csv_delimiter: str | None = Field(
-        None,
-        pattern=r'^[^"\r\n]$',
-        description="Character between two fields of a `.csv` or `.tsv`; default: a comma, or a tab.",
+        None, pattern=r'^[^"\r\n]$', description="Character between fields of `.csv`, `.tsv`; default: a comma, a tab."
+    )
+    csv_quotes: bool | None = Field(
+        None, description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` seems not to."
     )
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: CorpusDocumentPolicy = Field(
@@ -370,7 +368,7 @@ class CorpusDeclaration(MadeByEngine):
     @property
     def reading(self) -> Reading:
         """What it says of files that do not say it themselves."""
-        return Reading(text_separator=self.text_separator, csv_delimiter=self.csv_delimiter)
+        return Reading(text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes)
 
     @property
     def combines(self) -> bool:

@@ -29,6 +29,7 @@ from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
+    included,
     listing_digest,
     read_manifest,
     read_summary,
@@ -48,12 +49,14 @@ MANIFEST = "manifest"
 
 
 class ManifestFacts(Facts):
-    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's."""
+    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's, `files_left_out` those that
+    `include` takes and that are no data (`sources/saved_datasets.py`)."""
 
     commit: str | None
     files: int
     shards: dict[str, int]
     source_bytes: int
+    files_left_out: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,7 @@ class Manifest:
 class PlannedManifest:
     """The content of a manifest of the present source. `listed` is the digest of the listing, `key` that of everything.
 
+    `left_out` counts files that are no data, although `include` takes them.
     `before` is the content of the manifest from which it follows, and `changes` are those since then; None if there is
     none.
     """
@@ -89,6 +93,7 @@ class PlannedManifest:
     key: str
     before: str | None
     changes: ManifestChanges | None
+    left_out: int = 0
 
 
 def plan_manifest(
@@ -132,6 +137,7 @@ def plan_manifest(
         key=key,
         before=None if before is None else before.receipt.content,
         changes=changes,
+        left_out=len(included(listing.left_out, corpus.include)),
     )
 
 
@@ -221,6 +227,7 @@ def _commit(
                 files=len(planned.entries),
                 shards=counts,
                 source_bytes=sum(e.size_bytes for e in planned.entries),
+                **({"files_left_out": planned.left_out} if planned.left_out else {}),
             ),
         )
 
@@ -342,9 +349,10 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
         members = [entry for entry in manifest.entries if entry.split == split]
         shown[f"files_{split}"] = len(members)
         shown[f"source_bytes_{split}"] = sum(entry.size_bytes for entry in members)
-    if commit := ManifestFacts.of(receipt).commit:
-        shown["commit"] = commit
-    return shown
+    facts = ManifestFacts.of(receipt)
+    if facts.commit:
+        shown["commit"] = facts.commit
+    return shown | ({"files_left_out": facts.files_left_out} if facts.files_left_out else {})
 
 
 # The first two ask the source as it is now, which the key does not decide: if they blocked, a manifest that is

@@ -6,24 +6,28 @@ of a split of a few kilobytes, which may be too short for a view.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from dataprep_assets.documents.duplicates.signatures import library_version
 from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.documents.table import value_at
-from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
+from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
-from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, natural_key
+from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, included, natural_key
 from dataprep_assets.sentences import safe, safe_number_of, sentence
-from dataprep_assets.sources.first_rows import absent_field, first_rows, not_parquet
+from dataprep_assets.sources.contents import no_table
+from dataprep_assets.sources.csv_rows import CsvRows
+from dataprep_assets.sources.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
 from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.source import is_mirrored, open_source
-from dataprep_assets.stream.token_stream import SourcePart
+from dataprep_assets.stream.token_stream import SourcePart, refusal_of
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -88,7 +92,8 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> Iterator[Remark]:
     try:
-        files = open_source(corpus.source).list().files
+        listing = open_source(corpus.source).list()
+        files = listing.files
         entries = build_manifest(files, include=corpus.include, splits=corpus.splits)
     except SourceError as error:
         yield Remark(keys=("source",), sentence=str(error), of_source=True, hides_all=True)
@@ -96,6 +101,12 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     except ConfigError as error:  # its sentence begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
         return
+    if caches := included(listing.left_out, corpus.include):
+        shown = "" if corpus.sensitive else f", for example {', '.join(caches[:_SHOWN])}"
+        told = sentence(
+            f"include: {safe_number_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
+        )
+        yield Remark(keys=("include",), sentence=told, hint=True)
     wanted = [glob_pattern(glob) for glob in corpus.include]
     claimed = [glob_pattern(glob) for globs in corpus.splits.values() for glob in globs]
     left = [
@@ -124,7 +135,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
 
 
 def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """Remarks on files that are no Parquet, and on fields that no row of a split has."""
+    """Remarks on files that cannot be read, on fields that no row of a split has, and on rows that are bad."""
     source = open_source(corpus.source)
     for name in sorted({entry.format for entry in entries}):
         try:
@@ -135,10 +146,16 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
     for entry in [entry for entry in entries if entry.format == "parquet"][:_MOST_LOOKED_AT]:
         with suppress(OSError):
             if not_parquet(source.path(entry)):
-                name = "a file" if corpus.sensitive else entry.relpath
-                why = f"source: {name} is no Parquet: it does not begin and end as such a file does"
+                name, kind = "a file" if corpus.sensitive else entry.relpath, no_table(source.path(entry), ".parquet")
+                why = f"source: {name} is no Parquet: " + (
+                    "it does not begin and end as such a file does" if kind is None else str(kind)
+                )
                 yield Remark(keys=("source",), sentence=why, of_source=True, hides_all=True)
                 return
+    chosen = [_JudgedFile(corpus, entry, source.path(entry)) for entry in sample_of(entries)]
+    if damaged := [one.damage for one in chosen if one.damage]:
+        yield from (Remark(keys=("source",), sentence=f"source: {told}", of_source=True) for told in damaged[:_SHOWN])
+        return
     asked: list[tuple[tuple[str, ...], str, tuple[type, ...]]] = [(("text_field",), corpus.text_field, (str,))]
     if corpus.document.id_field is not None:
         asked.append((("document", "id_field"), corpus.document.id_field, (str, int)))
@@ -172,7 +189,51 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
             if faults:
                 yield from faults
                 return
+    refused = [one.refusal for one in chosen if one.refusal]
+    yield from (Remark(keys=("source",), sentence=f"source: {told}", of_source=True) for told in refused[:_SHOWN])
+    yield from _merged_remarks(corpus, [entry for entry in sample_of(entries) if entry.format == "csv"])
     yield from _carried_remarks(corpus, seen)
+
+
+def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+    """A remark on a record of a CSV that may be several, if nobody has said whether values are quoted."""
+    source = open_source(corpus.source)
+    for entry in entries if corpus.csv_quotes is None else ():
+        reader = SourcePart.of(entry, source.path(entry), "", reading=corpus.reading).read_rows()
+        with suppress(DataprepError, OSError):  # told of the file above
+            first_bad((len(block.rows), block.bad) for block in reader)
+        if isinstance(reader, CsvRows) and reader.merged is not None:
+            row, byte = reader.merged
+            name = "a file" if corpus.sensitive else entry.relpath
+            told = sentence(
+                f"csv_quotes: {name}: row {safe(row)}, byte {safe(byte)}: its lines all look like rows. Set `false` if "
+                "a quote is a character there, `true` if not"
+            )
+            yield Remark(keys=("csv_quotes",), sentence=told, hint=True)
+            return
+
+
+class _JudgedFile:
+    """What the first rows of a file show: `damage` if it cannot be read, `refusal` if a run would refuse its rows."""
+
+    def __init__(self, corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> None:
+        limit = corpus.bad_records.max_record_bytes
+        part = SourcePart.of(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
+        if corpus.sensitive:
+            part = replace(part, label="a file")
+        self.damage, self.refusal = "", ""
+        try:
+            found = first_bad((len(block.texts), block.bad) for block in part.read_records(_fields(corpus)))
+        except (SourceError, OutOfMemoryError) as error:
+            self.damage = str(error)
+        except OSError as error:
+            self.damage = f"{part.label}: {error.strerror or error}"
+        else:
+            self.refusal = refusal_of(part, found, policy=corpus.bad_records.policy, fields=_fields(corpus))
+
+
+def _fields(corpus: CorpusDeclaration) -> RecordFields:
+    return RecordFields(corpus.text_field, corpus.document.id_field, corpus.bad_records.max_record_bytes)
 
 
 def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:

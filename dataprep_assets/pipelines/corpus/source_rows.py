@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source_parts import PresentFiles
 from dataprep_assets.sentences import safe, sentence
-from dataprep_assets.sources.line_range import MOST_BYTES, line_range
+from dataprep_assets.sources.line_range import MOST_BYTES, line_range, without_lines
 from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
@@ -54,12 +54,12 @@ class SourceRows:
             return _CHANGED
         if entry.format != "jsonl":
             return SourceBytes(absent=f"no byte range: the source file is of format {entry.format}")
-        if entry.compression is not None:
-            return SourceBytes(absent=f"no byte range: the source file is compressed ({entry.compression})")
         path = self._files.path(entry)
         try:
             if path.stat().st_size != entry.size_bytes:
                 return _CHANGED
+            if (kind := without_lines(path, entry.compression)) is not None:
+                return SourceBytes(absent=f"no byte range: the source file is {kind}")
             found = line_range(path, row)
             # all of the file was read for it: it has fewer rows than when it was tokenized
             if found is None and entry.size_bytes <= MOST_BYTES:

@@ -28,7 +28,7 @@ from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
 TAGS = "tags"
 ROWS = "rows.parquet"
-VERSION = 1
+VERSION = 2
 
 
 class TagsFacts(Facts):

@@ -94,7 +94,8 @@ class CohortFiles(Declared):
         description="Regular expression of a cohort's whole path in the source, with the groups `year` and `month`.",
     )
     format: CohortFormat = Field(
-        "json_array", description="`json_array` or `json_object` of patients, or `jsonl`. May be .gz or .zst."
+        "json_array",
+        description="`json_array` or `json_object` of patients, or `jsonl`. May be compressed.",
     )
     fields: NoteFields = Field(NoteFields(), description="Keys or columns of a note's text, patient and date.")
 

@@ -1,18 +1,22 @@
 """Remarks on notes before they are packed, for `dataprep check` and the beginning of `dataprep run`.
 
-Only cheap checks are made: of a local tokenizer, the patient key, the retraction list, and the listing of a folder. No
-sentence names a source file, a patient or a key.
+Only cheap checks are made: of a local tokenizer, the patient key, the retraction list, the listing of a folder, and the
+first records of some months. No sentence names a source file, a patient or a key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from dataprep_assets.errors import ConfigError, SourceError, TokenizerError
+from dataprep_assets.errors import ConfigError, OutOfMemoryError, SourceError, TokenizerError
 from dataprep_assets.formats import array_record
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.pipelines.notes.cohort_source import list_cohorts, no_file
+from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import checked_pad
 from dataprep_assets.pipelines.notes.retractions import retractions_on
+from dataprep_assets.sources.cohorts import PatientRecord
+from dataprep_assets.sources.first_rows import ROWS, sample_of
+from dataprep_assets.sources.unreadable import place_of
 from dataprep_assets.stream.declaration import LocalSource
 from dataprep_assets.stream.source import is_mirrored
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
@@ -75,5 +79,30 @@ def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
     except SourceError as error:
         yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
+    yield from _file_remarks(list(found.values()))
     if missing := [month for month in notes.months.expected if month not in found]:
         yield Remark(keys=("months",), sentence=str(no_file(missing)), of_source=True)
+
+
+def _file_remarks(cohorts: Sequence[CohortFile]) -> Iterator[Remark]:
+    """Remarks on months whose file is not what its name says, of some of them."""
+    for cohort in sample_of(cohorts):
+        if (told := _fault(cohort)) is not None:
+            yield Remark(keys=("source",), sentence=told, of_source=True)
+            return
+
+
+def _fault(cohort: CohortFile) -> str | None:
+    """What is wrong with the first records of a month, of which none can be read; None if one can."""
+    try:
+        reader = cohort.reader(cohort.fetch())
+        first = None
+        for record in islice(reader, ROWS):
+            if isinstance(record, PatientRecord):
+                return None
+            first = first or record
+    except (SourceError, OutOfMemoryError) as error:
+        return str(error)
+    except OSError as error:
+        return f"{cohort.month}: {error.strerror}"
+    return None if first is None else str(reader.unreadable(place_of(first)))

@@ -35,7 +35,9 @@ from dataprep_assets.pipelines.notes.reading import (
     read_notes,
 )
 from dataprep_assets.sentences import joined, safe, sentence, typed
-from dataprep_assets.sources.cohorts import CohortReader
+from dataprep_assets.sources.cohorts import REFUSED, CohortReader
+from dataprep_assets.sources.row_files import BadRecord
+from dataprep_assets.sources.unreadable import place_of
 from dataprep_assets.stream.token_stream import load_encoder
 
 # A batch ends with whichever comes first; both bound the memory of its texts and ids.
@@ -210,7 +212,12 @@ def fill_spool(
     found = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
     with flat_bins.create(path) as file:
         filling = _Filling(plan, month, file, reader, report)
+        first_bad, has_read = "", False
         for item in found:
+            if isinstance(item, Dropped) and item.reason in REFUSED:
+                first_bad = first_bad or place_of(BadRecord(item.record, item.byte, item.reason))
+            else:
+                has_read = True
             if isinstance(item, Note):
                 # once one is refused, the rest is read for its own defects, and not encoded
                 if not drops.fails:
@@ -219,6 +226,9 @@ def fill_spool(
                 filling.open(item)
             else:
                 drops.drop(item)
+        # whatever the policy is, and although a month may be empty: it is not what its name says
+        if first_bad and not has_read:
+            raise reader.unreadable(first_bad)
         # before the rest is encoded in vain
         drops.require_none()
         filling.flush()

@@ -61,6 +61,10 @@ class Refusal:
         return self.reason if self.message is None else f"{self.reason} (message {self.message})"
 
 
+NO_MESSAGES = Refusal("no_messages")
+"""Of a row without a list of messages: it may be of something else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """Checked messages, with tool-call arguments as objects and without null fields, and the tools or None."""
@@ -100,7 +104,7 @@ def read_conversation(
         return tools
     given = row.get(fields.messages)
     if not isinstance(given, list) or not given:
-        return Refusal("no_messages")
+        return NO_MESSAGES
     messages = []
     for index, message in enumerate(given):
         if type(message) is not dict and not isinstance(message, Mapping):  # asking an abstract class takes long

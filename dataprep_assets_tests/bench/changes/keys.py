@@ -80,6 +80,7 @@ _NOTHING = {
     # of files of other formats
     "text_separator": "\n",
     "csv_delimiter": ";",
+    "csv_quotes": False,
     **{f"slurm.{name}": value for name, value in _SLURM.items()},
 }
 _OF_A_TABLE = {"document.url_field": "remark", "document.source_field": "remark"}

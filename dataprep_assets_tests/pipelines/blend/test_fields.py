@@ -98,8 +98,10 @@ def test_one_file_of_a_hub_that_is_empty_does_not_make_the_dataset_empty(tmp_pat
         assert "is empty" not in _previewed(blend, tmp_path / "out")
 
 
-def test_what_cannot_be_read_is_left_to_the_build(tmp_path: Path) -> None:
-    assert _told(_blend(write_rows(tmp_path / "a.jsonl", [b"{broken\n"]))) == []
+def test_what_cannot_be_read_is_told_of_the_source(tmp_path: Path) -> None:
+    (broken,) = blend_remarks(_blend(write_rows(tmp_path / "a.jsonl", [b"{broken\n"])))
+    assert (broken.keys, broken.of_source) == (("blend", "datasets", 0, "path"), True)
+    assert broken.sentence.startswith("a.jsonl: no row of it can be read")
     (gone,) = blend_remarks(_blend(tmp_path / "gone" / "c.jsonl"))
     assert (gone.keys, gone.of_source) == (("blend", "datasets", 0, "path"), True)
     assert _told(_blend(tmp_path / "a.jsonl", {"weight": 1, "path": "hf://org/name"})) == []
@@ -113,7 +115,8 @@ def test_where_every_row_is_refused_the_first_is_named_with_its_file(tmp_path: P
     else:
         blend = _blend(path, num_shards=1)
     blend = blend.model_copy(update={"bad_records": blend.bad_records.model_copy(update={"policy": "drop"})})
-    assert _told(blend) == []
+    ((_, told),) = _told(blend)
+    assert told.startswith("a.jsonl: no row of it can be read. The first is row 2")
     told = _previewed(blend, tmp_path / "out")
     assert "dataset a: no row that was read can be used; a.jsonl, row 2: bad_json. Name the field" in told
 

@@ -14,6 +14,7 @@ import zstandard
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, SourceError
 from dataprep_assets.integrity.receipt import damage
+from dataprep_assets.sources.rows import split_rows
 from dataprep_assets.stream.declaration import BadRecordPolicy
 from dataprep_assets.stream.shard_job import build_token_bins, ensure_shard
 from dataprep_assets.stream.token_shard import finished_part
@@ -203,13 +204,56 @@ def test_a_document_of_sixteen_million_characters_takes_linear_time_and_the_righ
     assert len(end) >= 1000
 
 
+# Files of which no row can be read
+
+UNREADABLE = {
+    "other fields": (b'{"content": "a"}\n{"content": "b"}\n', "missing_text"),
+    "rows under a key": (json.dumps({"data": [{"text": "a"}]}).encode(), "jq -c"),
+    "carriage returns": (b'{"text": "a"}\r{"text": "b"}\r', "tr "),
+    "pretty-printed": (json.dumps({"text": "a"}, indent=1).encode(), "jq -c"),
+    "Windows-1252": (b'{"text": "caf\xe9"}\n', "CP1252"),
+    "NUL": (b"\0" * 5000, "NUL"),
+    "lists": (b'{"text": ["a"]}\n', "text_not_a_string"),
+    "nulls": (b'{"text": null}\n', "null_text"),
+}
+
+
+@pytest.mark.parametrize("policy", ["fail", "drop"])
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_file_without_one_readable_row_fails_under_both_policies(tmp_path: Path, name: str, policy: str) -> None:
+    data, told = UNREADABLE[name]
+    good = write_lines(tmp_path / "a.jsonl.zst", ["good"] * 5000)
+    (tmp_path / "z.jsonl").write_bytes(data)
+    files = [source(good), source(tmp_path / "z.jsonl", 1)]
+    with pytest.raises(BadRecordError, match=rf"(?s)^train/z\.jsonl: no row .*row 1.*{told}") as raised:
+        build(shard_work(tmp_path / "out", stream_plan(bad_records=policy), files))
+    assert "policy: drop" not in str(raised.value)
+
+
+def test_a_part_without_a_readable_row_is_dropped_where_the_file_has_some(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl.zst", [*(["good"] * 10), *([b"bad"] * 10)])
+    parts = [replace(source(path, at), rows=rows) for at, rows in enumerate(split_rows(20, 2))]
+    shard = build(shard_work(tmp_path / "out", stream_plan(bad_records="drop"), parts))
+    assert shard.ledger.dropped == {"bad_json": 10}
+    assert [line["dropped"] for line in shard.receipt.sources] == [{}, {"bad_json": 10}]
+    with pytest.raises(BadRecordError, match=r"row 11.*policy: drop"):
+        build(shard_work(tmp_path / "fail", stream_plan(), parts[1:]))
+
+
+def test_a_file_of_blank_lines_or_of_nothing_is_no_error(tmp_path: Path) -> None:
+    for name, data in (("a.jsonl", b""), ("b.jsonl", b"\n \n"), ("c.json", b"[]")):
+        (tmp_path / name).write_bytes(data)
+    shard = build(shard_work(tmp_path / "out", stream_plan(), [source(path) for path in sorted(tmp_path.glob("*.j*"))]))
+    assert (shard.ledger.rows_in, shard.ledger.documents) == (0, 0)
+
+
 # Parquet
 
 
 def test_parquet_nulls_follow_the_policy(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"text": ["a", None, "", "b"]}), path)
-    with pytest.raises(BadRecordError, match=r"train/f.parquet: row 2, no byte position: null_text"):
+    with pytest.raises(BadRecordError, match=r"train/f.parquet: row 2: null_text"):
         build(shard_work(tmp_path / "fail", stream_plan(), [source(path)]))
     shard = build(shard_work(tmp_path / "drop", stream_plan(bad_records="drop"), [source(path)]))
     assert shard.documents == [[*ids, END] for ids in reference_ids(["a", "", "b"])]

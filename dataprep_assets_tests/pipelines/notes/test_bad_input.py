@@ -1,6 +1,7 @@
 """Bad cohorts end in a clear error or a counted drop, by policy, and nothing of a patient is in either."""
 
 import json
+import re
 import shutil
 import traceback
 from collections.abc import Sequence
@@ -121,7 +122,12 @@ FILES: dict[str, tuple[bytes, str]] = {
     "truncated": (json.dumps([GOOD, person()]).encode()[:-20], "the file ends in record 2"),
     "cut in a string": (json.dumps([GOOD]).encode()[:30], "the file ends in record 1"),
     "not the declared format": (json.dumps({"CANARY": GOOD}).encode(), "does not begin a JSON array"),
-    "UTF-16": (json.dumps([GOOD]).encode("utf-16"), "does not begin a JSON array"),
+    "UTF-16": (json.dumps([GOOD]).encode("utf-16-le"), "UTF-16LE without"),
+    "a page": (b"<html><body>CANARY</body></html>", "an HTML page"),
+    "a pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1\n",
+        "git lfs pull",
+    ),
     "not UTF-8": (json.dumps([GOOD]).encode().replace(b"good text", b"good \xff"), "invalid_utf8"),
     "no patients": (b"[]", "its file has no patient"),
     "nothing at all": (b"", "the file ends at once"),
@@ -144,6 +150,26 @@ def test_a_bad_file_fails_by_position_alone(kind: str, tmp_path: Path) -> None:
     assert isinstance(raised.value, BadRecordError | CorruptSourceError)
     assert MONTH in str(raised.value)
     assert_silent(raised.value)
+
+
+@pytest.mark.parametrize("policy", ["fail", "drop"])
+def test_a_cohort_without_one_record_fails_though_months_may_be_empty(tmp_path: Path, policy: str) -> None:
+    source = written(tmp_path / "in", {MONTH: ["CANARY", 5]})
+    declared = plain(source, bad_records={"policy": policy, "budget": 1}).model_dump()
+    declared["months"] = {"first": MONTH, "last": MONTH, "allow_empty": [MONTH]}
+    outcome = run_notes(NotesDeclaration.model_validate(declared), tmp_path / "out")
+    (error,) = outcome.failed.values()
+    assert isinstance(error, BadRecordError)
+    assert re.search(rf"{MONTH}: no row .*row 1.*not_an_object", str(error))
+    assert_silent(error)
+    assert "policy: drop" not in str(error)
+
+
+def test_a_cohort_in_utf16_with_its_mark_is_read(tmp_path: Path) -> None:
+    source = written(tmp_path / "in", {MONTH: json.dumps([GOOD]).encode("utf-16")})
+    receipt = pack(source, tmp_path / "out")
+    assert receipt.ledger is not None
+    assert receipt.ledger.documents == 1
 
 
 def test_an_empty_cohort_is_an_artifact_where_it_is_declared(tmp_path: Path) -> None:

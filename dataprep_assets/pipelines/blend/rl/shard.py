@@ -7,12 +7,13 @@ the name of the transform that left it out, or of what is wrong with it.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
+from pydantic import Field
 
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.tasks import report
@@ -33,9 +34,10 @@ from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock
-from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
+from dataprep_assets.sources.unreadable import place_of
+from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, unreadable_part
 
-VERSION = 1
+VERSION = 2
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3
 
@@ -117,13 +119,15 @@ class RlShard:
 
 
 class RlSourceFacts(Facts):
-    """One source file, with its range of rows if only a part is read, and its numbers of rows and records."""
+    """One source file, with its range of rows if only a part is read, its numbers of rows and records, and of rows that
+    were dropped, by reason."""
 
     file: str
     ordinal: int
     sha256: str
     rows_in: int
     documents: int
+    dropped: Mapping[str, int] = Field({})
     rows: tuple[int, int | None] | None = None
 
 
@@ -168,6 +172,9 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     sources: list[RlSourceFacts] = field(default_factory=list)
+    # of the file at work: where its first bad row is, and why; whether any row was a record
+    first_bad: str = ""
+    has_read: bool = False
 
     def ledger(self) -> Ledger:
         """The counts as a ledger: a document is a record."""
@@ -211,7 +218,8 @@ def _write(shard: RlShard, staged: Path) -> Written:
 
 def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: Callable[[bytes], Any]) -> None:
     for part in shard.files:
-        before = (tally.rows, tally.records)
+        before = (tally.rows, tally.records, tally.dropped.copy())
+        tally.first_bad, tally.has_read = "", False
         reader = part.read_rows()
         read = 0
         try:
@@ -222,9 +230,11 @@ def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: 
         except BadRecordError:
             # a damaged file must not pass for a bad row
             require_digest(part.label, part.digests.of(sha256_file(part.path)), part.sha256, "`blend_plan`")
+            _require_readable(shard, part, steps, tally)
             raise
         # digested while it was read, so what was read is what the snapshot lists
         require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`blend_plan`")
+        _require_readable(shard, part, steps, tally)
         tally.source_bytes += reader.bytes_read
         cut = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
         tally.sources.append(
@@ -234,6 +244,7 @@ def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: 
                 sha256=part.sha256,
                 rows_in=tally.rows - before[0],
                 documents=tally.records - before[1],
+                dropped=dict(sorted((tally.dropped - before[2]).items())),
                 **cut,
             )
         )
@@ -246,6 +257,7 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
         _refuse(shard, part, tally, bad)
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
         made = through(record, steps, shard.rules, f"{part.label}: row {row}")
+        tally.has_read |= made != Refused(NO_PROMPT)
         if isinstance(made, LeftOut):
             tally.dropped[f"left_out_by_{made.by}"] += 1
             continue
@@ -292,7 +304,21 @@ def _holds_not_finite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
+def _require_readable(shard: RlShard, part: SourcePart, steps: Sequence[Step], tally: _Tally) -> None:
+    """Raise BadRecordError if the file at work has rows and none is a record with a prompt."""
+    if tally.has_read or not tally.first_bad:
+        return
+
+    def has_prompts(whole: SourcePart) -> bool:
+        rows = (row for block in whole.read_rows() for row in block.rows)
+        return any(through(row, steps, shard.rules, part.label) != Refused(NO_PROMPT) for row in rows)
+
+    if (error := unreadable_part(part, tally.first_bad, has_prompts)) is not None:
+        raise error from None
+
+
 def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> None:
+    tally.first_bad = tally.first_bad or place_of(bad)
     if shard.bad_records == "fail":
         told = f"{bad}: nothing is where its prompt should be" if bad.reason == NO_PROMPT else str(bad)
         place = ", name the place in `rl.prompt`" if bad.reason == NO_PROMPT else ""

@@ -39,10 +39,12 @@ from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock, RowReader
+from dataprep_assets.sources.unreadable import place_of
+from dataprep_assets.stream.token_stream import SourcePart, unreadable_part
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
-from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, Refusal, read_conversation
+from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, NO_MESSAGES, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered
 
 TOKENS, MASKS, LENGTHS, ORIGINS, QUARANTINE = (
@@ -145,6 +147,8 @@ class _Spooling:
         self._dropped: Counter[str] = Counter()
         self._sequences_dropped: Counter[str] = Counter()
         self._quarantine: list[bytes] = []
+        # where the file's first row without messages is, and why; whether any row has some
+        self._first_bad, self._has_read = "", False
         self._files: dict[str, BinaryIO] = {}
         self._rows = self._blank = self._conversations = self._literals = self._characters = 0
         self._truncated = self._clamped = self._sequences = self._tokens = self._trained = self._sampled = 0
@@ -163,9 +167,11 @@ class _Spooling:
         except BadRecordError:
             # a damaged file must not pass for a bad row
             require_digest(source.label, source.digests.of(sha256_file(source.path)), source.sha256, "its snapshot")
+            self._require_readable()
             raise
         # digested while it was read: no second reading, and no moment in which another file could take its place
         require_digest(source.label, source.digests.of(reader.sha256), source.sha256, "its snapshot")
+        self._require_readable()
         if self._quarantine:
             (self._staged / QUARANTINE).write_bytes(b"".join(self._quarantine))
         return Written(
@@ -200,7 +206,19 @@ class _Spooling:
         self._rows += len(block.rows) + len(block.bad)
         self._blank += block.blank_lines
         for bad in block.bad:
+            self._first_bad = self._first_bad or place_of(bad)
             self._drop(bad, None)
+
+    def _require_readable(self) -> None:
+        """Raise BadRecordError if the file has rows and none has messages, whatever is done with bad rows."""
+        if self._has_read or not self._first_bad:
+            return
+        if (error := unreadable_part(self._source, self._first_bad, self._has_messages)) is not None:
+            raise error from None
+
+    def _has_messages(self, part: SourcePart) -> bool:
+        rows = (row for block in part.read_rows(self._plan.fields.names) for row in block.rows)
+        return any(read_conversation(row, self._plan.fields, self._plan.choices) != NO_MESSAGES for row in rows)
 
     def _drop(self, bad: BadRecord, message: int | None) -> None:
         if self._plan.bad_rows == "fail" and bad.reason not in CHOSEN:
@@ -221,8 +239,11 @@ class _Spooling:
         indexes: list[int] = []
         for index in range(start, min(start + BATCH, len(block.rows))):
             rendered = self._rendered(block.rows[index])
+            self._has_read |= rendered != NO_MESSAGES
             if isinstance(rendered, Refusal):
-                self._drop(BadRecord(block.numbers[index], block.offsets[index], rendered.reason), rendered.message)
+                bad = BadRecord(block.numbers[index], block.offsets[index], rendered.reason)
+                self._first_bad = self._first_bad or place_of(bad)
+                self._drop(bad, rendered.message)
             else:
                 kept.append(rendered)
                 indexes.append(index)

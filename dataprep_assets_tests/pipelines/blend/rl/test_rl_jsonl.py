@@ -98,6 +98,34 @@ def test_bad_rows_stop_or_are_quarantined(tmp_path: Path) -> None:
     assert "3 of 5 rows" in str(next(iter(outcome.failed.values())))
 
 
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [(b'{"messages": [{"ro', "bad_json"), (b"[1]\n[2]\n", "not_an_object"), (b'{"other": 1}\n', "no_prompt")],
+)
+def test_a_file_without_one_record_fails_under_both_policies(tmp_path: Path, data: bytes, told: str) -> None:
+    write_rows(tmp_path / "rl" / "a.jsonl", rl_rows(40))
+    (tmp_path / "rl" / "z.jsonl").write_bytes(data)
+    changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(tmp_path / "rl")}]}}
+    for policy in ({}, {"bad_records": {"policy": "drop", "budget": 1}}):
+        outcome, _ = run(rl_blend(tmp_path / "s", **policy, **changes), tmp_path / "out")
+        (error,) = outcome.failed.values()
+        assert isinstance(error, BadRecordError)
+        assert "z.jsonl: no row" in str(error)
+        assert told in str(error)
+        assert "policy: drop" not in str(error)
+
+
+def test_receipts_count_dropped_rows_by_file(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rl" / "a.jsonl", rl_rows(4))
+    write_rows(tmp_path / "rl" / "b.jsonl", [*rl_rows(4), b"broken\n", b"[1]\n", b"[2]\n"])
+    changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(tmp_path / "rl")}]}}
+    blend = rl_blend(tmp_path / "s", bad_records={"policy": "drop", "budget": 1}, **changes)
+    finished(blend, tmp_path / "out")
+    (work,) = finished_rl_shards(blend, tmp_path / "out")
+    facts = work.store.require(work.artifact).facts["sources"]
+    assert [one["dropped"] for one in facts] == [{}, {"bad_json": 1, "not_an_object": 2}]
+
+
 def test_a_number_that_no_line_holds_is_a_bad_row_and_is_not_changed(tmp_path: Path) -> None:
     write_rows(tmp_path / "a" / "a.jsonl", [{"n": 1 << 70}, {"n": -(1 << 63) - 1}, {"n": (1 << 64) - 1}, {"n": None}])
     write_rows(tmp_path / "a" / "b.parquet", [{"n": math.nan}])

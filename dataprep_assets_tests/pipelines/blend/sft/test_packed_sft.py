@@ -217,6 +217,18 @@ def test_bad_rows_are_dropped_counted_and_quarantined_and_the_ledger_balances(tm
     assert all(data[line["byte"] :].startswith(data.splitlines()[line["row"] - 1]) for line in lines)
 
 
+@pytest.mark.parametrize("policy", ["fail", "drop"])
+@pytest.mark.parametrize("data", [[b"broken"], [{"text": "a"}, b"[1]"], [{"messages": "text"}]])
+def test_a_file_without_one_conversation_fails_under_both_policies(
+    tmp_path: Path, data: list[Any], policy: str
+) -> None:
+    good = source(write_rows(tmp_path / "a.jsonl", ROWS))
+    bad = source(write_rows(tmp_path / "z.jsonl", data), 1)
+    with pytest.raises(BadRecordError, match=r"z\.jsonl: no row .*row 1") as raised:
+        build(work(tmp_path / "out", [good, bad], plan(bad_rows=policy), budget=1.0))
+    assert "policy: drop" not in str(raised.value)
+
+
 @pytest.mark.parametrize(("row", "reason"), BAD)
 def test_under_the_policy_fail_the_first_bad_row_is_named(row: Any, reason: str, tmp_path: Path) -> None:
     with pytest.raises(BadRecordError, match=rf"rows.jsonl: row 2, byte \d+.*{reason}"):

@@ -1,0 +1,270 @@
+"""What a file is, by its first bytes: the one table of magic numbers and shapes.
+
+Names lie: a download may have saved an error page, a checkout without Git LFS leaves pointers, tools forget an ending.
+A file that can be read correctly all the same is read so (`compression_of`, `encoding_of`, `is_array`). Of any other,
+messages name what it is and the command that converts it (`foreign`, `shape`); FILE in a command is that file.
+
+No message has any part of the content: patients' data pass through here.
+"""
+
+import codecs
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+BOM = b"\xef\xbb\xbf"
+HEAD = 4096
+"""Bytes of a file, as stored, that tell its compression; all shapes are seen in as many of its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a file is, as `a Parquet file`, and in imperative sentences how to get rows of it."""
+
+    name: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"it is {self.name}. {self.remedy}"
+
+
+_DOWNLOAD = "Download the file again, and look at the address and the login"
+_EXTRACT = "Extract the files in it"
+_CONVERT = "Convert it with `iconv -f {} -t UTF-8 FILE > NEW`"
+
+POINTER = Kind("a Git LFS pointer, and not the file that it stands for", "Run `git lfs pull` where it was cloned")
+_ANNEX = Kind("a git-annex pointer, and not the file that it stands for", "Run `git annex get` where it was cloned")
+HTML = Kind("an HTML page", f"{_DOWNLOAD}. Pages that are meant as documents can be written as JSON lines")
+_STORE_ERROR = Kind("the error message of an object store", _DOWNLOAD)
+_PARQUET = Kind("a Parquet file", "Rename it to end in `.parquet`")
+_ARROW = Kind("an Arrow file", "Rename it to end in `.arrow`")
+
+_COMPRESSED: tuple[tuple[str, re.Pattern[bytes]], ...] = (
+    ("gzip", re.compile(rb"\x1f\x8b\x08")),
+    ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")),
+    ("xz", re.compile(rb"\xfd7zXZ\0")),
+    # with the number that a block, or the end of an empty file, begins with: `BZh` alone may begin a text
+    ("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")),
+)
+# the longer marks first: that of UTF-32 begins with that of UTF-16
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+_POINTERS: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
+    (
+        POINTER,
+        re.compile(rb"version https?://[\w./-]+/spec/v1\r?\n(?:ext-[^\n]*\n)*oid sha256:[0-9a-f]{64}\r?\n"),
+    ),
+    (_ANNEX, re.compile(rb"/annex/objects/\S+\s*\Z")),
+)
+_BEFORE = rb"(?:\xef\xbb\xbf)?(?:\s++|<\?xml[^>]*+>|<!--.{0,2000}?-->)*+"
+_FOREIGN: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
+    (HTML, re.compile(_BEFORE + rb"<(?:!doctype\s+html|html|head)[\s>]", re.IGNORECASE | re.DOTALL)),
+    (_STORE_ERROR, re.compile(_BEFORE + rb"<Error>\s*<Code>", re.DOTALL)),
+    (_PARQUET, re.compile(rb"PAR[1E][\x00-\x1f]")),
+    (_ARROW, re.compile(rb"ARROW1\0\0|\xff\xff\xff\xff[^\0]..\0", re.DOTALL)),
+    (Kind("a zip archive", _EXTRACT), re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)")),
+    (Kind("a 7z archive", _EXTRACT), re.compile(rb"7z\xbc\xaf\x27\x1c")),
+    (Kind("a RAR archive", _EXTRACT), re.compile(rb"Rar!\x1a\x07")),
+    (Kind("a tar archive", _EXTRACT), re.compile(rb"[^\0].{256}ustar[\0 ]", re.DOTALL)),
+    (Kind("a PDF document", "Take its text out of it first"), re.compile(rb"%PDF-\d")),
+    (Kind("an SQLite database", "Write its rows as JSON lines"), re.compile(rb"SQLite format 3\0")),
+    (Kind("a pickle of Python", "Write its rows as JSON lines"), re.compile(rb"\x80[\x02-\x05](?:\x95|\}|\]|c)")),
+    (Kind("an array of NumPy", "Write its rows as JSON lines"), re.compile(rb"\x93NUMPY")),
+)
+_MOST_PARSED = 1 << 20
+_LEAST = 16
+"""Bytes from which on a file shows what it is. Shorter ones may be the truncated beginning of a magic number."""
+_CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
+
+
+def compression_of(head: bytes, named: str | None) -> str | None:
+    """With what a file that begins so is compressed: `gzip`, `zstd`, `xz`, `bzip2` or None; `named`: by its name."""
+    for name, magic in _COMPRESSED:
+        if magic.match(head):
+            return name
+    return None if named is not None and len(head) >= _LEAST and _is_text(head) else named
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the first bytes of a file are those of a text, which compressed data never are."""
+    if encoding_of(head) is not None:
+        return True
+    # what is no text may still be named: a page, a pointer or an archive
+    return foreign(head) is not None or (_CONTROLS.search(head) is None and _is_utf8(head))
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Whether the beginning of a file is UTF-8; its last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def encoding_of(head: bytes) -> str | None:
+    """`utf-16` or `utf-32` if the file begins with its byte order mark, else None: UTF-8, or not known."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), None)
+
+
+def pointer(head: bytes) -> Kind | None:
+    """The pointer to a file that somebody has to fetch, which no format is; None if it is none."""
+    return next((kind for kind, magic in _POINTERS if magic.match(head)), None)
+
+
+def foreign(head: bytes) -> Kind | None:
+    """What a file is that begins so and has no rows for a reader of text; None: it may have some."""
+    head = head[:HEAD]
+    for kind, magic in (*_POINTERS, *_FOREIGN):
+        if magic.match(head):
+            return kind
+    if (compression := compression_of(head, None)) is not None:  # within what was decompressed already
+        return Kind(f"{compression} data", "Decompress it")
+    return _utf16_without_mark(head)
+
+
+def _utf16_without_mark(head: bytes) -> Kind | None:
+    even, odd = head[: len(head) // 2 * 2 : 2], head[1::2]
+    if len(head) < _LEAST:
+        return None
+    # Of text in the Latin script one byte of two is 0. Nothing else is: neither holes of zeros, nor numbers.
+    for name, zeros, others in (("UTF-16BE", even, odd), ("UTF-16LE", odd, even)):
+        if zeros.count(0) > 0.9 * len(zeros) and others.count(0) == 0:
+            return Kind(f"text in {name} without a byte order mark", _CONVERT.format(name))
+    return None
+
+
+def no_text(path: Path) -> Kind | None:
+    """What a file is that should be a text in UTF-8, such as JSON, and is not; None if it may be one.
+
+    Raises OSError if it cannot be read.
+    """
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    if (encoding := encoding_of(head)) is not None:
+        return Kind(f"text in {encoding.upper()}", _CONVERT.format(encoding.upper()))
+    return foreign(head)
+
+
+def no_table(path: Path, own: str) -> Kind | None:
+    """What a file is that ends in `own`, `.parquet` or `.arrow`, and is neither; None if it begins as it should.
+
+    Raises OSError if it cannot be read.
+    """
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    if (kind := foreign(head)) is not None:
+        return None if own in kind.remedy else kind
+    return Kind("text", "Rename it by its format, as to end in `.jsonl`") if head and _is_text(head) else None
+
+
+def is_array(data: bytes) -> bool:
+    """Whether the first block of a file begins one JSON array, and not lines of which the first is an array."""
+    data = data.removeprefix(BOM).lstrip()
+    if data[:1] != b"[":
+        return False
+    first, _, rest = data.partition(b"\n")
+    return not (rest.strip() and _value(first) is not None)
+
+
+def shape(head: bytes) -> Kind | None:
+    """What the content of a file is of which no row could be read; None: nothing that is known.
+
+    `head` is its beginning, decompressed: a block, or all of a small file.
+    """
+    # parsed, a block can take forty times as much
+    body = head[:_MOST_PARSED].removeprefix(BOM).strip()
+    return foreign(head) or next((kind for kind in (look(body) for look in _SHAPES) if kind is not None), None)
+
+
+def _under_a_key(body: bytes) -> Kind | None:
+    """Rows in a list under a key, as SQuAD has them, or columns, as pandas writes them."""
+    value = _value(body)
+    if isinstance(value, dict):
+        if any(isinstance(rows, list) and rows and isinstance(rows[0], dict) for rows in value.values()):
+            return Kind(
+                "one JSON object with the rows in a list under a key",
+                "Write one row per line with `jq -c '.KEY[]' FILE > NEW.jsonl`; KEY is that key, such as data",
+            )
+        if value and all(isinstance(column, dict) for column in value.values()):
+            return Kind("one JSON object of columns", 'Write rows: `to_json(orient="records", lines=True)` of pandas')
+    elif value is None and re.match(rb'\{[^{}\[\]\n]{0,1000}"(?:[^"\\\n]|\\.){1,200}"\s*:\s*\[\s*\{', body):
+        return Kind(
+            "one JSON object with the rows in a list under a key, or objects of several lines",
+            "Write one row per line with `jq -c '.KEY[]' FILE > NEW.jsonl`, or with `jq -c . FILE > NEW.jsonl`",
+        )
+    return None
+
+
+def _pretty_printed(body: bytes) -> Kind | None:
+    if re.match(rb'\{\s*\n\s*"', body) is None:
+        return None
+    return Kind("JSON with objects of several lines each", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
+
+
+def ends_in_returns(data: bytes) -> Kind | None:
+    """What a text is whose lines end with a carriage return only, by its first block; None if they do not."""
+    return _carriage_returns(data) if data.count(b"\r") > 1 else None
+
+
+def _side_by_side(body: bytes) -> Kind | None:
+    if b"\n" in body or re.search(rb"\}\s*\{", body) is None or _value(body) is not None:
+        return None
+    return Kind("JSON with all objects on one line", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
+
+
+def _carriage_returns(body: bytes) -> Kind | None:
+    if b"\n" in body or b"\r" not in body:
+        return None
+    return Kind("text whose lines end with a carriage return only", r"Convert it with `tr '\r' '\n' < FILE > NEW`")
+
+
+def _binary(body: bytes) -> Kind | None:
+    return Kind("binary data, with NUL bytes", _DOWNLOAD) if b"\0" in body else None
+
+
+def _of_one_byte(body: bytes) -> Kind | None:
+    if _is_utf8(body):
+        return None
+    try:
+        body.decode("cp1252")
+    except UnicodeDecodeError:
+        return Kind("text that is not UTF-8", _CONVERT.format("ITS_ENCODING"))
+    return Kind("text that is not UTF-8, perhaps Windows-1252", _CONVERT.format("CP1252"))
+
+
+def _array(body: bytes) -> Kind | None:
+    first = _value(body.partition(b"\n")[0])
+    if isinstance(first, str) or (isinstance(first, list) and first and isinstance(first[0], str)):
+        one = "." if isinstance(first, str) else ".[]"
+        return Kind("JSON texts without the name of a field", f"Write rows: `jq -c '{one} | {{text: .}}' FILE > NEW`")
+    if not is_array(body):
+        return None
+    return Kind("one JSON array", "Write one row per line with `jq -c '.[]' FILE > NEW.jsonl`, or declare its format")
+
+
+_SHAPES: tuple[Callable[[bytes], Kind | None], ...] = (
+    _binary,
+    _of_one_byte,
+    _carriage_returns,
+    _array,
+    _under_a_key,
+    _pretty_printed,
+    _side_by_side,
+)
+
+
+def _value(data: bytes) -> object:
+    """The value of a JSON text; None if it is not one."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
