@@ -12,7 +12,8 @@ from dataprep_assets.errors import TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.finding import SHOWN, Finding
+from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.source_watch import SourceWatch
@@ -29,6 +30,7 @@ from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
+    files_of_no_split,
     listing_digest,
     read_manifest,
     read_summary,
@@ -48,12 +50,17 @@ MANIFEST = "manifest"
 
 
 class ManifestFacts(Facts):
-    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's."""
+    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's.
+
+    `no_split` counts the included files of the source that match no split, `first_of_no_split` names some of them.
+    """
 
     commit: str | None
     files: int
     shards: dict[str, int]
     source_bytes: int
+    no_split: int = 0
+    first_of_no_split: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +86,7 @@ class PlannedManifest:
     """The content of a manifest of the present source. `listed` is the digest of the listing, `key` that of everything.
 
     `before` is the content of the manifest from which it follows, and `changes` are those since then; None if there is
-    none.
+    none. `no_split` are the included files that match no split.
     """
 
     entries: list[ManifestEntry]
@@ -89,6 +96,7 @@ class PlannedManifest:
     key: str
     before: str | None
     changes: ManifestChanges | None
+    no_split: list[str]
 
 
 def plan_manifest(
@@ -122,7 +130,10 @@ def plan_manifest(
     entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, shards)
     listed = listing_digest(entries)
     # a shard is a range of the listing, so its two ends say which files it has
-    key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
+    ends = {k: [o[0], o[-1]] for k, o in plan.items()}
+    no_split = files_of_no_split(listing.files, include=corpus.include, splits=corpus.splits)
+    # only where there are any, so that other manifests keep their keys
+    key = digest_value(["manifest", VERSION, listed, ends, *([no_split] if no_split else [])])
     changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
     return PlannedManifest(
         entries=entries,
@@ -132,6 +143,7 @@ def plan_manifest(
         key=key,
         before=None if before is None else before.receipt.content,
         changes=changes,
+        no_split=no_split,
     )
 
 
@@ -221,10 +233,28 @@ def _commit(
                 files=len(planned.entries),
                 shards=counts,
                 source_bytes=sum(e.size_bytes for e in planned.entries),
+                **_of_no_split(planned.no_split),
             ),
         )
 
     return ensure(_recipe(corpus, planned), store, write)
+
+
+def _of_no_split(files: Sequence[str]) -> dict[str, Any]:
+    """The facts of files that match no split; none where there are none, so that such receipts stay as they were."""
+    return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
+
+
+def _losses(receipt: Receipt) -> Loss:
+    facts = ManifestFacts.of(receipt)
+    return Loss(
+        action="left out",
+        reason="no_split",
+        count=facts.no_split,
+        of=facts.files + facts.no_split,
+        unit="file",
+        files=dict.fromkeys(facts.first_of_no_split, 1),
+    )
 
 
 def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
@@ -256,7 +286,10 @@ def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
         key=planned.key,
         version=VERSION,
         settings=_settings(corpus),
-        sources={"listing": planned.listed},
+        sources={
+            "listing": planned.listed,
+            **({"files of no split": digest_value(planned.no_split)} if planned.no_split else {}),
+        },
         source_change=str(planned.changes or ""),
     )
 
@@ -318,6 +351,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
         build=partial(_build, corpus),
         foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
+        losses=lambda _, receipts: map(_losses, receipts),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
     )
 

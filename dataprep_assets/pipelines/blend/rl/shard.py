@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
+from pydantic import Field
 
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.tasks import report
@@ -27,7 +28,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
-from dataprep_assets.pipelines.blend.rl.through import NO_PROMPT, LeftOut, Refused, through
+from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY, NO_PROMPT, LeftOut, Refused, through
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
 from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
@@ -35,7 +36,8 @@ from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
-VERSION = 1
+# Since 2 the receipt counts by file why rows were dropped. The records are those of 1.
+VERSION = 2
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3
 
@@ -117,7 +119,10 @@ class RlShard:
 
 
 class RlSourceFacts(Facts):
-    """One source file, with its range of rows if only a part is read, and its numbers of rows and records."""
+    """One source file, with its range of rows if only a part is read, and its numbers of rows and records.
+
+    `dropped` counts the other rows by reason.
+    """
 
     file: str
     ordinal: int
@@ -125,6 +130,7 @@ class RlSourceFacts(Facts):
     rows_in: int
     documents: int
     rows: tuple[int, int | None] | None = None
+    dropped: dict[str, int] = Field(default_factory=dict)
 
 
 class RlJsonlFacts(Facts):
@@ -211,7 +217,7 @@ def _write(shard: RlShard, staged: Path) -> Written:
 
 def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: Callable[[bytes], Any]) -> None:
     for part in shard.files:
-        before = (tally.rows, tally.records)
+        before, dropped_before = (tally.rows, tally.records), Counter(tally.dropped)
         reader = part.read_rows()
         read = 0
         try:
@@ -226,7 +232,9 @@ def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: 
         # digested while it was read, so what was read is what the snapshot lists
         require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`blend_plan`")
         tally.source_bytes += reader.bytes_read
-        cut = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
+        some: dict[str, Any] = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
+        if dropped := tally.dropped - dropped_before:
+            some["dropped"] = dict(sorted(dropped.items()))
         tally.sources.append(
             RlSourceFacts(
                 file=part.label,
@@ -234,7 +242,7 @@ def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: 
                 sha256=part.sha256,
                 rows_in=tally.rows - before[0],
                 documents=tally.records - before[1],
-                **cut,
+                **some,
             )
         )
 
@@ -247,7 +255,7 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
         made = through(record, steps, shard.rules, f"{part.label}: row {row}")
         if isinstance(made, LeftOut):
-            tally.dropped[f"left_out_by_{made.by}"] += 1
+            tally.dropped[LEFT_OUT_BY + made.by] += 1
             continue
         if isinstance(made, Refused):
             _refuse(shard, part, tally, BadRecord(row, byte, made.reason))

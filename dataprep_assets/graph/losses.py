@@ -1,0 +1,210 @@
+"""What the products of a dataset do not have of its sources: counted by reason and file, from receipts alone.
+
+An artifact's spec returns the losses of its finished partitions (`ArtifactSpec.losses`), because only it knows what the
+reasons of its ledger mean. The end of a run, `dataprep show` and the library print all of them with these functions.
+
+Entry points: `Loss`, `dropped_rows`, `losses_of`, `LossTable`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.small_cells import SmallCells
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+
+if TYPE_CHECKING:
+    from dataprep_assets.graph.spec import ArtifactSpec
+
+Action = Literal["dropped", "cut", "left out", "unknown"]
+BAD_RECORD, RULE, FILTER = "bad record", "rule", "filter"
+"""Kinds of reasons: the row cannot be used, a rule of the user drops it, or an option of the declaration does."""
+WIDTH = 80
+"""Columns of a terminal. Only the name of a first file may go beyond it: one that is cut could not be looked for."""
+LINES = 10
+"""Most reasons that the end of a run lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """Rows, tokens, files or shards of a part of a dataset that were lost for one reason.
+
+    Attributes:
+        action: What was done to them: `cut` stay in part, and `unknown` tokens stand for text that is not in them.
+        reason: The reason, as the ledger has it, or the key that decides.
+        count: How many were lost.
+        of: How many there are with them.
+        unit: One of what is counted, in the singular.
+        part: The split, the dataset of a blend or the task that they are of; empty for the whole dataset.
+        kind: What the reason is, in words; empty if its name is enough.
+        files: File (or month) → how many of its own.
+    """
+
+    action: Action
+    reason: str
+    count: int
+    of: int
+    unit: str
+    part: str = ""
+    kind: str = ""
+    files: Mapping[str, int] = field(default_factory=dict)
+
+
+def no_losses(store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterable[Loss]:
+    """The default of `ArtifactSpec.losses`: an artifact that has all that it is made of."""
+    return ()
+
+
+def file_lines(receipt: Receipt) -> Sequence[Mapping[str, Any]]:
+    """The lines of a receipt on its source files; without any, a line on its partition, which is one file."""
+    lines: Sequence[Mapping[str, Any]] = receipt.sources or receipt.facts.get("sources", ())
+    dropped = receipt.ledger.dropped if receipt.ledger is not None else {}
+    lines = lines or [{"file": receipt.partition}]
+    return [{"dropped": dropped, **line} for line in lines] if len(lines) == 1 else lines
+
+
+def files_of(receipts: Iterable[Receipt]) -> dict[str, Counter[str]]:
+    """Reason → source file → how many of its rows were dropped, of those receipts that say so."""
+    found: dict[str, Counter[str]] = {}
+    for receipt in receipts:
+        for line in file_lines(receipt):
+            for reason, count in line.get("dropped", {}).items():
+                if count:
+                    found.setdefault(reason, Counter())[str(line["file"])] += count
+    return found
+
+
+def dropped_rows(
+    receipts: Sequence[Receipt], kind: Callable[[str], str], *, part: str = "", unit: str = "row"
+) -> Iterator[Loss]:
+    """The rows that the ledgers of some receipts dropped, by reason.
+
+    Args:
+        receipts: Those of a part of the dataset.
+        kind: Returns what a reason is, in words.
+        part: The part.
+        unit: One row, in the singular.
+    """
+    ledger, files = Ledger.total(receipt.ledger or Ledger() for receipt in receipts), files_of(receipts)
+    for reason, count in ledger.dropped.items():
+        if count:
+            yield Loss(
+                action="dropped",
+                reason=reason,
+                count=count,
+                of=ledger.rows_in,
+                unit=unit,
+                part=part,
+                kind=kind(reason),
+                files=dict(files.get(reason, Counter()).most_common()),
+            )
+
+
+def losses_of(specs: "Sequence[ArtifactSpec]", store: ArtifactStore) -> list[Loss]:
+    """The losses of all artifacts that are there, in the order in which they are made; of each, the largest first."""
+    found: list[Loss] = []
+    for spec in specs:
+        with suppress(DataprepError):  # not planned, or damaged: then a run or `verify` names it
+            receipts = [one for one in store.receipts(spec.artifacts(store)) if one is not None]
+            some = [loss for loss in spec.losses(store, receipts) if loss.count] if receipts else []
+            found += sorted(some, key=lambda loss: -loss.count)
+    return found
+
+
+class LossTable:
+    """The losses of a dataset as text and as JSON, with the counts that `cells` shows."""
+
+    def __init__(self, losses: Sequence[Loss], cells: SmallCells) -> None:
+        self.losses, self._cells = losses, cells
+        self._counts: dict[int, int | str] = {}
+        # reasons of one part have a sum: beside a small count the others would tell it
+        for members in _groups(losses, lambda loss: (loss.part, loss.unit)).values():
+            counts = cells.counts([loss.count for loss in members])
+            self._counts |= {id(loss): count for loss, count in zip(members, counts, strict=True)}
+
+    @property
+    def headline(self) -> str:
+        """All of it in one line."""
+        sums = _groups(self.losses, lambda loss: (loss.action, loss.unit))
+        return "lost: " + (", ".join(self._sum(members) for members in sums.values()) or "nothing")
+
+    def lines(self, most: int | None = None, more: str = "") -> Iterator[str]:
+        """The headline, and a line for each reason.
+
+        Args:
+            most: How many reasons are listed; None for all.
+            more: The command that lists the others.
+        """
+        yield self.headline
+        shown = sorted(self.losses, key=lambda loss: -loss.count)[:most] if most else self.losses
+        rows = [self._row(loss) for loss in shown]
+        widths = [max((len(row[at]) for row in rows), default=0) for at in range(3)]
+        for row, loss in zip(rows, shown, strict=True):
+            begun = f"  {row[0]:>{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}"
+            yield f"{begun}  {self._where(loss, WIDTH - len(begun) - 2)}".rstrip()
+        if len(shown) < len(self.losses):
+            yield f"  and {len(self.losses) - len(shown)} more: {more}"
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Plain builtins."""
+        return [
+            {
+                **asdict(loss),
+                "count": self._counts[id(loss)],
+                "of": loss.of if self._is_shown(loss) else "withheld",
+                "files": dict(zip(loss.files, self._cells.counts(list(loss.files.values())), strict=True)),
+            }
+            for loss in self.losses
+        ]
+
+    def _is_shown(self, loss: Loss) -> bool:
+        # beside the count the total tells what is left of it, which may be few, too
+        return isinstance(self._counts[id(loss)], int) and not self._cells.hides(loss.of - loss.count)
+
+    def _sum(self, losses: Sequence[Loss]) -> str:
+        first = losses[0]
+        told = f"{first.unit}s {first.action}"
+        if not all(map(self._is_shown, losses)):
+            return told
+        count = sum(loss.count for loss in losses)
+        # what several reasons took of one part was there once
+        total = sum({loss.part: loss.of for loss in losses}.values())
+        return f"{self._cells.count(count)} of {self._cells.count(total)} {told}"
+
+    def _row(self, loss: Loss) -> tuple[str, str, str]:
+        count = self._counts[id(loss)]
+        shown = f"{count:,}" if isinstance(count, int) else count
+        share = f"{100 * loss.count / loss.of:.1f} %" if loss.of and self._is_shown(loss) else ""
+        why = loss.reason if not loss.kind else f"{loss.reason} ({loss.kind})"
+        verb = "" if loss.action == "dropped" else f"{loss.action}: "
+        # in the plural, which does not tell that it is one
+        return f"{shown} {loss.unit}s", "" if self._cells.rounded else share, f"{verb}{why}"
+
+    def _where(self, loss: Loss, room: int) -> str:
+        counts = self._cells.counts(list(loss.files.values()))
+        # a file that is a loss itself has no number
+        named = [
+            name if loss.unit == "file" else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
+            for name, count in zip(loss.files, counts, strict=True)
+        ]
+        told = f"{loss.part}: " if loss.part and named else loss.part
+        for at, one in enumerate(named):
+            left = len(named) - at - 1
+            rest = f" and {left} more" if left else ""
+            comma = ", " if at else ""
+            if at and len(told) + len(comma) + len(one) + len(rest) > room:
+                return f"{told} and {left + 1} more"
+            told += comma + one
+        return told
+
+
+def _groups(losses: Iterable[Loss], key: Callable[[Loss], Any]) -> dict[Any, list[Loss]]:
+    found: dict[Any, list[Loss]] = {}
+    for loss in losses:
+        found.setdefault(key(loss), []).append(loss)
+    return found
