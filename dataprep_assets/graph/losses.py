@@ -9,7 +9,8 @@ Entry points: `Loss`, `dropped_rows`, `losses_of`, `LossTable`.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
 from dataprep_assets.errors import DataprepError
@@ -26,13 +27,21 @@ BAD_RECORD, RULE, FILTER = "bad record", "rule", "filter"
 """Kinds of reasons: the row cannot be used, a rule of the user drops it, or an option of the declaration does."""
 WIDTH = 80
 """Columns of a terminal. Only the name of a first file may go beyond it: one that is cut could not be looked for."""
+_THINGS = {"file", "folder", "month", "shard"}
+"""Units that count no people and no documents."""
 LINES = 10
 """Most reasons that the end of a run lists."""
+FILES = 20
+"""Most files that are listed of a reason."""
+_LEAST = 20
+"""Fewest columns for files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
     """Rows, tokens, files or shards of a part of a dataset that were lost for one reason.
+
+    One whose `count` is 0 only says how many there are in its part.
 
     Attributes:
         action: What was done to them: `cut` stay in part, and `unknown` tokens stand for text that is not in them.
@@ -91,28 +100,20 @@ def dropped_rows(
         unit: One row, in the singular.
     """
     ledger, files = Ledger.total(receipt.ledger or Ledger() for receipt in receipts), files_of(receipts)
+    whole = Loss(action="dropped", reason="", count=0, of=ledger.rows_in, unit=unit, part=part)
+    yield whole
     for reason, count in ledger.dropped.items():
-        if count:
-            yield Loss(
-                action="dropped",
-                reason=reason,
-                count=count,
-                of=ledger.rows_in,
-                unit=unit,
-                part=part,
-                kind=kind(reason),
-                files=dict(files.get(reason, Counter()).most_common()),
-            )
+        named = dict(files.get(reason, Counter()).most_common())
+        yield replace(whole, reason=reason, count=count, kind=kind(reason), files=named)
 
 
 def losses_of(specs: "Sequence[ArtifactSpec]", store: ArtifactStore) -> list[Loss]:
-    """The losses of all artifacts that are there, in the order in which they are made; of each, the largest first."""
+    """The losses of all artifacts that are there, in the order in which they are made."""
     found: list[Loss] = []
     for spec in specs:
         with suppress(DataprepError):  # not planned, or damaged: then a run or `verify` names it
             receipts = [one for one in store.receipts(spec.artifacts(store)) if one is not None]
-            some = [loss for loss in spec.losses(store, receipts) if loss.count] if receipts else []
-            found += sorted(some, key=lambda loss: -loss.count)
+            found += spec.losses(store, receipts) if receipts else ()
     return found
 
 
@@ -120,18 +121,23 @@ class LossTable:
     """The losses of a dataset as text and as JSON, with the counts that `cells` shows."""
 
     def __init__(self, losses: Sequence[Loss], cells: SmallCells) -> None:
-        self.losses, self._cells = losses, cells
+        self._all, self._cells = losses, cells
+        self.losses = sorted(
+            (one for one in losses if one.count), key=lambda one: (-one.count / max(one.of, 1), one.reason)
+        )
         self._counts: dict[int, int | str] = {}
         # reasons of one part have a sum: beside a small count the others would tell it
-        for members in _groups(losses, lambda loss: (loss.part, loss.unit)).values():
-            counts = cells.counts([loss.count for loss in members])
+        for members in _groups(self.losses, lambda loss: (loss.part, loss.unit)).values():
+            numbers = [loss.count for loss in members]
+            counts = numbers if members[0].unit in _THINGS else cells.counts(numbers)
             self._counts |= {id(loss): count for loss, count in zip(members, counts, strict=True)}
 
     @property
     def headline(self) -> str:
         """All of it in one line."""
-        sums = _groups(self.losses, lambda loss: (loss.action, loss.unit))
-        return "lost: " + (", ".join(self._sum(members) for members in sums.values()) or "nothing")
+        sums = _groups(self._all, lambda loss: (loss.action, loss.unit)).values()
+        told = [self._sum(members) for members in sums if any(loss.count for loss in members)]
+        return "lost: " + (", ".join(told) or "nothing")
 
     def lines(self, most: int | None = None, more: str = "") -> Iterator[str]:
         """The headline, and a line for each reason.
@@ -141,12 +147,16 @@ class LossTable:
             more: The command that lists the others.
         """
         yield self.headline
-        shown = sorted(self.losses, key=lambda loss: -loss.count)[:most] if most else self.losses
+        shown = self.losses[:most]
         rows = [self._row(loss) for loss in shown]
         widths = [max((len(row[at]) for row in rows), default=0) for at in range(3)]
         for row, loss in zip(rows, shown, strict=True):
-            begun = f"  {row[0]:>{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}"
-            yield f"{begun}  {self._where(loss, WIDTH - len(begun) - 2)}".rstrip()
+            begun = f"  {row[0]:>{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  "
+            room = max(WIDTH - len(begun), _LEAST)
+            where = self._where(loss, room if most else None)
+            first, *others = wrap(where, room, break_long_words=False, break_on_hyphens=False) or [""]
+            yield f"{begun}{first}".rstrip()
+            yield from (" " * len(begun) + other for other in others)
         if len(shown) < len(self.losses):
             yield f"  and {len(self.losses) - len(shown)} more: {more}"
 
@@ -157,14 +167,26 @@ class LossTable:
                 **asdict(loss),
                 "count": self._counts[id(loss)],
                 "of": loss.of if self._is_shown(loss) else "withheld",
-                "files": dict(zip(loss.files, self._cells.counts(list(loss.files.values())), strict=True)),
+                "files": self._files(loss),
             }
             for loss in self.losses
         ]
 
+    def _files(self, loss: Loss) -> dict[str, int | str]:
+        """The counts of its files, as they are shown."""
+        if loss.unit in _THINGS:
+            return dict(loss.files)
+        # the sum of the files would be the count that is not shown
+        if isinstance(told := self._counts[id(loss)], str):
+            return dict.fromkeys(loss.files, told)
+        return dict(zip(loss.files, self._cells.counts(list(loss.files.values())), strict=True))
+
     def _is_shown(self, loss: Loss) -> bool:
         # beside the count the total tells what is left of it, which may be few, too
-        return isinstance(self._counts[id(loss)], int) and not self._cells.hides(loss.of - loss.count)
+        is_counted = loss.unit not in _THINGS
+        return not loss.count or (
+            isinstance(self._counts[id(loss)], int) and not (is_counted and self._cells.hides(loss.of - loss.count))
+        )
 
     def _sum(self, losses: Sequence[Loss]) -> str:
         first = losses[0]
@@ -178,26 +200,29 @@ class LossTable:
 
     def _row(self, loss: Loss) -> tuple[str, str, str]:
         count = self._counts[id(loss)]
-        shown = f"{count:,}" if isinstance(count, int) else count
+        # a count that is hidden is in the plural, which does not tell that it is one
+        shown = (
+            f"{count:,} {loss.unit}{'' if count == 1 else 's'}" if isinstance(count, int) else f"{count} {loss.unit}s"
+        )
         share = f"{100 * loss.count / loss.of:.1f} %" if loss.of and self._is_shown(loss) else ""
         why = loss.reason if not loss.kind else f"{loss.reason} ({loss.kind})"
         verb = "" if loss.action == "dropped" else f"{loss.action}: "
-        # in the plural, which does not tell that it is one
-        return f"{shown} {loss.unit}s", "" if self._cells.rounded else share, f"{verb}{why}"
+        return shown, "" if self._cells.rounded else share, f"{verb}{why}"
 
-    def _where(self, loss: Loss, room: int) -> str:
-        counts = self._cells.counts(list(loss.files.values()))
-        # a file that is a loss itself has no number
+    def _where(self, loss: Loss, room: int | None) -> str:
+        """The part and its files: those that there is room for, or some more."""
         named = [
-            name if loss.unit == "file" else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
-            for name, count in zip(loss.files, counts, strict=True)
+            # a file that is a loss itself has no number
+            name if loss.unit in _THINGS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
+            for name, count in self._files(loss).items()
         ]
         told = f"{loss.part}: " if loss.part and named else loss.part
         for at, one in enumerate(named):
             left = len(named) - at - 1
             rest = f" and {left} more" if left else ""
             comma = ", " if at else ""
-            if at and len(told) + len(comma) + len(one) + len(rest) > room:
+            is_full = at == FILES if room is None else at and len(told) + len(comma) + len(one) + len(rest) > room
+            if is_full:
                 return f"{told} and {left + 1} more"
             told += comma + one
         return told

@@ -124,10 +124,11 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
     seen: dict[str, None] = {}
     reasons: dict[str, Counter[str]] = {}
     count = having = 0
-    for path, row in itertools.islice(((path, row) for path in paths for row in first_rows([path])), ROWS):
+    rows = ((path, row) for path in paths for row in first_rows([path]))
+    for file, row in itertools.islice(rows, ROWS):
         if asked is None or (reason := of_no_use(blend, dataset, row)) is None:
             return None
-        reasons.setdefault(reason, Counter())[path.name] += 1
+        reasons.setdefault(reason, Counter())[file.name] += 1
         count += 1
         having += asked[1] in row
         seen.update(dict.fromkeys(row))

@@ -11,9 +11,7 @@ from typing import Any
 from dataprep_assets.errors import TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import SHOWN, Finding
-from dataprep_assets.graph.losses import Loss
+from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.source_watch import SourceWatch
@@ -25,6 +23,7 @@ from dataprep_assets.integrity.whole import TRIES, read_whole, replaced
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.lost_manifest import built_shards
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
+from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts, facts_of_no_split, left_out_files
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import (
@@ -47,20 +46,6 @@ logger = logging.getLogger(__name__)
 
 VERSION = 1
 MANIFEST = "manifest"
-
-
-class ManifestFacts(Facts):
-    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's.
-
-    `no_split` counts the included files of the source that match no split, `first_of_no_split` names some of them.
-    """
-
-    commit: str | None
-    files: int
-    shards: dict[str, int]
-    source_bytes: int
-    no_split: int = 0
-    first_of_no_split: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,28 +218,11 @@ def _commit(
                 files=len(planned.entries),
                 shards=counts,
                 source_bytes=sum(e.size_bytes for e in planned.entries),
-                **_of_no_split(planned.no_split),
+                **facts_of_no_split(planned.no_split),
             ),
         )
 
     return ensure(_recipe(corpus, planned), store, write)
-
-
-def _of_no_split(files: Sequence[str]) -> dict[str, Any]:
-    """The facts of files that match no split; none where there are none, so that such receipts stay as they were."""
-    return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
-
-
-def _losses(receipt: Receipt) -> Loss:
-    facts = ManifestFacts.of(receipt)
-    return Loss(
-        action="left out",
-        reason="no_split",
-        count=facts.no_split,
-        of=facts.files + facts.no_split,
-        unit="file",
-        files=dict.fromkeys(facts.first_of_no_split, 1),
-    )
 
 
 def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
@@ -351,7 +319,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
         build=partial(_build, corpus),
         foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
-        losses=lambda _, receipts: map(_losses, receipts),
+        losses=lambda _, receipts: map(left_out_files, receipts),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
     )
 

@@ -163,7 +163,7 @@ def _rows(receipt: Receipt) -> int:
 
 
 def _losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """Notes that were dropped, by reason and month, notes of which the end was cut off, and months that have no file."""
+    """Notes that were dropped or cut, by reason and month, and months that need no file."""
     chosen = {RETRACTED: "", EMPTY: "", **({MISSING_METADATA: FILTER} if notes.template.missing == "drop" else {})}
     yield from dropped_rows(receipts, lambda reason: chosen.get(reason, BAD_RECORD), unit="note")
     yield from tokenizer_losses(receipts)

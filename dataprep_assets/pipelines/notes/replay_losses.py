@@ -1,4 +1,4 @@
-"""What a combination does not have of its sources: splits that it does not declare, and rows left out for the weights."""
+"""What a combination does not have of its sources: splits that it does not declare, rows left out for the weights."""
 
 from collections.abc import Iterator, Sequence
 

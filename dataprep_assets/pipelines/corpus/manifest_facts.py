@@ -1,0 +1,41 @@
+"""The facts of a manifest's receipt, and the files of the source that it does not list."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import SHOWN
+from dataprep_assets.graph.losses import Loss
+from dataprep_assets.integrity.receipt import Receipt
+
+
+class ManifestFacts(Facts):
+    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's.
+
+    `no_split` counts the included files of the source that match no split, `first_of_no_split` names some of them.
+    """
+
+    commit: str | None
+    files: int
+    shards: dict[str, int]
+    source_bytes: int
+    no_split: int = 0
+    first_of_no_split: tuple[str, ...] = ()
+
+
+def facts_of_no_split(files: Sequence[str]) -> dict[str, Any]:
+    """The facts of files that match no split; none where there are none, so that such receipts stay as they were."""
+    return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
+
+
+def left_out_files(receipt: Receipt) -> Loss:
+    """The included files of the source that a manifest left out, because they match no split."""
+    facts = ManifestFacts.of(receipt)
+    return Loss(
+        action="left out",
+        reason="no_split",
+        count=facts.no_split,
+        of=facts.files + facts.no_split,
+        unit="file",
+        files=dict.fromkeys(facts.first_of_no_split, 1),
+    )
