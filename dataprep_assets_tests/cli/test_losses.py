@@ -258,7 +258,7 @@ def notes(source: Path, first: str, last: str, **changes: Any) -> dict[str, Any]
         "sensitive": False,
         "source": {"kind": "local", "path": str(source)},
         "months": {"first": first, "last": last},
-        "row_length": 32,
+        "row_length": 64,
         "rows_per_shard": 4,
         "tokenizer": TOKENIZER,
         "document": {"separator": "<|endoftext|>"},
@@ -346,14 +346,18 @@ def test_of_tasks_files_and_folders_and_of_a_schedule_unread_tokens(project: Pro
     assert re.search(r"tokens +[\d.]+ % +left out: unread +read", told)
 
 
-def test_of_a_part_of_a_dataset_what_is_there(project: Project) -> None:
+def test_of_a_part_of_a_dataset_what_is_there_and_then_since_the_last_run_that_made_all(project: Project) -> None:
     rows = texts(*(f"leaf {i} of a book, kept for its words" for i in range(4)))
     files = {"train/a.jsonl": [*rows, b"{\n"], "val/b.jsonl": rows}
     splits = {"train": ["train/**"], "val": ["val/**"]}
     project.declare("TokenizedCorpus", "leaves", **corpus(project, "leaves", files, splits=splits))
-    ran = project.command("run", "leaves", "--split", "train")
-    assert ran.returncode == 0, ran.stderr
-    assert block(ran.stdout)[0] == "lost: 1 of 5 rows dropped"
+    project.run("leaves")
+    write_rows(project.folder / "sources" / "leaves" / "train" / "a.jsonl", [rows[0], b"{\n"])
+    assert block(project.run("leaves", "--split", "train"))[0] == "lost: 1 of 6 rows dropped"
+    # as after a run that was killed: what it made is there when the next one begins
+    _, changed, *splits_changed = block(project.run("leaves"))[1:]
+    assert changed.startswith("changed since the complete run of ")
+    assert [line.partition(" documents")[0] for line in splits_changed] == ["  train: 4 → 1"]
 
 
 def test_a_rule_that_drops_nearly_all_is_warned_of_unless_a_budget_is_declared(project: Project) -> None:
