@@ -33,8 +33,8 @@ LINES = 10
 """Most reasons that the end of a run lists."""
 FILES = 20
 """Most files that are listed of a reason."""
-_LEAST = 20
-"""Fewest columns for files."""
+_WIDEST, _LEAST = 34, 20
+"""Most columns of a reason, and fewest for its files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Loss:
         action: What was done to them: `cut` stay in part, and `unknown` tokens stand for text that is not in them.
         reason: The reason, as the ledger has it, or the key that decides.
         count: How many were lost.
-        of: How many there are with them.
+        of: How many there are with them; 0 if that is not known.
         unit: One of what is counted, in the singular.
         part: The split, the dataset of a blend or the task that they are of; empty for the whole dataset.
         kind: What the reason is, in words; empty if its name is enough.
@@ -149,7 +149,8 @@ class LossTable:
         yield self.headline
         shown = self.losses[:most]
         rows = [self._row(loss) for loss in shown]
-        widths = [max((len(row[at]) for row in rows), default=0) for at in range(3)]
+        # of a reason that is longer than the column the files begin further right
+        widths = [min(max((len(row[at]) for row in rows), default=0), _WIDEST) for at in range(3)]
         for row, loss in zip(rows, shown, strict=True):
             begun = f"  {row[0]:>{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  "
             room = max(WIDTH - len(begun), _LEAST)
@@ -196,7 +197,8 @@ class LossTable:
         count = sum(loss.count for loss in losses)
         # what several reasons took of one part was there once
         total = sum({loss.part: loss.of for loss in losses}.values())
-        return f"{self._cells.count(count)} of {self._cells.count(total)} {told}"
+        of = f" of {self._cells.count(total)}" if total else ""
+        return f"{self._cells.count(count)}{of} {told}"
 
     def _row(self, loss: Loss) -> tuple[str, str, str]:
         count = self._counts[id(loss)]

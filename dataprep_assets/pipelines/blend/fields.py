@@ -95,13 +95,16 @@ def all_refused(
         for number, reason in _refusals(path, refusal):
             if reason is None:
                 return None
-            first = first or f"{'a file' if blend.sensitive else path.name}, row {safe(number)}: {reason}"
+            where = "a file" if blend.sensitive else path.name
+            first = first or sentence(f"{where}, row {safe(number)}: {reason}")
             # a reason may name the message at fault, which differs from row to row
             files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
     if not files:
         return None
     counted = ", ".join(files) if blend.sensitive else by_file(files)
-    return sentence(f"dataset {dataset.name}: no row that was read can be used: {typed(counted)}. The first is {first}")
+    return sentence(
+        f"dataset {dataset.name}: no row that was read can be used: {typed(counted)}. The first is {typed(first)}"
+    )
 
 
 def _refusals(path: Path, refusal: Callable[[dict[str, Any]], str | None]) -> Iterator[tuple[int, str | None]]:

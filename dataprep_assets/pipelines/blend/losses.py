@@ -36,8 +36,8 @@ def by_file(files: Mapping[str, Mapping[str, int]]) -> str:
     for reason, counts in sorted(files.items(), key=lambda pair: (-sum(pair[1].values()), pair[0])):
         ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         places = joined(", ", (sentence(f"{safe(file)} {count:,}") for file, count in ranked[:_FILES]))
-        more = f" and {safe_number_of(len(ranked) - _FILES, 'more file')}" if len(ranked) > _FILES else ""
-        told.append(sentence(f"{sum(counts.values()):,} {reason} ({typed(places)}{more})"))
+        more = sentence(f" and {safe_number_of(len(ranked) - _FILES, 'more file')}") if len(ranked) > _FILES else ""
+        told.append(sentence(f"{sum(counts.values()):,} {reason} ({typed(places)}{typed(more)})"))
     return joined(", ", told)
 
 

@@ -126,9 +126,9 @@ def _not_a_version(record: MigrationRecord, folder: UnorderedVersion) -> Loss:
     return Loss(
         action="left out",
         reason="not_a_version",
-        kind=f"it {folder.reason}",
+        kind=folder.reason,
         count=1,
-        of=1,
+        of=0,  # which folders are versions is known of the chosen ones alone
         unit="folder",
         part=record.task,
         files={folder.name: 1},

@@ -158,7 +158,7 @@ def test_the_summary_has_the_line_for_every_training_script(finished: Migration)
     assert len(lines) == 1 + len(finished.partitions)
     (folder,) = [loss for loss in losses_of(finished.component.specs, finished.store) if loss.unit == "folder"]
     assert (folder.part, dict(folder.files)) == ("Copa", {DISCARDED: 1})
-    assert folder.kind.startswith("it has 'discard' where its minor number should be")
+    assert folder.kind.startswith("has 'discard' where its minor number should be")
     assert finished.component.standing(finished.store) == lines
     copa = next(line for line in lines if line.startswith("Copa.version_10-1"))
     assert copa.endswith(f"TASK={finished.new}/versions/version_10-1/Copa")
