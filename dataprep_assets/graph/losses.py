@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -113,8 +114,15 @@ def losses_of(specs: "Sequence[ArtifactSpec]", store: ArtifactStore) -> list[Los
     for spec in specs:
         with suppress(DataprepError):  # not planned, or damaged: then a run or `verify` names it
             receipts = [one for one in store.receipts(spec.artifacts(store)) if one is not None]
-            found += spec.losses(store, receipts) if receipts else ()
+            some = spec.losses(store, receipts) if receipts else ()
+            found += map(partial(_without_names, receipts), some) if spec.declaration.sensitive else some
     return found
+
+
+def _without_names(receipts: Sequence[Receipt], loss: Loss) -> Loss:
+    """The loss without the names of source files, which may be those of people; partitions are named everywhere."""
+    partitions = {receipt.partition for receipt in receipts}
+    return replace(loss, files={name: count for name, count in loss.files.items() if name in partitions})
 
 
 class LossTable:
@@ -149,15 +157,17 @@ class LossTable:
         yield self.headline
         shown = self.losses[:most]
         rows = [self._row(loss) for loss in shown]
-        # of a reason that is longer than the column the files begin further right
         widths = [min(max((len(row[at]) for row in rows), default=0), _WIDEST) for at in range(3)]
         for row, loss in zip(rows, shown, strict=True):
             begun = f"  {row[0]:>{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  "
-            room = max(WIDTH - len(begun), _LEAST)
+            indent = sum(widths) + 8
+            room = max(WIDTH - indent, _LEAST)
             where = self._where(loss, room if most else None)
-            first, *others = wrap(where, room, break_long_words=False, break_on_hyphens=False) or [""]
+            told = ([where] if most else wrap(where, room, break_long_words=False, break_on_hyphens=False)) or [""]
+            # beside a long reason there is no room for them
+            first = told.pop(0) if len(begun) <= indent else ""
             yield f"{begun}{first}".rstrip()
-            yield from (" " * len(begun) + other for other in others)
+            yield from (" " * indent + other for other in told)
         if len(shown) < len(self.losses):
             yield f"  and {len(self.losses) - len(shown)} more: {more}"
 
@@ -190,15 +200,14 @@ class LossTable:
         )
 
     def _sum(self, losses: Sequence[Loss]) -> str:
-        first = losses[0]
-        told = f"{first.unit}s {first.action}"
+        unit, action = losses[0].unit, losses[0].action
         if not all(map(self._is_shown, losses)):
-            return told
+            return f"{unit}s {action}"
         count = sum(loss.count for loss in losses)
         # what several reasons took of one part was there once
         total = sum({loss.part: loss.of for loss in losses}.values())
-        of = f" of {self._cells.count(total)}" if total else ""
-        return f"{self._cells.count(count)}{of} {told}"
+        numbers = [f"{number:,}" if unit in _THINGS else self._cells.count(number) for number in (count, total)]
+        return f"{' of '.join(numbers if total else numbers[:1])} {unit}{'' if (total or count) == 1 else 's'} {action}"
 
     def _row(self, loss: Loss) -> tuple[str, str, str]:
         count = self._counts[id(loss)]
