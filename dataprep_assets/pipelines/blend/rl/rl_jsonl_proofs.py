@@ -14,7 +14,7 @@ import orjson
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_quarantine, wrong_sums
+from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_quarantine, wrong_sums
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.graph.spec import Proof
@@ -29,7 +29,9 @@ from dataprep_assets.sources.blocks import BlockReader
 
 RL_JSONL_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files."),
+    Proof(
+        "ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files.", version=2
+    ),
     Proof(
         "lines_are_records",
         "Every line is one JSON object with a prompt; there are as many as the receipt says, and no placeholder.",
@@ -68,10 +70,12 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 
 
 def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
-    lines = [source.to_json() for source in RlJsonlFacts.of(receipt).sources]
+    # a file of which nothing was dropped says nothing of it
+    lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.of(receipt).sources]
     yield from unbalanced(receipt)
     yield from wrong_sums(receipt, lines, ("rows_in", "documents"))
-    yield from unbalanced_lines(receipt, [{"dropped": {}, **line} for line in lines])
+    yield from unbalanced_lines(receipt, lines)
+    yield from wrong_drops(replace(receipt, sources=tuple(lines)))
     dropped = ledger_of(receipt).dropped
     bad = sum(count for reason, count in dropped.items() if not reason.startswith(LEFT_OUT_BY))
     yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
