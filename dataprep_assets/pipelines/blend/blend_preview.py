@@ -147,7 +147,7 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
             # From the particular to the general: a field that no row has, rows that are all refused, conversations that
             # are all too long, too little data. The first that is true is told: the others may follow from it.
             fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
-            if fault is None and blend.stage != "rl" and not source.tokens:
+            if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
                 fault = all_refused(blend, unit.dataset, paths, _refusal(blend, unit))
             if (fault := fault or _too_long(blend, unit, source) or _too_small(blend, unit, source)) is not None:
                 found[unit.name] = fault
@@ -155,7 +155,9 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
 
 
 def _refusal(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
-    """What tells why nothing of a row can be trained: of conversations their template may refuse them, too."""
+    """What tells why nothing of a row can be trained: conversations may also be refused by their template."""
+    if blend.stage == "rl":  # its transforms decide
+        return lambda _: None
     return row_refusal(blend, unit.dataset) if blend.stage == "sft" else partial(of_no_use, blend, unit.dataset)
 
 

@@ -35,6 +35,9 @@ def by_file(files: Mapping[str, Mapping[str, int]]) -> str:
     told: list[str] = []
     for reason, counts in sorted(files.items(), key=lambda pair: (-sum(pair[1].values()), pair[0])):
         ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        if len(ranked) == 1:
+            told.append(sentence(f"{ranked[0][1]:,} {reason} in {safe(ranked[0][0])}"))
+            continue
         places = joined(", ", (sentence(f"{safe(file)} {count:,}") for file, count in ranked[:_FILES]))
         more = sentence(f" and {safe_number_of(len(ranked) - _FILES, 'more file')}") if len(ranked) > _FILES else ""
         told.append(sentence(f"{sum(counts.values()):,} {reason} ({typed(places)}{typed(more)})"))

@@ -248,10 +248,11 @@ def _documents(
 def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:
     """The tokens of each source that no step reads."""
     data = TrainingData(store, declaration.dataset)
-    epochs = {one.source: one.epochs for one in simulated(data.sampler, data.steps)}
+    read = {one.source: one for one in simulated(data.sampler, data.steps)}
     for source in data.schedule.revisions[-1].sources:
         tokens = sum(shard.tokens for shard in source.shards)
-        unread = round(tokens * max(0.0, 1 - epochs.get(source.name, 0.0)))
+        found = read.get(source.name)
+        unread = tokens if found is None else max(0, tokens - found.tokens) if found.epochs < 1 else 0
         yield Loss(action="left out", reason="unread", count=unread, of=tokens, unit="token", part=source.name)
 
 
