@@ -155,19 +155,19 @@ class _Shown:
 
 def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
     from dataprep_assets.graph.status import sweep
-    from dataprep_assets.graph.summary import summary
+    from dataprep_assets.graph.summary import end_of_run, loss_table, present_card, summary
 
     component = project.take(dataset.component)
     specs, store = dataset.specs, dataset.store
     locked = None if lock is None else LockedBuild(lock, specs, store)
     if locked is not None:
         locked.begin()
-    started = time.monotonic()
+    started, before = time.monotonic(), present_card(component, store)
     if dataset.up_to_date():
         # a kill between the rename that publishes and the end of a build leaves its staging beside what is current
         sweep(specs, store)
         print(f"{dataset.name}: all is up to date, nothing to do")
-        print(summary(component, store))
+        print(summary(component, store, losses=[loss_table(component, store).headline]))
     else:
         print(f"{dataset.name}:")
         attendants: list[Attendant] = [_Shown(), *([locked] if locked is not None else [])]
@@ -179,7 +179,8 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
             for line in component.standing(store):
                 print(project.shown(line))
             return code
-        print(summary(component, store, time.monotonic() - started))
+        losses = end_of_run(component, store, before)
+        print(summary(component, store, losses=losses, seconds=time.monotonic() - started))
     if locked is not None:
         locked.end()
     return 0
@@ -206,6 +207,8 @@ def _told(dataset: "OpenDataset", result: "RunResult") -> int:
 
 def _run_part(name: str, part: Part) -> int:
     """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
+    from dataprep_assets.graph.summary import end_of_run
+
     (dataset,) = _sound([name])
     project.take(dataset.component)
     part.partitioned(dataset.specs)
@@ -216,4 +219,9 @@ def _run_part(name: str, part: Part) -> int:
     except NotFoundError as nothing:
         print(nothing)
         return 0
-    return _told(dataset, result)
+    if code := _told(dataset, result):
+        return code
+    # of all that is there, as other parts may be; what the last whole run made is not compared with a part
+    for line in end_of_run(dataset.component, dataset.store, None):
+        print(line)
+    return 0

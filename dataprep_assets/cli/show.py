@@ -33,7 +33,7 @@ class _Made:
 def command(dataset: Name, json_: AsJson = False) -> int:
     """Say what a dataset makes and where, and how its trainer takes it. What was made is not read: `verify` does."""
     from dataprep_assets.graph.status import never_built
-    from dataprep_assets.graph.summary import summary
+    from dataprep_assets.graph.summary import loss_table, summary
 
     opened = project.opened(dataset)
     component, store = opened.component, opened.store
@@ -51,7 +51,7 @@ def command(dataset: Name, json_: AsJson = False) -> int:
         print(f"\nnever run: `dataprep run {dataset}` makes it, with --dry-run it only says what that would do")
         return 0
     try:
-        print(summary(component, store))
+        print(summary(component, store, losses=list(loss_table(component, store).lines())))
         print(project.in_the_browser())
     except DataprepError as error:
         print(f"\nnot finished: {error}")
@@ -81,6 +81,8 @@ def _made(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_
 
 
 def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
+    from dataprep_assets.graph.summary import loss_table
+
     component = opened.component
     try:
         summary = [project.shown(line) for line in component.summary(opened.store) if line]
@@ -93,6 +95,7 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
         "description": component.declaration.description,
         "artifacts": [asdict(one) for one in made],
         "summary": summary,
+        "losses": loss_table(component, opened.store).to_json(),
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import croissant
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.card_contents import Card, CardSubject, gathered
+from dataprep_assets.graph.card_contents import Card, CardSubject, SplitCounts, gathered
 from dataprep_assets.graph.card_page import PAGE, card_files
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged, verdict
@@ -29,7 +29,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.sentences import safe, sentence
 
-VERSION = 4
+VERSION = 5
 DATA_CARD = "data_card"
 PRODUCT_BYTES = "product_bytes"
 """The entry of a card's metadata that counts the bytes of the dataset's products."""
@@ -45,7 +45,7 @@ class CardFacts(Facts):
     """Counts of what a card describes. `undeclared` lists what Croissant asks for and the declaration does not say.
 
     `proof_level` is the declared one, `made_again` the share of the documents that the checks make again from the
-    source; None where they make none.
+    source; None where they make none. `splits` has the counts of each split.
     """
 
     rows: int
@@ -57,6 +57,7 @@ class CardFacts(Facts):
     undeclared: tuple[str, ...]
     proof_level: Level = SAMPLE
     made_again: float | None = None
+    splits: tuple[SplitCounts, ...] = ()
 
 
 def data_card_spec(subject: CardSubject) -> ArtifactSpec:
@@ -143,6 +144,7 @@ def _facts(card: Card) -> CardFacts:
         retracted=card.retracted,
         described_files=sum(len(artifact.described) for artifact in card.artifacts),
         undeclared=tuple(_undeclared(card)),
+        splits=card.splits,
         **({} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)}),
     )
 

@@ -129,6 +129,10 @@ class Dataset(ABC):
         """Remarks on the declaration that can be made cheaply, before anything is built."""
         return ()
 
+    def remarks_on(self, source: "Dataset") -> Iterable[Remark]:
+        """Remarks on another declared dataset that it is made of."""
+        return ()
+
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         """What building the whole dataset will cost; raises ConfigError for a kind without a plan of token shards."""
         raise ConfigError(

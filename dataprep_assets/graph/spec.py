@@ -18,6 +18,7 @@ from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_other
 from dataprep_assets.graph.closed_files import DESCRIPTION as CLOSED_DESCRIPTION
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.losses import Loss, no_losses
 from dataprep_assets.graph.place import OpenPlaces
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
@@ -191,6 +192,7 @@ class ArtifactSpec:
         metadata: Metadata of a finished artifact for the UI, in addition to counts and location.
         version: Version of the step that makes it, as in its recipes; another version may give other bytes.
         rows: Returns the number of rows of a finished artifact; None if it has no rows to count.
+        losses: Returns what its finished partitions do not have of what they are made of (`losses`).
         columns: Name → type of each column of its rows, in the terms of its format; empty if rows have no columns.
         artifact: Name and partition on disk, if they do not follow from `name`, `split` and the partition.
         verification: How thoroughly a finished artifact is verified before it is reused; default: as declared.
@@ -226,6 +228,7 @@ class ArtifactSpec:
     metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata
     version: int = 1
     rows: Callable[[Receipt], int | None] = documents_of
+    losses: Callable[[ArtifactStore, Sequence[Receipt]], Iterable[Loss]] = no_losses
     columns: Mapping[str, str] = field(default_factory=dict)
     artifact: Callable[[ArtifactStore], Artifact] | None = None
     verification: Verification | None = None

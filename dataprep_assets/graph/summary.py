@@ -1,32 +1,39 @@
 """The summary of a finished dataset: printed at the end of a run, and by `dataprep show`.
 
-The lines for the trainer among them are the component's own (`Dataset.summary`).
+The lines for the trainer among them are the dataset's own (`Dataset.summary`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.graph.card import DATA_CARD, CardFacts
+from dataprep_assets.graph.card_contents import SplitCounts
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.losses import LINES, LossTable, losses_of
+from dataprep_assets.graph.small_cells import SmallCells, cells_of
 from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
 
 _FILES_SHOWN = 12
 
 
-def summary(dataset: Dataset, store: ArtifactStore, seconds: float | None = None) -> str:
-    """Say what was made, which checks passed, and where the artifacts are.
+def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], seconds: float | None = None) -> str:
+    """Return the text that describes what was built, its losses, its checks and where the artifacts are.
 
     Raises MissingArtifactError if an artifact that the summary describes is missing.
 
     Args:
         dataset: The dataset.
         store: Where its artifacts are.
+        losses: The lines on its losses, and on what a run changed.
         seconds: How long the run took; None outside of a run.
     """
     product = dataset.product(store)
     receipt = store.receipt(product)
     cells = cells_of(dataset.declaration)
-    lines = ["", *map(cells.text, dataset.summary(store)), "", _checks(dataset, store)]
+    lines = ["", *map(cells.text, dataset.summary(store)), "", *losses, "", _checks(dataset, store)]
     lines += [
         f"files:  {store.location(product)}",
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
@@ -34,6 +41,56 @@ def summary(dataset: Dataset, store: ArtifactStore, seconds: float | None = None
     if seconds is not None:
         lines.append(f"time:   {seconds:.1f} s")
     return "\n".join(lines)
+
+
+def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
+    """The losses of a dataset, with the counts that may be shown."""
+    return LossTable(losses_of(dataset.specs, store), cells_of(dataset.declaration))
+
+
+def end_of_run(dataset: Dataset, store: ArtifactStore, before: Receipt | None) -> list[str]:
+    """The lines at the end of a run: the losses, and what changed since the state with the data card `before`."""
+    more = f"dataprep show {dataset.declaration.dataset}"
+    return [*loss_table(dataset, store).lines(LINES, more), *_changed(dataset, store, before)]
+
+
+def present_card(dataset: Dataset, store: ArtifactStore) -> Receipt | None:
+    """The receipt of the data card, which tells of the last run that made all of the dataset; None if there is none.
+
+    The card is the last artifact of a run. So a run that was killed leaves the card of the one before it, whatever else
+    it has made.
+    """
+    for spec in dataset.specs:
+        if spec.name == DATA_CARD:
+            with suppress(IntegrityError):  # the run makes a damaged one again
+                return store.receipt(spec.located(store))
+    return None
+
+
+def _changed(dataset: Dataset, store: ArtifactStore, before: Receipt | None) -> Iterator[str]:
+    now, cells = present_card(dataset, store), cells_of(dataset.declaration)
+    if before is None or now is None:
+        return
+    old, new = ({one.split: one for one in CardFacts.of(card).splits} for card in (before, now))
+    if not old:  # a card from before cards had the counts of splits
+        return
+    lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), cells)]
+    since = f"since the complete run of {before.measured.get('created', 'an unknown time')}"
+    yield f"changed {since}:" if lines else f"documents and tokens: as before, {since}"
+    yield from lines
+
+
+def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, cells: SmallCells) -> Iterator[str]:
+    """A line if the counts of a split are other than they were."""
+    old, new = old or SplitCounts(split=name), new or SplitCounts(split=name)
+    nouns = ["documents", "tokens"] if {old.documents, new.documents} != {None} else ["rows", "tokens"]
+    pairs = {noun: (getattr(old, noun) or 0, getattr(new, noun) or 0) for noun in nouns}
+    pairs = {noun: (a, b) for noun, (a, b) in pairs.items() if a != b}
+    # the difference is a count, too, and the tokens beside a small one tell how large it is
+    if any(map(cells.hides, (number for a, b in pairs.values() for number in (a, b, abs(b - a))))):
+        yield f"  {name}: other {' and '.join(pairs)}"
+    elif pairs:
+        yield f"  {name}: " + ", ".join(f"{cells.count(a)} → {cells.count(b)} {noun}" for noun, (a, b) in pairs.items())
 
 
 def _checks(dataset: Dataset, store: ArtifactStore) -> str:

@@ -141,6 +141,8 @@ def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[R
         if name in declared:
             yield from _of_another_kind(project, source)
             yield from _of_itself(project, component, source)
+            for found in project.loaded([name]):
+                yield from component.remarks_on(found)
             continue
         near = nearest(name, declared)
         told = f"`{'.'.join(source.keys)}`: {name}: no dataset of this project; " + (

@@ -202,6 +202,15 @@ def file_format(relpath: str) -> tuple[str, str | None]:
 
 
 @without_collector()
+def files_of_no_split(
+    files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """The included files of a source that match no split, in natural order; arguments as of `build_manifest`."""
+    wanted, of_splits = _one_of(include), _one_of([glob for globs in splits.values() for glob in globs])
+    found = [file.relpath for file in files if wanted(file.relpath) and not of_splits(file.relpath)]
+    return sorted(found, key=natural_key)
+
+
 def build_manifest(
     files: Iterable[SourceFile],
     *,

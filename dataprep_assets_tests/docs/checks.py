@@ -154,6 +154,11 @@ REMEDIES = (
         "Rules drop more than `budget` allows, and nothing is tokenized. `dataprep documents NAME` shows what each "
         "drops of each source: correct the rule, or raise the budget.",
     ),
+    (
+        "sources_kept",
+        "A rule drops nearly all of a source. `dataprep documents NAME` shows its rows: correct the rule, or declare "
+        "`budget.per_rule` with the share that is right.",
+    ),
     ("repeats", "A source is read often. Lower its weight, add data, or raise `most_epochs`."),
     ("no_orphans", "Shards of an older release lie beside it. Delete them when nobody reads them any more."),
     ("tfds_reads", "Not proven: install `dataprep-assets[tfds]`. Red: see the other checks of the directory."),

@@ -11,6 +11,7 @@ from functools import partial
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
@@ -20,6 +21,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_plan import plan_rows
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import finished_shards
+from dataprep_assets.pipelines.blend.losses import unused_rows
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.planner import stage_identity
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
@@ -34,7 +36,7 @@ from dataprep_assets.pipelines.blend.runs import (
 )
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.pipelines.blend.source_shares_proofs import blend_sources_unchanged
-from dataprep_assets.pipelines.blend.stage_shards import stage_shards
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
 from dataprep_assets.pipelines.blend.stage_tables import progress_rows, stage_rows
 from dataprep_assets.pipelines.blend.trainer_entry import trainer_lines
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
@@ -67,6 +69,7 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
         metadata=partial(_metadata, blend),
+        losses=partial(_losses, blend),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
     )
 
@@ -93,6 +96,19 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     receipt, reused = build_blend_run(blend, store, plan, stage_shards(blend, store, plan))
     logged = {} if blend.wandb is None else {"wandb": Location(_log(blend, store, plan))}
     yield Outcome(partition="", receipt=receipt, reused=reused, metadata=logged)
+
+
+def _losses(blend: BlendDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    plan, name = load_blend_plan(blend, store), SHARDS[blend.stage].name
+    for unit in plan.units:
+        left_out = len(unit.shards) - len(unit.chosen)
+        yield Loss(
+            action="left out", reason="sample", count=left_out, of=len(unit.shards), unit="shard", part=unit.name
+        )
+    shards = [one for one in store.receipts([blend.artifact(name, p) for p in plan.partitions]) if one is not None]
+    for run in receipts:
+        used = {partition for partitions in RunFacts.of(run).used.values() for partition in partitions}
+        yield from unused_rows(blend, shards, used)
 
 
 def _log(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:

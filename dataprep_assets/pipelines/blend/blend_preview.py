@@ -4,10 +4,11 @@ Its proof stops the run if a dataset would round to zero. `preview.py` makes the
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -22,7 +23,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
-from dataprep_assets.pipelines.blend.fields import fault_of_files, first_refused
+from dataprep_assets.pipelines.blend.fields import all_refused, fault_of_files, of_no_use
 from dataprep_assets.pipelines.blend.plan import (
     BLEND_PLAN,
     BlendPlan,
@@ -32,6 +33,7 @@ from dataprep_assets.pipelines.blend.plan import (
     plan_key,
 )
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
+from dataprep_assets.pipelines.blend.sft.sampled_tokens import row_refusal
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.sentences import safe
 from dataprep_assets.stream.snapshot_files import disk_headroom
@@ -146,10 +148,17 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
             # are all too long, too little data. The first that is true is told: the others may follow from it.
             fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
-                fault = first_refused(blend, unit.dataset, paths)
+                fault = all_refused(blend, unit.dataset, paths, _refusal(blend, unit))
             if (fault := fault or _too_long(blend, unit, source) or _too_small(blend, unit, source)) is not None:
                 found[unit.name] = fault
     return found
+
+
+def _refusal(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
+    """What tells why nothing of a row can be trained: conversations may also be refused by their template."""
+    if blend.stage == "rl":  # its transforms decide
+        return lambda _: None
+    return row_refusal(blend, unit.dataset) if blend.stage == "sft" else partial(of_no_use, blend, unit.dataset)
 
 
 def _too_long(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:

@@ -22,7 +22,6 @@ from dataprep_assets.pipelines.blend.card import blend_card
 from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
-from dataprep_assets.pipelines.blend.losses import loss_lines
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
@@ -85,11 +84,9 @@ class Blend(Dataset):
         name, empty = SHARDS[blend.stage].name, len(facts.empty)
         shards = sentence(f"{safe_number_of(len(plan.partitions), 'shard')} in {name}, {safe(empty, ',')} empty")
         lines.append(shards + f"; run {plan.run_hash}")
-        made = {u.name: store.receipts([blend.artifact(name, p) for p in u.partitions]) for u in plan.units}
-        shards_of = {dataset: [r for r in receipts if r is not None] for dataset, receipts in made.items()}
-        lines += loss_lines(blend, shards_of, {p for partitions in facts.used.values() for p in partitions})
         if blend.stage == "sft":
-            lines += turns_lines(blend, [receipt for receipts in shards_of.values() for receipt in receipts])
+            made = store.receipts([blend.artifact(name, partition) for partition in plan.partitions])
+            lines += turns_lines(blend, [receipt for receipt in made if receipt is not None])
         if blend.stage != "rl":
             lines.append(engine_line(blend, store))
         return [*lines, *(sentence(f"for the trainer: {safe(line)}") for line in run_lines(receipt))]

@@ -2,21 +2,22 @@
 
 Reported before the plan if the source is on this machine (`remarks.py`), and by the preview in any case.
 
-Entry points: `asked_field`, `conversation_fields`, `read_fields`, `fault_of_files`, `first_refused`.
+Entry points: `asked_field`, `conversation_fields`, `read_fields`, `fault_of_files`, `all_refused`.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.losses import by_reason
+from dataprep_assets.pipelines.blend.losses import by_file
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.first_rows import ROWS, first_rows
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
@@ -72,41 +73,65 @@ def fault_of_files(
         return None
 
 
-def first_refused(blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path]) -> str | None:
-    """A sentence that names the first row, of files of which no row can be trained, and why not; None if it can.
+def all_refused(
+    blend: BlendDeclaration,
+    dataset: BlendDataset,
+    paths: Iterable[Path],
+    refusal: Callable[[dict[str, Any]], str | None],
+) -> str | None:
+    """A sentence that counts by file why no row can be trained, and names the first one; None if a row can.
+
+    Args:
+        blend: The declaration.
+        dataset: One of its datasets.
+        paths: Files of it, of each of which the first rows are read.
+        refusal: Returns why nothing of a row can be trained; None if something can.
 
     Raises CorruptSourceError or OSError for a file that cannot be read.
     """
+    files: dict[str, Counter[str]] = {}
+    first = ""
     for path in paths:
-        kind, compression = file_format(path.name)
-        for block in read_rows(path, format=kind, compression=compression, label=path.name):
-            # No row of these files can be used, so the first one is enough. It is a line that cannot be parsed or a row
-            # that is refused; these are in lists of their own, and the lower number was first.
-            refused = [(bad.row, bad.reason) for bad in block.bad[:1]]
-            for row, number in zip(block.rows, block.numbers, strict=True):
-                if asked_field(blend, dataset) is None or (reason := _of_no_use(blend, dataset, row)) is None:
-                    return None
-                refused.append((number, reason))
-                break
-            if refused:
-                number, reason = min(refused)
-                file = "a file" if blend.sensitive else path.name
-                return sentence(
-                    f"dataset {dataset.name}: no row that was read can be used; {file}, row {safe(number)}: {reason}"
-                )
-    return None
+        for number, reason in _refusals(path, refusal):
+            if reason is None:
+                return None
+            where = "a file" if blend.sensitive else path.name
+            first = first or sentence(f"{where}, row {safe(number)}: {reason}")
+            # a reason may name the message at fault, which differs from row to row
+            files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
+    if not files:
+        return None
+    counted = ", ".join(files) if blend.sensitive else by_file(files)
+    return sentence(
+        f"dataset {dataset.name}: no row that was read can be used: {typed(counted)}. The first is {typed(first)}"
+    )
+
+
+def _refusals(path: Path, refusal: Callable[[dict[str, Any]], str | None]) -> Iterator[tuple[int, str | None]]:
+    """The number of each of the first rows of a file, and why it cannot be trained."""
+    kind, compression = file_format(path.name)
+    seen = 0
+    for block in read_rows(path, format=kind, compression=compression, label=path.name):
+        # lines that cannot be parsed are in a list of their own
+        found: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
+        found += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
+        yield from sorted(found, key=lambda pair: pair[0])
+        seen += len(found)
+        if seen >= ROWS:
+            return
 
 
 def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, whole: bool) -> str | None:
     """As `fault_of_files`; raises CorruptSourceError or OSError for a file that cannot be read."""
     asked = asked_field(blend, dataset)
     seen: dict[str, None] = {}
-    reasons: Counter[str] = Counter()
+    reasons: dict[str, Counter[str]] = {}
     count = having = 0
-    for row in first_rows(paths):
-        if asked is None or (reason := _of_no_use(blend, dataset, row)) is None:
+    rows = ((path, row) for path in paths for row in first_rows([path]))
+    for file, row in itertools.islice(rows, ROWS):
+        if asked is None or (reason := of_no_use(blend, dataset, row)) is None:
             return None
-        reasons[reason] += 1
+        reasons.setdefault(reason, Counter())[file.name] += 1
         count += 1
         having += asked[1] in row
         seen.update(dict.fromkeys(row))
@@ -123,12 +148,13 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
         return f"{begun} has it{told}"
     if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):
         return None  # later rows may be of use
-    ((first, _),) = reasons.most_common(1)
+    first = max(reasons, key=lambda reason: reasons[reason].total())
     advice = f" ({ADVICE[first]})" if first in ADVICE else ""
-    return f"{begun} can be used: {', '.join(reasons) if blend.sensitive else by_reason(reasons)}{advice}{told}"
+    counted = ", ".join(reasons) if blend.sensitive else by_file(reasons)
+    return sentence(f"{begun} can be used: {typed(counted)}{advice}{told}")
 
 
-def _of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
+def of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
     """Why nothing of a row can be trained, in a word or two; None if something can."""
     if blend.stage == "sft":
         fields = conversation_fields(blend.sft_options, dataset)

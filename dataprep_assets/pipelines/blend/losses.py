@@ -1,17 +1,23 @@
-"""What a blend lost of its sources, for the end of a run and `dataprep show`: rows, parts of sequences, whole shards.
+"""What a blend lost of its sources: rows, parts of sequences, whole shards.
 
-Entry points: `loss_lines`; `nothing_left`, for a dataset that lost everything.
+Entry points: `shard_losses`, `unused_rows`; `nothing_left`, for a dataset that lost everything.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Loss, dropped_rows, files_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
+from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY
+from dataprep_assets.sentences import joined, number_of, safe, safe_number_of, sentence, typed
+from dataprep_assets.stream.stream_losses import stream_losses, tokenizer_losses
+from dataprep_assets.tokenization.chat.messages import FILTERED
 
-_ROWS = {"pretrain": "documents", "sft": "packed rows", "rl": "records"}
+_FILES = 3
+"""Most files that a sentence names of each reason."""
+_ROWS = {"pretrain": "document", "sft": "packed row", "rl": "record"}
 _CUT_OFF, _TOO_LONG = "empty_after_masking", "longer_than_pack_size"
 
 
@@ -20,63 +26,86 @@ def rows_of(receipt: Receipt) -> int:
     return int(receipt.facts.get("bins", (receipt.ledger or Ledger()).documents))
 
 
-def by_reason(counts: Mapping[str, int]) -> str:
-    """Counts by reason, the most frequent first."""
-    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{count:,} {reason}" for reason, count in ranked if count)
-
-
-def loss_lines(blend: BlendDeclaration, datasets: Mapping[str, Sequence[Receipt]], used: set[str]) -> list[str]:
-    """A line for each kind of loss of each dataset, or one that says that nothing was lost.
+def by_file(files: Mapping[str, Mapping[str, int]]) -> str:
+    """Counts by reason and file in words, of the files with the most of each.
 
     Args:
-        blend: The declaration.
-        datasets: The receipts of each dataset's shards.
-        used: The partitions that the splits of the run have.
+        files: Reason → file → how many of its rows.
     """
-    lines = [
-        sentence(f"lost of {name}: {typed(line)}")
-        for name, receipts in datasets.items()
-        for line in _losses(blend, receipts, used)
-    ]
-    rows = sum(_ledger(receipts).rows_in for receipts in datasets.values())
-    return lines or [sentence(f"lost: nothing of {number_of(rows, 'row')}")]
+    told: list[str] = []
+    for reason, counts in sorted(files.items(), key=lambda pair: (-sum(pair[1].values()), pair[0])):
+        ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        if len(ranked) == 1:
+            told.append(sentence(f"{ranked[0][1]:,} {reason} in {safe(ranked[0][0])}"))
+            continue
+        places = joined(", ", (sentence(f"{safe(file)} {count:,}") for file, count in ranked[:_FILES]))
+        more = sentence(f" and {safe_number_of(len(ranked) - _FILES, 'more file')}") if len(ranked) > _FILES else ""
+        told.append(sentence(f"{sum(counts.values()):,} {reason} ({typed(places)}{typed(more)})"))
+    return joined(", ", told)
 
 
-def _losses(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[str]) -> Iterator[str]:
-    ledger = _ledger(receipts)
-    if dropped := sum(ledger.dropped.values()):
-        share = _share(blend, dropped, ledger.rows_in)
-        yield sentence(f"{dropped:,} of {number_of(ledger.rows_in, 'row')} dropped{share}: {by_reason(ledger.dropped)}")
-    yield from _cuts(blend, receipts)
-    # an empty shard is in no split either, and was not left out to meet a weight
-    others = [r for r in receipts if rows_of(r) and r.partition not in used]
-    if others:
-        left, every = sum(map(rows_of, others)), sum(map(rows_of, receipts))
-        yield sentence(
-            f"{safe(len(others), ',')} of {safe_number_of(len(receipts), 'shard')} left out to meet the weights: "
-            f"{left:,} of {every:,} {_ROWS[blend.stage]}{_share(blend, left, every)}"
-        )
+def shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """The losses of a blend's shards, dataset by dataset."""
+    by_dataset: dict[str, list[Receipt]] = {}
+    for receipt in receipts:
+        by_dataset.setdefault(dataset_of(receipt.partition), []).append(receipt)
+    for name, members in by_dataset.items():
+        if blend.stage == "pretrain":
+            yield from stream_losses(members, name)
+            continue
+        yield from dropped_rows(members, _kind, part=name)
+        if blend.stage == "sft":
+            yield from _sequences(members, name)
+            yield from tokenizer_losses(members, name)
 
 
-def _cuts(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]:
+def dataset_of(partition: str | None) -> str:
+    """The dataset, with its split if it has one, that a shard is of."""
+    return (partition or "").rpartition("-")[0]
+
+
+def _kind(reason: str) -> str:
+    is_chosen = reason in (*FILTERED, _CUT_OFF, _TOO_LONG) or reason.startswith(LEFT_OUT_BY)
+    return FILTER if is_chosen else BAD_RECORD
+
+
+def _sequences(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
     """What the packing of conversations cut, and left out of conversations that stayed."""
-    if blend.stage != "sft":
-        return
-    options, dropped = blend.sft_options, _sequences_dropped(receipts)
-    counts = {
-        f"cut to `max_doc_tokens: {options.max_doc_tokens}`": sum(int(r.facts["truncated"]) for r in receipts),
-        f"cut to `pack_size: {options.pack_size}`": sum(int(r.facts["truncated_to_pack_size"]) for r in receipts),
-        **{f"left out as {reason}": count for reason, count in sorted(dropped.items())},
-    }
-    total = sum(int(r.facts["sequences"]) for r in receipts) + dropped.total()
-    for what, count in counts.items():
-        if count:
-            yield sentence(f"{count:,} of {number_of(total, 'sequence')} {what}{_share(blend, count, total)}")
+    dropped = _sequences_dropped(receipts)
+    total = sum(int(receipt.facts["sequences"]) for receipt in receipts) + dropped.total()
+    cuts = {"max_doc_tokens": "truncated", "pack_size": "truncated_to_pack_size"}
+    for reason, fact in cuts.items():
+        count = sum(int(receipt.facts[fact]) for receipt in receipts)
+        yield Loss(action="cut", reason=reason, count=count, of=total, unit="sequence", part=part)
+    for reason, count in sorted(dropped.items()):
+        yield Loss(action="left out", reason=reason, count=count, of=total, unit="sequence", part=part)
 
 
 def _sequences_dropped(receipts: Sequence[Receipt]) -> Counter[str]:
     return sum((Counter(r.facts.get("sequences_dropped", {})) for r in receipts), Counter[str]())
+
+
+def unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[str]) -> Iterator[Loss]:
+    """The output rows of shards that no split of a run uses.
+
+    Args:
+        blend: The declaration.
+        receipts: Those of all shards.
+        used: The partitions that the splits of the run have.
+    """
+    rows: dict[str, Counter[bool]] = {}
+    for receipt in receipts:
+        # an empty shard is in no split either, and was not left out to meet a weight
+        rows.setdefault(dataset_of(receipt.partition), Counter())[receipt.partition in used] += rows_of(receipt)
+    for name, counts in rows.items():
+        yield Loss(
+            action="left out",
+            reason="weight",
+            count=counts[False],
+            of=counts.total(),
+            unit=_ROWS[blend.stage],
+            part=name,
+        )
 
 
 def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
@@ -93,17 +122,10 @@ def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
     if blend.sensitive:
         return f"none of its rows was kept: {', '.join({**ledger.dropped, **dropped})}. Correct its source{cut}"
     return sentence(
-        f"none of its {number_of(ledger.rows_in, 'row')} was kept: {by_reason(ledger.dropped)}. Correct its source or "
-        f"its fields{cut}; or set its weight to 0"
+        f"none of its {number_of(ledger.rows_in, 'row')} was kept: {typed(by_file(files_of(receipts)))}. Correct its "
+        f"source or its fields{cut}; or set its weight to 0"
     )
 
 
 def _ledger(receipts: Sequence[Receipt]) -> Ledger:
     return Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
-
-
-def _share(blend: BlendDeclaration, count: int, total: int) -> str:
-    """The share in percent; none that tells a count of a sensitive dataset that is not shown."""
-    # beside the total, the share tells both what is counted and what is left of it
-    hidden = blend.sensitive and min(count, total - count) < blend.small_cell
-    return "" if hidden or not total else f" ({100 * count / total:.1f} %)"

@@ -17,6 +17,7 @@ from dataprep_assets.pipelines.blend.blend_snapshot import readings, shard_fetch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
+from dataprep_assets.pipelines.blend.losses import shard_losses
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
@@ -62,6 +63,7 @@ def blend_shards_spec(
         build=partial(_build, blend),
         reads=partial(readings, blend, tokenized=True) if blend.stage != "rl" else None,
         metadata=made.metadata,
+        losses=lambda _, receipts: shard_losses(blend, receipts),
         rows=made.rows,
         columns=made.columns(blend),
         proofs=Proofs(

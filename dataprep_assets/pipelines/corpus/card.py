@@ -20,7 +20,8 @@ from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates import DuplicatesFacts
-from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts
+from dataprep_assets.pipelines.corpus.manifest import MANIFEST
+from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts
 from dataprep_assets.pipelines.corpus.recall_plot import curve
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
 from dataprep_assets.stream.engine_certificate import told_engine

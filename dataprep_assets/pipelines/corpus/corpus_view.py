@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.formats import document_ends, flat_bins
@@ -26,7 +26,10 @@ from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 
 
 class ViewFacts(Facts):
-    """Facts of a view's receipt: those of the stream, tokens by split, and further facts of the view itself."""
+    """Facts of a view's receipt: those of the stream, tokens by split, and further facts of the view itself.
+
+    `tokens_left_out` are the tokens of a split's end that fill no sample, by split; a view of whole samples sets it.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -36,6 +39,7 @@ class ViewFacts(Facts):
     tokenizer: str
     vocab_size: int
     eos_token_id: int
+    tokens_left_out: dict[str, int] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

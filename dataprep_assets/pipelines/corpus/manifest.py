@@ -11,7 +11,6 @@ from typing import Any
 from dataprep_assets.errors import TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
@@ -24,11 +23,13 @@ from dataprep_assets.integrity.whole import TRIES, read_whole, replaced
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.lost_manifest import built_shards
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
+from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts, facts_of_no_split, left_out_files
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
+    files_of_no_split,
     included,
     listing_digest,
     read_manifest,
@@ -46,17 +47,6 @@ logger = logging.getLogger(__name__)
 
 VERSION = 1
 MANIFEST = "manifest"
-
-
-class ManifestFacts(Facts):
-    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's, `files_left_out` those that
-    `include` takes and that are no data (`sources/saved_datasets.py`)."""
-
-    commit: str | None
-    files: int
-    shards: dict[str, int]
-    source_bytes: int
-    files_left_out: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +73,7 @@ class PlannedManifest:
 
     `left_out` counts files that are no data, although `include` takes them.
     `before` is the content of the manifest from which it follows, and `changes` are those since then; None if there is
-    none.
+    none. `no_split` are the included files that match no split.
     """
 
     entries: list[ManifestEntry]
@@ -93,6 +83,7 @@ class PlannedManifest:
     key: str
     before: str | None
     changes: ManifestChanges | None
+    no_split: list[str]
     left_out: int = 0
 
 
@@ -127,7 +118,10 @@ def plan_manifest(
     entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, shards)
     listed = listing_digest(entries)
     # a shard is a range of the listing, so its two ends say which files it has
-    key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
+    ends = {k: [o[0], o[-1]] for k, o in plan.items()}
+    no_split = files_of_no_split(listing.files, include=corpus.include, splits=corpus.splits)
+    # only where there are any, so that other manifests keep their keys
+    key = digest_value(["manifest", VERSION, listed, ends, *([no_split] if no_split else [])])
     changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
     return PlannedManifest(
         entries=entries,
@@ -137,6 +131,7 @@ def plan_manifest(
         key=key,
         before=None if before is None else before.receipt.content,
         changes=changes,
+        no_split=no_split,
         left_out=len(included(listing.left_out, corpus.include)),
     )
 
@@ -227,6 +222,7 @@ def _commit(
                 files=len(planned.entries),
                 shards=counts,
                 source_bytes=sum(e.size_bytes for e in planned.entries),
+                **facts_of_no_split(planned.no_split),
                 **({"files_left_out": planned.left_out} if planned.left_out else {}),
             ),
         )
@@ -263,7 +259,10 @@ def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
         key=planned.key,
         version=VERSION,
         settings=_settings(corpus),
-        sources={"listing": planned.listed},
+        sources={
+            "listing": planned.listed,
+            **({"files of no split": digest_value(planned.no_split)} if planned.no_split else {}),
+        },
         source_change=str(planned.changes or ""),
     )
 
@@ -325,6 +324,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
         build=partial(_build, corpus),
         foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
+        losses=lambda _, receipts: (loss for receipt in receipts for loss in left_out_files(receipt)),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
     )
 

@@ -41,7 +41,7 @@ from dataprep_assets.pipelines.corpus.file_ages import ages_in_shard
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
 from dataprep_assets.pipelines.corpus.ruled_rows import ruled_rows
-from dataprep_assets.pipelines.corpus.selection_budget import within_budget
+from dataprep_assets.pipelines.corpus.selection_budget import sources_kept, within_budget
 from dataprep_assets.pipelines.corpus.selection_counts import (
     NOTHING,
     SELECTION,
@@ -228,6 +228,7 @@ SELECTION_PROOFS = (
         "The dropped rows are those of which the rules are true by the tags, and the duplicates, no more and no less.",
     ),
     Proof("within_budget", "Rules drop no more of a source, and each no more in all, than `budget` allows."),
+    Proof("sources_kept", "No rule without a budget drops 95 % of a source, or of a split.", blocking=False),
 )
 
 
@@ -255,6 +256,7 @@ def _examine(
     )
     # a budget is of the whole split, whichever of its shards are examined now
     yield "within_budget", within_budget(corpus, split, store, manifest.partitions(split))
+    yield "sources_kept", sources_kept(corpus, split, store, manifest.partitions(split))
     if NO_BENCHMARK in proofs_of(corpus):
         yield NO_BENCHMARK.name, no_benchmark(corpus, store, manifest.partitions(split))
 

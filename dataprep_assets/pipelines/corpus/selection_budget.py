@@ -1,4 +1,4 @@
-"""The proof that rules and duplicates drop no more of a source, and each no more in all, than `budget` allows."""
+"""The proofs that rules and duplicates drop no more than `budget` allows, and without one not nearly everything."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +19,10 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
     totals_of,
 )
 
+_NEARLY_ALL = 0.95
+"""The share of a source of which a rule without a budget is warned of: no published filter drops as much of one."""
+_FEWEST = 20
+"""Fewest documents of a source whose shares are judged."""
 _EXAMPLES = 3
 """Sources over their budget of which examples are shown."""
 
@@ -43,6 +47,34 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
         facts=facts,
         table=[*source_rows(receipts), *examples],
+    )
+
+
+def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+    """The proof that no rule without a budget drops nearly all of a source, or of all shards of a split that are there.
+
+    Duplicates are no rule here: that a source is a copy of another is what they are looked for.
+    """
+    receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
+    limited = corpus.rules.keys() if corpus.budget.per_source is not None else corpus.budget.per_rule.keys()
+    free = corpus.rules.keys() - limited
+    sources, dropped = by_source(receipts)
+    every, by_rule = totals_of(receipts)
+    wholes = {f"the split {split}": (every, by_rule)}
+    if len(sources) > 1:
+        wholes |= {f"the source {name}": (sources[name], dropped.get(name, {})) for name in sources}
+    return verdict(
+        [
+            f"of {name} the rule {rule} drops {counts[rule][0]:,} of {whole[0]:,} documents "
+            f"({percent(*pair(counts[rule], whole, 0))} %)"
+            for name, (whole, counts) in wholes.items()
+            for rule in sorted(free & counts.keys())
+            if whole[0] >= _FEWEST and counts[rule][0] >= _NEARLY_ALL * whole[0]
+        ],
+        f"No rule drops {_NEARLY_ALL:.0%} of a source of {split}, or it has a budget.",
+        f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
+        facts={"sources": len(sources)},
+        warning=True,
     )
 
 

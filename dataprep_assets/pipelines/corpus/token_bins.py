@@ -26,6 +26,7 @@ from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.round_trip_proofs import ready
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import index_metadata, retracted_here
+from dataprep_assets.stream.stream_losses import stream_losses
 from dataprep_assets.stream.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
 from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
 from dataprep_assets.stream.token_stream import StreamPlan
@@ -69,6 +70,7 @@ def token_bins_spec(
         build=partial(_build, corpus),
         reads=partial(readings, corpus, tokenized=True),
         metadata=index_metadata,
+        losses=lambda _, receipts: stream_losses(receipts, split),
         proofs=Proofs(
             proofs=at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
             examine=partial(_examine, corpus, split),

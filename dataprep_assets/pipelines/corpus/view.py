@@ -14,6 +14,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, Proofs
@@ -66,8 +67,17 @@ def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactS
         recipes=lambda store, _: [_recipe(corpus, view, combined_splits(corpus, store))],
         build=lambda request: [Outcome.of(*build_view(corpus, request.store, name, threads=request.workers))],
         places=partial(_places, corpus, view),
+        losses=lambda _, receipts: _losses(receipts),
         proofs=Proofs(proofs=PROOFS, examine=partial(examine_view, corpus, view)),
     )
+
+
+def _losses(receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    for receipt in receipts:
+        facts = ViewFacts.of(receipt)
+        for split, count in facts.tokens_left_out.items():
+            of = facts.splits[split]
+            yield Loss(action="left out", reason=f"{facts.view}_tail", count=count, of=of, unit="token", part=split)
 
 
 def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:

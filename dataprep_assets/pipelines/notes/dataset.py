@@ -134,6 +134,20 @@ class Replay(Dataset):
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.format])
 
+    def remarks_on(self, source: Dataset) -> Iterable[Remark]:
+        replay = self.declaration
+        # splits that are declared are a choice; the default leaves others out without one
+        if not isinstance(source, Notes | Replay) or "splits" in replay.model_fields_set:
+            return
+        if others := [split for split in source.declaration.splits if split not in replay.splits]:
+            name = source.declaration.dataset
+            yield Remark(
+                keys=("sources",),
+                sentence=f"sources: {name}: its {' and '.join(others)} is left out. Add it to `splits`, or declare "
+                f"`splits: [{', '.join(replay.splits)}]`",
+                hint=True,
+            )
+
     def tracer(self, store: ArtifactStore) -> Tracer:
         return replay_tracer(self.declaration, store)
 

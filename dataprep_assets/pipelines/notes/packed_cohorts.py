@@ -3,6 +3,7 @@
 A cohort that fails does not stop the others. `packed_files` describes the files, `packed_cohort` makes them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,12 +13,14 @@ from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Loss, dropped_rows
 from dataprep_assets.graph.proof_level import at_level, documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
@@ -26,10 +29,12 @@ from dataprep_assets.pipelines.notes.packed_cohort import VERSION, PackedCohort,
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.patients_once import require_patients_once
+from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA
 from dataprep_assets.pipelines.notes.retractions import retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.source import upstream_of
+from dataprep_assets.stream.stream_losses import tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder
 
 
@@ -54,6 +59,7 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
         recipes=partial(_recipes, notes),
         build=partial(_build, notes),
         metadata=_metadata,
+        losses=lambda _, receipts: _losses(notes, receipts),
         rows=_rows,
         proofs=Proofs(
             proofs=at_level(COHORT_PROOFS, notes.prove.level),
@@ -154,6 +160,35 @@ def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[s
 
 def _rows(receipt: Receipt) -> int:
     return sum(split.rows for split in PackedCohortFacts.of(receipt).splits.values())
+
+
+def _losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """Notes that were dropped or cut, by reason and month, and months that need no file."""
+    chosen = {RETRACTED: "", EMPTY: "", **({MISSING_METADATA: FILTER} if notes.template.missing == "drop" else {})}
+    yield from dropped_rows(receipts, lambda reason: chosen.get(reason, BAD_RECORD), unit="note")
+    yield from tokenizer_losses(receipts)
+    documents = sum(receipt.ledger.documents for receipt in receipts if receipt.ledger)
+    cut = Counter[str]()
+    for receipt in receipts:
+        splits = PackedCohortFacts.of(receipt).splits.values()
+        cut[str(receipt.partition)] += sum(split.truncated_documents for split in splits)
+    yield Loss(
+        action="cut",
+        reason="long_notes",
+        count=cut.total(),
+        of=documents,
+        unit="note",
+        files=dict((+cut).most_common()),
+    )
+    missing = notes.months.allow_missing
+    yield Loss(
+        action="left out",
+        reason="allow_missing",
+        count=len(missing),
+        of=len(missing) + len(notes.months.expected),
+        unit="month",
+        files=dict.fromkeys(missing, 1),
+    )
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

@@ -45,6 +45,7 @@ from dataprep_assets.pipelines.notes.maxtext import combined_line
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts, packed_lines
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance, write_provenance
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration, ReplaySource
+from dataprep_assets.pipelines.notes.replay_losses import replay_losses
 from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
 from dataprep_assets.pipelines.notes.shard_mixing import Shards, ordered, rows_of
 from dataprep_assets.pipelines.notes.virtual_mixture import for_hf, write_hf_card, write_mixture
@@ -76,6 +77,7 @@ def combined_directory_spec(
         recipes=lambda store, _: [_recipe(replay, store, _sources(replay, store))],
         build=lambda request: [Outcome.of(*build_replay(replay, request.store))],
         metadata=partial(_metadata, replay, tokenizer),
+        losses=lambda store, receipts: replay_losses(replay, store, receipts),
         proofs=Proofs(
             proofs=VIRTUAL_PROOFS if replay.mode == "virtual" else COMBINED_PROOFS, examine=partial(_examine, replay)
         ),

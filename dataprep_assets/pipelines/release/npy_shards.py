@@ -16,6 +16,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.formats.npy_shards import ids_key
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, summarized
@@ -29,6 +30,7 @@ from dataprep_assets.pipelines.release.npy_shard import (
     NPY_SHARDS,
     VERSION,
     NpyShard,
+    NpyShardFacts,
     build_planned,
     shard_artifact,
     shard_recipe,
@@ -73,7 +75,21 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
         recipes=partial(_recipes, release),
         build=partial(_build, release),
         places=partial(npy_places, release),
+        losses=lambda _, receipts: map(_tail, receipts),
         proofs=Proofs(proofs=SHARD_PROOFS + SPLIT_PROOFS, examine=partial(_examine, release)),
+    )
+
+
+def _tail(receipt: Receipt) -> Loss:
+    """The tokens after the last whole sample of a split, which follow its last shard."""
+    facts = NpyShardFacts.of(receipt)
+    return Loss(
+        action="left out",
+        reason="tail",
+        count=facts.tail_dropped_tokens,
+        of=facts.stream_tokens,
+        unit="token",
+        part=facts.prefix,
     )
 
 

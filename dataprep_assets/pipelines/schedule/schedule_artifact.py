@@ -20,6 +20,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.document_index import ENDS, IDS, ROWS, TOKEN_BINS
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs
@@ -70,6 +71,7 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
         recipes=lambda store, _: [_recipe(declaration, present_schedule(declaration, store))],
         build=lambda request: [Outcome.of(*build_schedule(declaration, request.store))],
         metadata=partial(_metadata, declaration),
+        losses=lambda store, _: _losses(declaration, store),
         rows=lambda receipt: ScheduleFacts.of(receipt).steps,
         proofs=Proofs(proofs=SCHEDULE_PROOFS, examine=lambda store, _: prove_schedule(declaration, store)),
     )
@@ -241,6 +243,17 @@ def _documents(
         del parts[SHARD]
     for name, record in sorted(parts.items()):
         yield store.join(staged, f"{folder}/{name}", [Part(artifact, record)], verify=False)
+
+
+def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:
+    """The tokens of each source that no step reads."""
+    data = TrainingData(store, declaration.dataset)
+    read = {one.source: one for one in simulated(data.sampler, data.steps)}
+    for source in data.schedule.revisions[-1].sources:
+        tokens = sum(shard.tokens for shard in source.shards)
+        found = read.get(source.name)
+        unread = tokens if found is None else max(0, tokens - found.tokens) if found.epochs < 1 else 0
+        yield Loss(action="left out", reason="unread", count=unread, of=tokens, unit="token", part=source.name)
 
 
 def _metadata(declaration: ScheduleDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

@@ -1,7 +1,6 @@
 """Task folders of an old project, put where a new one's trainer looks: the artifacts, and what a person is told."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ from dataprep_assets.pipelines.tasks.card import tasks_card
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
 from dataprep_assets.pipelines.tasks.remarks import task_remarks
-from dataprep_assets.pipelines.tasks.routes import partitions, route_of, target_of, task_line
+from dataprep_assets.pipelines.tasks.routes import partitions, target_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
 from dataprep_assets.sentences import safe, sentence
 
@@ -42,7 +41,7 @@ class Tasks(Dataset):
     def summary(self, store: ArtifactStore) -> list[str]:
         lines = [f"{'task':<24}{'version':>16}{'files':>8}{'rows':>10}   for the training script"]
         lines += [self._line(store, partition) for partition in partitions(self.declaration)]
-        return [*lines, *self._passed_over()]
+        return lines
 
     def _line(self, store: ArtifactStore, partition: str) -> str:
         """What was migrated of a partition, with the line of a training script."""
@@ -60,13 +59,3 @@ class Tasks(Dataset):
 
     def standing(self, store: ArtifactStore) -> list[str]:
         return self.summary(store)
-
-    def _passed_over(self) -> list[str]:
-        """Folders beside the versions, in the present old project, that do not count as versions."""
-        found: dict[str, None] = {}
-        for partition in partitions(self.declaration):
-            with suppress(DataprepError):  # the migration and its checks say why there is no route
-                route = route_of(self.declaration, partition)
-                told = (f"{route.task}: {one.name} is passed over: it {one.reason}" for one in route.unordered)
-                found |= dict.fromkeys(told)
-        return list(found)

@@ -5,6 +5,7 @@ from functools import partial
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
@@ -12,7 +13,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import VERSION, migrate_task, recipe_now
-from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
+from dataprep_assets.pipelines.tasks.record import MigrationRecord, UnorderedVersion, read_record
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line, task_value
 from dataprep_assets.pipelines.tasks.source_watch import tasks_watch
 from dataprep_assets.pipelines.tasks.task_folder_findings import examine
@@ -33,6 +34,7 @@ def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
         recipes=partial(_recipes, declaration),
         build=partial(_build, declaration),
         metadata=partial(_metadata, declaration),
+        losses=partial(_losses, declaration),
         proofs=Proofs(proofs=_proofs(declaration), examine=partial(examine, declaration, every)),
     )
 
@@ -74,6 +76,63 @@ def _about(declaration: TaskMigrationDeclaration) -> str:
     )
     listed = "\n".join(["| task | version | mode | files |", "|---|---|---|---|", *tasks])
     return "\n\n".join(part for part in (declaration.description, about, listed) if part)
+
+
+def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """Files that are not there or never read, rows of the original without a row, and folders that are no version."""
+    passed_over: dict[tuple[str, str], Loss] = {}
+    for receipt in receipts:
+        partition = receipt.partition or ""
+        if (record := read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))) is None:
+            continue
+        passed_over |= {(record.task, one.name): _not_a_version(record, one) for one in record.unordered_versions}
+        files = len(record.files) + len(record.absent) + len(record.ignored_files)
+        yield Loss(
+            action="left out",
+            reason="never_read",
+            count=len(record.ignored_files),
+            of=files,
+            unit="file",
+            part=partition,
+            files=dict.fromkeys(record.ignored_files, 1),
+        )
+        for absent in record.absent:
+            yield Loss(
+                action="left out",
+                reason="absent",
+                kind=absent.cause,
+                count=1,
+                of=files,
+                unit="file",
+                part=partition,
+                files={absent.name: 1},
+            )
+        for split, difference in record.differences.items():
+            file = record.file(split)
+            yield Loss(
+                action="left out",
+                reason="no_row_of_its_id",
+                kind=f"rows of the {record.compared_with}",
+                count=difference.missing,
+                of=difference.original_rows,
+                unit="row",
+                part=f"{partition}, {split}",
+                files={} if file is None else {file.name: difference.missing},
+            )
+    yield from passed_over.values()
+
+
+def _not_a_version(record: MigrationRecord, folder: UnorderedVersion) -> Loss:
+    return Loss(
+        action="left out",
+        reason="not_a_version",
+        kind=folder.reason,
+        count=1,
+        of=0,  # which folders are versions is known of the chosen ones alone
+        unit="folder",
+        part=record.task,
+        files={folder.name: 1},
+    )
 
 
 def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

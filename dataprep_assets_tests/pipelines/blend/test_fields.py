@@ -118,7 +118,11 @@ def test_where_every_row_is_refused_the_first_is_named_with_its_file(tmp_path: P
     ((_, told),) = _told(blend)
     assert told.startswith("a.jsonl: no row of it can be read. The first is row 2")
     told = _previewed(blend, tmp_path / "out")
-    assert "dataset a: no row that was read can be used; a.jsonl, row 2: bad_json. Name the field" in told
+    assert (
+        "dataset a: no row that was read can be used: 2 not_an_object in a.jsonl, 1 bad_json in a.jsonl. The first is "
+        in told
+    )
+    assert "a.jsonl, row 2: bad_json. Name the field" in told
 
 
 def test_a_parquet_file_that_cannot_be_opened_is_named_wherever_it_stands(tmp_path: Path) -> None:
@@ -131,9 +135,12 @@ def test_a_parquet_file_that_cannot_be_opened_is_named_wherever_it_stands(tmp_pa
 
 
 USELESS: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "numbers": ([{"text": i} for i in range(9)], "9 not a text; they have `text`"),
-    "blanks": ([{"text": " \n", "id": i} for i in range(9)], "9 blank; they have `text`, `id`"),
-    "nulls": ([{"text": None}] * 5 + [{"text": ""}] * 4, "5 not a text, 4 blank; they have `text`"),
+    "numbers": ([{"text": i} for i in range(9)], "9 not a text in a.jsonl; they have `text`"),
+    "blanks": ([{"text": " \n", "id": i} for i in range(9)], "9 blank in a.jsonl; they have `text`, `id`"),
+    "nulls": (
+        [{"text": None}] * 5 + [{"text": ""}] * 4,
+        "5 not a text in a.jsonl, 4 blank in a.jsonl; they have `text`",
+    ),
 }
 
 
@@ -149,10 +156,13 @@ def test_a_text_field_without_any_text_says_so_before_the_plan_and_in_the_previe
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (None, "2 no_messages (the field must hold a list of messages; one that is JSON text"),
-        (json.dumps(TURNS), "2 no_messages (the field must hold a list of messages; one that is JSON text"),
-        ([{"from": "human", "value": "a"}], "2 unknown_role (each message needs a `role` that is taken"),
-        ([TURNS[0], {**TURNS[1], "weight": 3}], "2 unclear_weight (an answer that is not to be trained says `weight"),
+        (None, "2 no_messages in a.jsonl (the field must hold a list of messages; one that is JSON text"),
+        (json.dumps(TURNS), "2 no_messages in a.jsonl (the field must hold a list of messages; one that is JSON text"),
+        ([{"from": "human", "value": "a"}], "2 unknown_role in a.jsonl (each message needs a `role` that is taken"),
+        (
+            [TURNS[0], {**TURNS[1], "weight": 3}],
+            "2 unclear_weight in a.jsonl (an answer that is not to be trained says `weight",
+        ),
     ],
 )
 def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path, value: Any, told: str) -> None:
@@ -163,7 +173,9 @@ def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path
     assert sentence.startswith(begun + told)
     assert sentence.endswith("; they have `messages`, `meta`")
     (hidden,) = _told(blend.model_copy(update={"sensitive": True}))
-    assert hidden[1].startswith(begun.replace(", from a.jsonl on,", "") + told.removeprefix("2 "))
+    assert hidden[1].startswith(
+        begun.replace(", from a.jsonl on,", "") + told.removeprefix("2 ").replace(" in a.jsonl", "")
+    )
 
 
 def test_a_thousand_rows_of_no_use_stop_only_a_run_that_they_would_stop(tmp_path: Path) -> None:

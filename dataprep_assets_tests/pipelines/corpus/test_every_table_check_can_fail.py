@@ -31,7 +31,7 @@ def specs() -> Sequence[ArtifactSpec]:
         splits={"val": ["validation/**"]},
         shards={},
         tag=["gopher", "personal"],
-        drop={"short": "words < 50"},
+        drop={"short": "words < 50", "longest": "words > 99999"},
         budget={"per_rule": {"short": 0.9}},
         views=["nanogpt"],
         workers=1,
@@ -94,14 +94,14 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tags_proofs, "named_tagger", lambda _: replace(tagger, tag=tag))
 
 
-def greedy_rule(folder: Path) -> None:
-    """The receipt of a selection that drops nearly all."""
+def greedy(rule: str) -> Fault:
+    """The receipt of a selection in which a rule drops all."""
 
     def change(receipt: dict[str, dict[str, dict[str, object]]]) -> None:
         facts = receipt["facts"]
-        facts["by_rule"] = {source: {"short": counts} for source, counts in facts["sources"].items()}
+        facts["by_rule"] = {source: {rule: counts} for source, counts in facts["sources"].items()}
 
-    edit_receipt(folder / "receipt.json", change)
+    return lambda folder: edit_receipt(folder / "receipt.json", change)
 
 
 FAULTS: dict[tuple[str, str], Fault] = {
@@ -110,7 +110,8 @@ FAULTS: dict[tuple[str, str], Fault] = {
     ("tags", "tags_repeat"): rewritten("gopher.parquet", more("words")),
     ("selection", "files_intact"): lambda folder: flip_byte(folder / "dropped.parquet"),
     ("selection", "rules_hold"): rewritten("dropped.parquet", lambda table: table.slice(1)),
-    ("selection", "within_budget"): greedy_rule,
+    ("selection", "within_budget"): greedy("short"),
+    ("selection", "sources_kept"): greedy("longest"),
     ("documents", "files_intact"): lambda folder: flip_byte(folder / "documents.parquet"),
     ("documents", "sums_equal_ledger"): rewritten("documents.parquet", more("tokens")),
 }
@@ -119,6 +120,7 @@ SAID = {
     "tags_repeat": "tagger 'gopher' gave another words",
     "rules_hold": "by its tags it is dropped by short, dropped.parquet says by none",
     "within_budget": "the rule short drops",
+    "sources_kept": "the rule longest drops",
     "sums_equal_ledger": "tokens sum to",
 }
 

@@ -17,6 +17,7 @@ from dataprep_assets.pipelines.notes.component import CombinedCohorts
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay_losses import replay_losses
 from dataprep_assets.pipelines.notes.replay_proofs import prove_combined
 from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, for_hf
 from dataprep_assets_tests.formats.shard_reader import read_directory
@@ -50,6 +51,25 @@ def combined(**changes: Any) -> ReplayDeclaration:
 def origins(root: Path) -> list[ShardOrigin]:
     place = root / "notes_replay_combined" / "tfds_directory"
     return [origin for _, origin in read_provenance(place / PROVENANCE)["train"]]
+
+
+def test_rows_that_the_weights_leave_out_are_losses(built: Path) -> None:
+    weights = [{"dataset": name, "weight": 1} for name in SOURCES]
+    declared, store = combined(mode="weighted", sources=weights, tolerance=0.2), LocalArtifacts(built)
+    receipt, _ = build_replay(declared, store)
+    losses = {loss.part: loss for loss in replay_losses(declared, store, [receipt]) if loss.count}
+    assert {(loss.action, loss.reason, loss.unit) for loss in losses.values()} == {("left out", "weight", "row")}
+    taken = {origin.sha256 for origin in origins(built)}
+    rows = {
+        name: sum(
+            origin.rows
+            for _, origin in read_provenance(built / name / "tfds_directory" / PROVENANCE)["train"]
+            if origin.sha256 not in taken
+        )
+        for name in SOURCES
+    }
+    assert {name: loss.count for name, loss in losses.items()} == {name: count for name, count in rows.items() if count}
+    assert 0 < losses["replay"].count < losses["replay"].of
 
 
 def test_concat_is_the_sources_in_declared_order_byte_for_byte(built: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.graph.losses import losses_of
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
@@ -154,8 +155,10 @@ def test_all_verifies_offline_and_a_flipped_byte_is_named(copied: Migration) -> 
 
 def test_the_summary_has_the_line_for_every_training_script(finished: Migration) -> None:
     lines = finished.component.summary(finished.store)
-    assert len(lines) == 1 + len(finished.partitions) + 1
-    assert lines[-1].startswith(f"Copa: {DISCARDED} is passed over: it has 'discard' where its minor number should be")
+    assert len(lines) == 1 + len(finished.partitions)
+    (folder,) = [loss for loss in losses_of(finished.component.specs, finished.store) if loss.unit == "folder"]
+    assert (folder.part, dict(folder.files)) == ("Copa", {DISCARDED: 1})
+    assert folder.kind.startswith("has 'discard' where its minor number should be")
     assert finished.component.standing(finished.store) == lines
     copa = next(line for line in lines if line.startswith("Copa.version_10-1"))
     assert copa.endswith(f"TASK={finished.new}/versions/version_10-1/Copa")

@@ -14,7 +14,7 @@ import orjson
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.ledgers import unbalanced, wrong_quarantine, wrong_sums
+from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_quarantine, wrong_sums
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.graph.spec import Proof
@@ -22,14 +22,16 @@ from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, build_rl_shard, compact_line
-from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, lacks_prompt, through
+from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY, LeftOut, Refused, lacks_prompt, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose
 from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.blocks import BlockReader
 
 RL_JSONL_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files."),
+    Proof(
+        "ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files.", version=2
+    ),
     Proof(
         "lines_are_records",
         "Every line is one JSON object with a prompt; there are as many as the receipt says, and no placeholder.",
@@ -68,11 +70,14 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 
 
 def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
-    sources = RlJsonlFacts.of(receipt).sources
+    # a file of which nothing was dropped says nothing of it
+    lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.of(receipt).sources]
     yield from unbalanced(receipt)
-    yield from wrong_sums(receipt, [source.to_json() for source in sources], ("rows_in", "documents"))
+    yield from wrong_sums(receipt, lines, ("rows_in", "documents"))
+    yield from unbalanced_lines(receipt, lines)
+    yield from wrong_drops(replace(receipt, sources=tuple(lines)))
     dropped = ledger_of(receipt).dropped
-    bad = sum(count for reason, count in dropped.items() if not reason.startswith("left_out_by_"))
+    bad = sum(count for reason, count in dropped.items() if not reason.startswith(LEFT_OUT_BY))
     yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
 
 

@@ -7,7 +7,7 @@ the name of the transform that left it out, or of what is wrong with it.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
-from dataprep_assets.pipelines.blend.rl.through import NO_PROMPT, LeftOut, Refused, through
+from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY, NO_PROMPT, LeftOut, Refused, through
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
 from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
@@ -37,6 +37,7 @@ from dataprep_assets.sources.rows import RowBlock
 from dataprep_assets.sources.unreadable import place_of
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, unreadable_part
 
+# Since 2 the receipt counts by file why rows were dropped. The records are those of 1.
 VERSION = 2
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3
@@ -119,16 +120,18 @@ class RlShard:
 
 
 class RlSourceFacts(Facts):
-    """One source file, with its range of rows if only a part is read, its numbers of rows and records, and of rows that
-    were dropped, by reason."""
+    """One source file, with its range of rows if only a part is read, and its numbers of rows and records.
+
+    `dropped` counts the other rows by reason.
+    """
 
     file: str
     ordinal: int
     sha256: str
     rows_in: int
     documents: int
-    dropped: Mapping[str, int] = Field({})
     rows: tuple[int, int | None] | None = None
+    dropped: dict[str, int] = Field(default_factory=dict)
 
 
 class RlJsonlFacts(Facts):
@@ -218,7 +221,7 @@ def _write(shard: RlShard, staged: Path) -> Written:
 
 def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: Callable[[bytes], Any]) -> None:
     for part in shard.files:
-        before = (tally.rows, tally.records, tally.dropped.copy())
+        before, dropped_before = (tally.rows, tally.records), Counter(tally.dropped)
         tally.first_bad, tally.has_read = "", False
         reader = part.read_rows()
         read = 0
@@ -236,7 +239,9 @@ def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: 
         require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`blend_plan`")
         _require_readable(shard, part, steps, tally)
         tally.source_bytes += reader.bytes_read
-        cut = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
+        some: dict[str, Any] = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
+        if dropped := tally.dropped - dropped_before:
+            some["dropped"] = dict(sorted(dropped.items()))
         tally.sources.append(
             RlSourceFacts(
                 file=part.label,
@@ -244,8 +249,7 @@ def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: 
                 sha256=part.sha256,
                 rows_in=tally.rows - before[0],
                 documents=tally.records - before[1],
-                dropped=dict(sorted((tally.dropped - before[2]).items())),
-                **cut,
+                **some,
             )
         )
 
@@ -259,7 +263,7 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
         made = through(record, steps, shard.rules, f"{part.label}: row {row}")
         tally.has_read |= made != Refused(NO_PROMPT)
         if isinstance(made, LeftOut):
-            tally.dropped[f"left_out_by_{made.by}"] += 1
+            tally.dropped[LEFT_OUT_BY + made.by] += 1
             continue
         if isinstance(made, Refused):
             _refuse(shard, part, tally, BadRecord(row, byte, made.reason))

@@ -12,6 +12,8 @@ from dataprep_assets.pipelines.blend.rl.options import RlRules
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step
 from dataprep_assets.sentences import safe
 
+LEFT_OUT_BY = "left_out_by_"
+"""How the reason begins under which a record is counted that a transform left out."""
 NO_PROMPT = "no_prompt"
 """The reason under which a bad record without a prompt is counted."""
 BAD_PLACEHOLDER = "bad_placeholder"

@@ -2,11 +2,12 @@
 
 They are rendered by the template and cut as in a spool, so what the template writes, tool declarations and turns count.
 
-Entry point: `row_counter`.
+Entry points: `row_counter`; `row_refusal`, for rows that become none.
 """
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from dataprep_assets.sources.rows import RowBlock
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
+from dataprep_assets.tokenization.chat.rendering import Rendered
 
 
 def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str, RowBlock], float]:
@@ -27,19 +29,39 @@ def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str
 
     Encoded by the reference. Raises ConfigError or TokenizerError for a template that cannot be used.
     """
+    return partial(_tokens_a_row, _plan(blend, dataset))
+
+
+def row_refusal(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[dict[str, Any]], str | None]:
+    """What tells why a row is no conversation of the dataset, or its template refuses it; raises as `row_counter`."""
+    return partial(_why_refused, _plan(blend, dataset))
+
+
+def _plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
     bundle = load_bundle(blend.required_tokenizer)
     plan = plan_of(blend, refused_outright(bundle, "text", "tokenizers", "a preview"), dataset)
     load_tools(plan)  # a template that cannot be used is named before any row is
-    return partial(_tokens_a_row, plan)
+    return plan
+
+
+def _why_refused(plan: ChatPlan, row: dict[str, Any]) -> str | None:
+    rendered = _rendered(plan, row)
+    if isinstance(rendered, Refusal):
+        return str(rendered)
+    return None if rendered.sequences else "no_answer"
+
+
+def _rendered(plan: ChatPlan, row: dict[str, Any]) -> Rendered | Refusal:
+    read = read_conversation(row, plan.fields, plan.choices)
+    return read if isinstance(read, Refusal) else load_tools(plan)[0].render(read)
 
 
 def _tokens_a_row(plan: ChatPlan, label: str, some: RowBlock) -> float:
-    renderer, encoder, _ = load_tools(plan)
+    encoder = load_tools(plan)[1]
     tokens = 0
     for number, row in zip(some.numbers, some.rows, strict=True):
         at(label, number)
-        read = read_conversation(row, plan.fields, plan.choices)
-        rendered = read if isinstance(read, Refusal) else renderer.render(read)
+        rendered = _rendered(plan, row)
         if not isinstance(rendered, Refusal):
             lengths, stay = cut_lengths(plan, np.diff(encoder.encode([rendered]).offsets))
             tokens += int(lengths[stay].sum())

@@ -24,10 +24,9 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
 
 class MdsFacts(ViewFacts):
-    """Facts of the view's receipt: tokens per sample, and by split the tokens after its last whole sample."""
+    """Facts of the view's receipt, with the tokens of a sample."""
 
     sequence_length: int
-    tokens_left_out: dict[str, int]
 
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:

@@ -1,0 +1,46 @@
+"""What a token stream does not have of its source rows: of corpora, releases and pretraining blends alike."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from dataprep_assets.documents.benchmarks import BENCHMARK
+from dataprep_assets.documents.selection import DUPLICATE, NO_TOKENS, SHORT
+from dataprep_assets.graph.losses import BAD_RECORD, FILTER, RULE, Action, Loss, dropped_rows, file_lines
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.integrity.receipt import Receipt
+
+_KINDS = {RETRACTED: "", DUPLICATE: "", BENCHMARK: "", SHORT: FILTER, NO_TOKENS: FILTER}
+UNKNOWN_TOKENS, DROPPED_CHARACTERS = "unknown_tokens", "dropped_characters"
+
+
+def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
+    """The losses of some shards of token bins, which are `part` of their dataset."""
+    rules = {rule for receipt in receipts for rule in receipt.facts.get("rules", ())}
+
+    def kind(reason: str) -> str:
+        return _KINDS.get(reason, RULE if reason in rules else BAD_RECORD)
+
+    yield from dropped_rows(receipts, kind, part=part)
+    total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
+    cut = sum(int(receipt.facts.get("truncated", 0)) for receipt in receipts)
+    yield Loss(action="cut", reason="max_doc_tokens", count=cut, of=total.documents, unit="document", part=part)
+    yield from tokenizer_losses(receipts, part)
+
+
+def tokenizer_losses(receipts: Sequence[Receipt], part: str = "") -> Iterator[Loss]:
+    """What the tokenizer could not say of the texts of some shards, where their receipts count it."""
+    total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
+    yield _counted(receipts, "unknown", UNKNOWN_TOKENS, of=total.tokens, unit="token", part=part)
+    yield _counted(receipts, "dropped", DROPPED_CHARACTERS, of=total.text_characters, unit="character", part=part)
+
+
+def _counted(receipts: Sequence[Receipt], action: Action, name: str, *, of: int, unit: str, part: str) -> Loss:
+    """The sum of a count, by file where the lines of the receipts have it."""
+    files, count = Counter[str](), 0
+    for receipt in receipts:
+        count += receipt.facts.get(name) or getattr(receipt.ledger, name, None) or 0
+        for line in file_lines(receipt):
+            files[str(line["file"])] += line.get(name, 0)
+    return Loss(
+        action=action, reason=name, count=count, of=of, unit=unit, part=part, files=dict((+files).most_common())
+    )

@@ -1,0 +1,399 @@
+"""`dataprep run`, at its end, and `dataprep show` list what a dataset lost of its sources, whatever its kind."""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.pipelines.blend.pipeline import text_of, write_rows
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
+from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT
+from dataprep_assets_tests.samples import SAMPLE
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+from dataprep_assets_tests.tokenization.chat.trap import QWEN
+
+TOKENIZER = {"path": str(SAMPLE / "tokenizer"), "engine": "tokenizers"}
+STREAM = {"tokenizer": TOKENIZER, "document": {"separator": "<|endoftext|>"}}
+DROP = {"policy": "drop", "budget": 0.9}
+
+
+class Project:
+    """A project of `dataprep init`, with the datasets that a test declares."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        made = dataprep(folder.parent, "init", str(folder), project=folder.parent)
+        assert made.returncode == 0, made.stderr
+
+    def declare(self, component: str, name: str, **attributes: Any) -> None:
+        declared = {"type": f"dataprep_assets.components.{component}", "attributes": {"dataset": name, **attributes}}
+        path = self.folder / "harbour_lights" / "defs" / name / "defs.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(declared, sort_keys=False))
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return dataprep(self.folder.parent, *words, project=self.folder)
+
+    def run(self, *names: str) -> str:
+        """What a run prints that succeeds."""
+        ran = self.command("run", *names)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def losses(self, name: str) -> list[dict[str, Any]]:
+        """Those of `show --json`."""
+        shown = self.command("show", name, "--json")
+        found: list[dict[str, Any]] = json.loads(shown.stdout)["losses"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("losses") / "harbour-lights")
+
+
+def block(said: str) -> list[str]:
+    """The lines on losses and changes."""
+    found = re.search(r"^lost: .*(?:\n.+)*", said, re.MULTILINE)
+    assert found is not None, said
+    return found[0].splitlines()
+
+
+def corpus(project: Project, name: str, files: Mapping[str, Sequence[Any]], **changes: Any) -> dict[str, Any]:
+    for path, rows in files.items():
+        write_rows(project.folder / "sources" / name / path, rows)
+    source = {"kind": "local", "path": str(project.folder / "sources" / name)}
+    base = {"source": source, "include": ["**/*.jsonl"], "splits": {"train": ["train/**"]}, **STREAM}
+    return {**base, "bad_records": DROP, "views": [], **changes}
+
+
+def texts(*words: str) -> list[dict[str, Any]]:
+    return [{"text": word} for word in words]
+
+
+def only(losses: Sequence[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    """The only loss with these values."""
+    (found,) = [loss for loss in losses if wanted.items() <= loss.items()]
+    return found
+
+
+def test_of_a_corpus_by_file_rule_duplicate_and_split_and_what_a_run_changed(project: Project) -> None:
+    rows = texts(*(f"page {i} of the harbour book, kept for its words" for i in range(40)))
+    files: dict[str, list[Any]] = {
+        "train/a.jsonl": [*rows[:20], b"{broken\n", b"[1]\n", rows[3], *texts("x", "y")],
+        "train/b.jsonl": [*rows[20:], {"words": 1}, *texts("z")],
+        "other/c.jsonl": rows[:2],
+    }
+    declared = corpus(
+        project,
+        "pages",
+        files,
+        tag=["gopher"],
+        drop={"short": "words < 3"},
+        duplicates={"kind": "exact"},
+        views=["nanogpt", "mds"],
+        mds_sequence_length=7,
+    )
+    project.declare("TokenizedCorpus", "pages", **declared)
+    told = block(project.run("pages"))
+    losses = project.losses("pages")
+    bad = only(losses, reason="bad_json")
+    assert (bad["action"], bad["kind"], bad["unit"], bad["count"], bad["of"]) == ("dropped", "bad record", "row", 1, 47)
+    assert bad["files"] == {"train/a.jsonl": 1}
+    assert only(losses, reason="missing_text")["files"] == {"train/b.jsonl": 1}
+    assert only(losses, reason="short")["kind"] == "rule"
+    assert only(losses, reason="short")["files"] == {"train/a.jsonl": 2, "train/b.jsonl": 1}
+    assert only(losses, reason="duplicate")["count"] == 1
+    assert only(losses, reason="no_split") == {
+        "action": "left out",
+        "reason": "no_split",
+        "count": 1,
+        "of": 3,
+        "unit": "file",
+        "part": "",
+        "kind": "",
+        "files": {"other/c.jsonl": 1},
+    }
+    assert only(losses, reason="mds_tail")["count"] < 7
+    assert told[0].startswith("lost: 1 of 3 files left out, 7 of 47 rows dropped, ")
+    assert any("bad_json (bad record)" in line and "train: train/a.jsonl 1" in line for line in told)
+    assert any("short (rule)" in line and "train: train/a.jsonl 2 and 1 more" in line for line in told)
+    assert all(len(line) <= 80 for line in told[1:])
+    assert "train/b.jsonl 1" in project.command("show", "pages").stdout
+    # nothing to do: what is missing of the data is told all the same
+    again = project.run("pages")
+    assert "nothing to do" in again
+    assert block(again) == told[:1]
+    write_rows(project.folder / "sources" / "pages" / "train" / "b.jsonl", rows[20:30])
+    changed = block(project.run("pages"))
+    at = next(at for at, line in enumerate(changed) if line.startswith("changed since the complete run of 20"))
+    assert re.fullmatch(r"  train: 40 → 30 documents, \d+ → \d+ tokens", changed[at + 1])
+
+
+def test_of_a_release_its_retracted_documents_and_its_tail(project: Project) -> None:
+    rows = [{"text": f"entry {i} of the log, kept for its words", "key": f"k{i}"} for i in range(30)]
+    document = {"separator": "<|endoftext|>", "id_field": "key"}
+    declared = corpus(project, "logs", {"train/a.jsonl": [*rows, b"{\n"]}, document=document)
+    declared |= {"release": {"sequence_length": 16, "tokens_per_shard": 64}}
+    del declared["views"]
+    project.declare("ShardRelease", "logs", **declared)
+    project.run("logs")
+    listed = project.folder / "ids.txt"
+    listed.write_text("k4\n")
+    assert project.command("retract", "logs", "--ids", str(listed)).returncode == 0
+    told = block(project.run("logs"))
+    losses = project.losses("logs")
+    assert only(losses, reason="retracted")["files"] == {"train/a.jsonl": 1}
+    assert only(losses, reason="bad_json")["files"] == {"train/a.jsonl": 1}
+    assert 0 < only(losses, reason="tail", part="train", unit="token")["count"] < 16
+    assert any("retracted" in line and "train/a.jsonl 1" in line for line in told)
+    assert any(re.fullmatch(r"  train: 30 → 29 documents, .*", line) for line in told)
+
+
+BAD_CHATS: list[dict[str, Any]] = [
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]},
+    {"messages": [{"role": "user", "content": "a"}]},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0}]},
+]
+
+
+def chats(name: str, count: int) -> list[dict[str, Any]]:
+    return [
+        {"messages": [{"role": "user", "content": f"{name} {i}?"}, {"role": "assistant", "content": text_of(name, i)}]}
+        for i in range(count)
+    ]
+
+
+def blend(project: Project, *names: str) -> dict[str, Any]:
+    return {"datasets": [{"name": name, "path": str(project.folder / "sources" / f"{name}.jsonl")} for name in names]}
+
+
+def test_of_chats_in_rows_sequences_and_shards(project: Project) -> None:
+    sources = project.folder / "sources"
+    write_rows(sources / "big.jsonl", [*chats("big", 77), *BAD_CHATS])
+    write_rows(sources / "small.jsonl", chats("small", 20))
+    write_chat_tokenizer(project.folder / "tokenizer")
+    (project.folder / "style.jinja").write_text(QWEN)
+    project.declare(
+        "TrainingBlend",
+        "tides",
+        stage="sft",
+        blend=blend(project, "big", "small"),
+        tokenizer={"path": str(project.folder / "tokenizer"), "engine": "tokenizers"},
+        sft={"pack_size": 96, "chat_template": str(project.folder / "style.jinja")},
+        num_shards=8,
+        tolerance=0.1,
+        bad_records=DROP,
+    )
+    told = block(project.run("tides"))
+    losses = project.losses("tides")
+    masked = only(losses, reason="empty_after_masking")
+    assert (masked["part"], masked["kind"], masked["count"], masked["of"]) == ("big", "filter", 2, 80)
+    assert only(losses, reason="empty_assistant")["files"] == {"big.jsonl": 1}
+    assert only(losses, reason="empty_assistant")["kind"] == "bad record"
+    cut = [loss for loss in losses if loss["action"] == "cut"]
+    assert {(loss["reason"], loss["unit"]) for loss in cut} == {("pack_size", "sequence")}
+    assert {loss["part"]: loss["of"] for loss in cut} == {"big": 77, "small": 20}
+    left = [loss for loss in losses if loss["reason"] == "weight"]
+    assert left
+    assert {(loss["action"], loss["unit"]) for loss in left} == {("left out", "packed row")}
+    assert told[0].startswith("lost: 3 of 100 rows dropped, ")
+    assert any("empty_assistant" in line and "big: big.jsonl 1" in line for line in told)
+
+
+def test_of_texts_that_were_cut_and_of_a_trial_on_some_shards(project: Project) -> None:
+    sources = project.folder / "sources"
+    write_rows(sources / "long.jsonl", [*texts(*(text_of("long", i, words=30) for i in range(20))), b"{\n"])
+    project.declare(
+        "TrainingBlend",
+        "waves",
+        stage="pretrain",
+        blend=blend(project, "long"),
+        tokenizer=TOKENIZER,
+        pretrain={"sequence_length": 16, "max_doc_tokens": 8},
+        bad_records=DROP,
+    )
+    told = block(project.run("waves"))
+    losses = project.losses("waves")
+    assert only(losses, action="cut", reason="max_doc_tokens", unit="document")["count"] == 20
+    assert only(losses, reason="bad_json", part="long")["files"] == {"long.jsonl": 1}
+    assert any("cut: max_doc_tokens" in line for line in told)
+
+
+def test_of_records_by_file_and_of_texts_of_which_nothing_is_lost(project: Project) -> None:
+    sources = project.folder / "sources"
+    write_rows(sources / "some.jsonl", [*({"prompt": f"{i}?"} for i in range(5)), b"{\n", {"text": "no prompt"}])
+    write_rows(sources / "whole.jsonl", texts("one", "two"))
+    train = {name: {"train": [{"name": name, "path": str(sources / f"{name}.jsonl")}]} for name in ("some", "whole")}
+    project.declare(
+        "TrainingBlend",
+        "records",
+        stage="rl",
+        blend=train["some"],
+        rl={"transforms": ["passthrough"], "prompt": "prompt"},
+        bad_records=DROP,
+    )
+    project.declare("TrainingBlend", "kept", stage="rl", blend=train["whole"], rl={"transforms": ["passthrough"]})
+    told = project.run("records", "kept")
+    losses = project.losses("records")
+    assert only(losses, reason="bad_json")["files"] == {"some.jsonl": 1}
+    assert only(losses, reason="no_prompt") | {"kind": "bad record", "of": 7} == only(losses, reason="no_prompt")
+    assert "bad_json (bad record)" in told
+    assert project.losses("kept") == []
+    assert told.count("\nlost: nothing\n") == 1
+
+
+def patients(month: str, count: int, *more: dict[str, Any]) -> list[dict[str, Any]]:
+    people = [patient(f"{month}-{i}", note(f"visit {i} of {month} " * 3)) for i in range(count)]
+    return [*people, *more]
+
+
+def notes(source: Path, first: str, last: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "sensitive": False,
+        "source": {"kind": "local", "path": str(source)},
+        "months": {"first": first, "last": last},
+        "row_length": 64,
+        "rows_per_shard": 4,
+        "tokenizer": TOKENIZER,
+        "document": {"separator": "<|endoftext|>"},
+        "pad": {"token": "<|pad|>"},
+        "patient_key": {"public": "a key for fictional data, known to everyone"},
+        "bad_records": DROP,
+    } | changes
+
+
+def test_of_notes_by_month_and_of_a_combination_its_splits(project: Project) -> None:
+    source = written(
+        project.folder / "clinic",
+        {
+            "2010-01": patients("2010-01", 12, patient("p", note(None), note(""))),
+            "2010-03": patients("2010-03", 12, patient("q", note("a word " * 90))),
+        },
+    )
+    declared = notes(
+        source,
+        "2010-01",
+        "2010-03",
+        months={"first": "2010-01", "last": "2010-03", "allow_missing": ["2010-02"]},
+        splits={"train": 0.7, "val": 0.3},
+        long_notes={"rule": "truncate"},
+    )
+    project.declare("PackedCohorts", "visits", **declared)
+    project.declare("CombinedCohorts", "mixed", sensitive=False, sources=[{"dataset": "visits"}])
+    checked = project.command("check", "mixed", "--json")
+    hints = [json.loads(line) for line in checked.stdout.splitlines() if line.startswith("{")]
+    assert checked.returncode == 0
+    assert "val" in json.dumps(hints)
+    told = project.run("visits", "mixed")
+    losses = project.losses("visits")
+    assert only(losses, reason="empty_note")["files"] == {"2010-01": 1}
+    assert only(losses, action="cut", reason="long_notes", unit="note")["files"] == {"2010-03": 1}
+    assert only(losses, reason="allow_missing", unit="month")["files"] == {"2010-02": 1}
+    left = only(project.losses("mixed"), action="left out", reason="split val", part="visits", unit="row")
+    assert 0 < left["count"] < left["of"]
+    assert re.search(r"rows +[\d.]+ % +left out: split val +visits", told)
+    project.declare("CombinedCohorts", "mixed", sensitive=False, sources=[{"dataset": "visits"}], splits=["train"])
+    assert "val" not in project.command("check", "mixed").stdout
+
+
+def test_of_sensitive_notes_no_small_count_is_told(project: Project) -> None:
+    source = written(project.folder / "ward", {"2010-01": patients("2010-01", 30, patient("p", note(None)))})
+    declared = notes(source, "2010-01", "2010-01", sensitive=True, patient_key={"env": "WARD_KEY"})
+    project.declare("PackedCohorts", "ward", **declared)
+    key = {"WARD_KEY": "a key that nobody knows, at least 32 characters"}
+    ran = dataprep(project.folder.parent, "run", "ward", project=project.folder, **key)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    shown = dataprep(project.folder.parent, "show", "ward", "--json", project=project.folder, **key)
+    (loss,) = json.loads(shown.stdout)["losses"]
+    assert (loss["count"], loss["of"], loss["files"]) == ("< 11", "withheld", {"2010-01": "< 11"})
+    assert not re.search(r"\b3[01]\b", "\n".join(block(ran.stdout)))
+
+
+def test_of_tasks_files_and_folders_and_of_a_schedule_unread_tokens(project: Project) -> None:
+    old = project.folder / "old" / LAYOUT / "Copa"
+    row = {"premise": "p", "choice1": "a", "choice2": "b", "question": "cause", "label": 0, "idx": 0}
+    for folder in (old, old / "version_1", old / "version_x"):
+        write_rows(folder / "copa_train.jsonl", [{**row, "idx": i} for i in range(4 if folder == old else 3)])
+        write_rows(folder / "copa_validation.jsonl", [row])
+    write_rows(old / "version_1" / "notes.jsonl", [row])
+    contract = {"like": "Copa", "files": {name: {"rows": 3} for name in ("train", "validation")}}
+    project.declare(
+        "TaskMigration",
+        "tasks",
+        old_root=str(project.folder / "old"),
+        new_root=str(project.folder / "new"),
+        tasks={"Copa": {"version": "latest", "versions_in": "."}},
+        contracts={"Copa": contract},
+    )
+    told = project.command("run", "tasks").stdout
+    losses = project.losses("tasks")
+    assert only(losses, reason="not_a_version")["files"] == {"version_x": 1}
+    assert only(losses, reason="never_read")["files"] == {"notes.jsonl": 1}
+    assert only(losses, reason="no_row_of_its_id")["count"] == 1
+    assert "left out: not_a_version" in told
+    assert "notes.jsonl" in told
+    files = {"train/a.jsonl": texts(*(text_of("s", i) for i in range(30)))}
+    project.declare("TokenizedCorpus", "read", **corpus(project, "read", files, views=[]))
+    project.declare("TrainingSchedule", "course", sources=[{"dataset": "read"}], sequence_length=16, batch=2, steps=3)
+    told = project.run("read", "course")
+    unread = only(project.losses("course"), action="left out", reason="unread", unit="token", part="read")
+    assert unread["of"] - unread["count"] == 96
+    assert re.search(r"tokens +[\d.]+ % +left out: unread +read", told)
+
+
+def test_of_a_part_of_a_dataset_what_is_there_and_then_since_the_last_run_that_made_all(project: Project) -> None:
+    rows = texts(*(f"leaf {i} of a book, kept for its words" for i in range(4)))
+    files = {"train/a.jsonl": [*rows, b"{\n"], "val/b.jsonl": rows}
+    splits = {"train": ["train/**"], "val": ["val/**"]}
+    project.declare("TokenizedCorpus", "leaves", **corpus(project, "leaves", files, splits=splits))
+    project.run("leaves")
+    write_rows(project.folder / "sources" / "leaves" / "train" / "a.jsonl", [rows[0], b"{\n"])
+    assert block(project.run("leaves", "--split", "train"))[0] == "lost: 1 of 6 rows dropped"
+    # as after a run that was killed: what it made is there when the next one begins
+    _, changed, *splits_changed = block(project.run("leaves"))[1:]
+    assert changed.startswith("changed since the complete run of ")
+    assert [line.partition(" documents")[0] for line in splits_changed] == ["  train: 4 → 1"]
+
+
+def test_a_rule_that_drops_nearly_all_is_warned_of_unless_a_budget_is_declared(project: Project) -> None:
+    rows = texts(*(f"sheet {i} of a book, kept for its words" for i in range(30)))
+    declared = corpus(project, "sheets", {"train/a.jsonl": [*rows, *texts("x y")]}, tag=["gopher"], views=[])
+    project.declare("TokenizedCorpus", "sheets", **declared, drop={"long": "words > 3"})
+    told = project.run("sheets")
+    assert "sources_kept" in told
+    assert re.search(r"not passed, which is a warning: .*sources_kept: .*long", told)
+    project.declare(
+        "TokenizedCorpus", "sheets", **declared, drop={"long": "words > 3"}, budget={"per_rule": {"long": 1}}
+    )
+    assert "sources_kept" not in project.run("sheets")
+
+
+def test_a_dataset_of_which_a_template_refuses_all_rows_says_so_by_file(project: Project) -> None:
+    sources = project.folder / "sources"
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    (project.folder / "strict.jinja").write_text(refuses + QWEN)
+    for name, count in (("one", 3), ("two", 2)):
+        rows = [{"messages": [{"role": "system", "content": "s"}, *row["messages"]]} for row in chats(name, count)]
+        write_rows(sources / "many" / f"{name}.jsonl", rows)
+    write_chat_tokenizer(project.folder / "tokenizer")
+    project.declare(
+        "TrainingBlend",
+        "reefs",
+        stage="sft",
+        blend={"datasets": [{"name": "many", "path": str(sources / "many")}]},
+        tokenizer={"path": str(project.folder / "tokenizer"), "engine": "tokenizers"},
+        sft={"pack_size": 96, "chat_template": str(project.folder / "strict.jinja")},
+        bad_records=DROP,
+    )
+    ran = project.command("run", "reefs")
+    said = ran.stdout + ran.stderr
+    assert ran.returncode
+    assert "Raise its weight" not in said
+    assert "5 template_refused (one.jsonl 3, two.jsonl 2)" in said, said
