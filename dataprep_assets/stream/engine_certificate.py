@@ -48,7 +48,7 @@ from dataprep_assets.tokenization.engines import installed as installed_version
 from dataprep_assets.tokenization.reference import SETTING, TABLES_BEFORE
 
 ENGINE_CERTIFICATE = "engine_certificate"
-VERSION = 1
+VERSION = 2
 CERTIFICATE = "certificate.json"
 _ALWAYS = "fastokens"
 """The engine that the project requires; others are extras."""
@@ -387,5 +387,5 @@ def _examine(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) ->
     yield "certificate_holds", certificate_holds(certificate, bundle, engine.special_tokens, others)
     yield "fast_engine_accepted", fast_engine_accepted(certificate)
     if engine.separator is not None:
-        separator = bundle.separator(engine.separator)
+        separator = bundle.separator(engine.separator, engine.special_tokens)
         yield "separator_ends_documents", separator_ends_documents(separator, bundle)

@@ -46,6 +46,8 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
             f"{TOKENS} holds {seen.separators} separators (id {separator}), expected {expected}: {len(ends)} documents "
             f"and {ledger.literal_separators} literal ones"
         )
+    if facts.special_tokens == "text" and ledger.literal_separators:
+        seen.defects.append(f"{ledger.literal_separators} ids of the separator come from text that is to stay text")
     seen.defects += [] if recipe is None else other_specials(facts, recipe)
     if seen.empty != ledger.empty_documents:
         seen.defects.append(f"{seen.empty} documents are empty, the ledger has {ledger.empty_documents}")

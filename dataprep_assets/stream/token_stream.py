@@ -31,7 +31,8 @@ from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncod
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-STREAM_VERSION = 1
+# 2: no text becomes a special token, whatever the model
+STREAM_VERSION = 2
 """Increase it when a change of `part_encoder` can change a byte: it is part of every key downstream."""
 
 

@@ -58,25 +58,26 @@ class FastokensEngine:
     """
 
     name = "fastokens"
-    # by digest, and one at most: how special tokens are read is said with every call
+    # one at most: how special tokens are read is said with every call, so that most tokenizers are one for both
     _kept: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         self.version = metadata.version("fastokens")
         self._split = special_tokens == "text"
-        if bundle.digest not in self._kept:
+        text = bundle.engine_json(special_tokens)
+        if text not in self._kept:
             # loaded before the other is given up: if this fails, that one stays
-            loaded = self._load(bundle)
+            loaded = self._load(bundle, text)
             self._kept.clear()
-            self._kept[bundle.digest] = loaded
-        self._tokenizer = self._kept[bundle.digest]
+            self._kept[text] = loaded
+        self._tokenizer = self._kept[text]
 
     @staticmethod
-    def _load(bundle: TokenizerBundle) -> Any:
+    def _load(bundle: TokenizerBundle, text: str) -> Any:
         import fastokens
 
         try:
-            return fastokens.Tokenizer.from_json_str(bundle.tokenizer_json)
+            return fastokens.Tokenizer.from_json_str(text)
         except Exception as error:  # the extension's error types are not public
             raise TokenizerError(f"{bundle.directory}: fastokens cannot load it: {error}") from error
 
@@ -118,13 +119,15 @@ class GigatokenEngine:
     def _load(bundle: TokenizerBundle, special_tokens: str) -> Any:
         from gigatoken.gigatoken_rs import load_hf_json
 
-        value = json.loads(bundle.tokenizer_json)
+        value = json.loads(bundle.engine_json(special_tokens))
         if special_tokens == "text":
             value["added_tokens"] = [token for token in value.get("added_tokens") or [] if not token.get("special")]
         try:
             return load_hf_json(json.dumps(value))
         except Exception as error:  # the extension's error types are not public
-            raise TokenizerError(f"{bundle.directory}: gigatoken cannot load it: {error}") from error
+            # its first line: the others name a place in its source
+            why = str(error).partition("\n")[0]
+            raise TokenizerError(f"{bundle.directory}: gigatoken cannot load it: {why}") from error
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         if self._key not in self._kept or _resident_bytes() - self._kept[self._key][1] > self._MOST:

@@ -49,7 +49,8 @@ def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
 
 def _tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
     try:
-        bundle = bundle_at_hand(tokenizer)
+        reading = blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
+        bundle = bundle_at_hand(tokenizer, reading)
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         return
@@ -74,7 +75,8 @@ def _lone_template_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclarat
 def _stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
     """Remarks for pretraining: on the tokens around a document, and the dtype of the ids."""
     if blend.pretrain_options.add_eos:
-        yield from separator_remarks(bundle, blend.pretrain_options.separator, ("pretrain", "separator"))
+        options = blend.pretrain_options
+        yield from separator_remarks(bundle, options.separator, options.special_tokens, ("pretrain", "separator"))
     try:
         blend_bos(blend, bundle)
     except TokenizerError as error:

@@ -37,14 +37,15 @@ _BYTES_A_TOKEN = 8
 def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Remarks on its tokenizer, the tokens around a document, and the files of its source."""
     try:
-        bundle = bundle_at_hand(corpus.tokenizer)
+        bundle = bundle_at_hand(corpus.tokenizer, corpus.document.special_tokens)
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         bundle = None
     if bundle is not None:
-        yield from separator_remarks(bundle, corpus.document.separator, ("document", "separator"))
+        around = corpus.document
+        yield from separator_remarks(bundle, around.separator, around.special_tokens, ("document", "separator"))
         try:
-            bundle.bos(corpus.document.bos)
+            bundle.bos(around.bos, around.special_tokens)
         except TokenizerError as error:
             yield Remark(keys=("document", "bos"), sentence=str(error))
         try:
@@ -202,7 +203,9 @@ def _split_remarks(
         if sum(entry.size_bytes for entry in members) >= shortest.tokens * _BYTES_A_TOKEN:
             continue
         try:
-            around = 1 + (bundle.bos(corpus.document.bos) is not None)  # and the separator
+            around = 1 + (
+                bundle.bos(corpus.document.bos, corpus.document.special_tokens) is not None
+            )  # and the separator
             engine, tokens = ReferenceEngine(bundle, corpus.document.special_tokens), 0
             for text in _texts(corpus, members):
                 tokens += len(engine.encode([text])[0]) + around

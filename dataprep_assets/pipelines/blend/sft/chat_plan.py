@@ -30,7 +30,7 @@ from dataprep_assets.tokenization.chat.template import (
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-VERSION = 2
+VERSION = 3
 """Increase it when a change in `spool.py` or `tokenization/chat` can change a byte: every key downstream has it."""
 ALLOWED_LITERALS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 """Literals in messages that become tokens even if the tokenizer calls them special, because they end no turn."""
