@@ -46,6 +46,7 @@ from dataprep_assets.tokenization.certificate import (
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
 from dataprep_assets.tokenization.engines import installed as installed_version
 from dataprep_assets.tokenization.reference import SETTING, TABLES_BEFORE
+from dataprep_assets.tokenization.trial import try_out
 
 ENGINE_CERTIFICATE = "engine_certificate"
 VERSION = 2
@@ -296,6 +297,7 @@ def _of_engine(
     name: str, bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
 ) -> Certificate:
     """The certificate that an engine earns on the adversarial set and the sample."""
+    try_out(bundle, name)
     engine, reference = fast_engine(name, bundle, mode), ReferenceEngine(bundle, mode)
     adversarial = adversarial_comparison(bundle, mode, engine, reference)
     return certify(bundle, mode, engine, sample(), reference=reference, adversarial=adversarial)

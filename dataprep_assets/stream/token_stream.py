@@ -46,6 +46,7 @@ class StreamPlan:
     separator, are cut, so that a cut document still ends like every other. `ids` says how documents are
     identified in the stream's index; None leaves the ids out. Documents whose id is among `retracted` (uint64 little
     endian, sorted; `retracted_ids` as an array) are dropped; the list enters a shard's key as far as it applies there.
+    `max_loss` is the share of unknown tokens and of characters without a token above which a check warns.
     """
 
     tokenizer: Path
@@ -59,6 +60,7 @@ class StreamPlan:
     bad_records: Literal["fail", "drop"]
     sample_rate: float
     level: Level = SAMPLE
+    max_loss: float = 0.01
     min_characters: int | None = None
     max_tokens: int | None = None
     ids: DocumentIds | None = field(default_factory=DocumentIds)

@@ -8,6 +8,7 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.trial import try_out
 
 _TOKENIZER, _CONFIG = "tokenizer.json", "tokenizer_config.json"
 
@@ -18,6 +19,12 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
 
     Raises TokenizerError if it is missing or cannot be loaded.
     """
+    bundle = _loaded(declared)
+    try_out(bundle)
+    return bundle
+
+
+def _loaded(declared: TokenizerDeclaration) -> TokenizerBundle:
     if declared.path is not None:
         return TokenizerBundle.load(declared.path, name=declared.name)
     assert declared.repo is not None

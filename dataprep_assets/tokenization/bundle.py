@@ -16,7 +16,8 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.stores.files import version_of
 from dataprep_assets.tokenization.definition import Definition, definition_of
-from dataprep_assets.tokenization.reference import Reference, load_reference
+from dataprep_assets.tokenization.panics import panics_as_errors
+from dataprep_assets.tokenization.reference import NAME, Reference, load_reference
 
 _FILES = ("tokenizer.json", "tokenizer_config.json")
 CHAT_TURN_TOKENS = frozenset({"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|im_start|>"})
@@ -264,7 +265,8 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
     key = (bundle.digest, special_tokens)
     if key not in _kept_references:
         try:
-            loaded = load_reference(bundle.engine_json(special_tokens), special_as_text=special_tokens == "text")
+            with panics_as_errors(NAME):
+                loaded = load_reference(bundle.engine_json(special_tokens), special_as_text=special_tokens == "text")
         except TokenizerError:
             raise
         except Exception as error:  # the library raises bare Exception for a file it cannot parse

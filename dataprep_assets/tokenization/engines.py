@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.tokenization import reference
 from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
+from dataprep_assets.tokenization.panics import panics_as_errors
 
 SpecialTokens = Literal["text", "match"]
 """How a literal special token inside a document is read: as ordinary `text`, or as a `match` for the special id."""
@@ -48,7 +49,8 @@ class ReferenceEngine:
         self._tokenizer = reference_tokenizer(bundle, special_tokens)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        return reference.flat_ids(self._tokenizer.encode(texts))
+        with panics_as_errors(self.name):
+            return reference.flat_ids(self._tokenizer.encode(texts))
 
 
 class FastokensEngine:
@@ -77,16 +79,18 @@ class FastokensEngine:
         import fastokens
 
         try:
-            return fastokens.Tokenizer.from_json_str(text)
+            with panics_as_errors("fastokens"):
+                return fastokens.Tokenizer.from_json_str(text)
         except Exception as error:  # the extension's error types are not public
             raise TokenizerError(f"{bundle.directory}: fastokens cannot load it: {error}") from error
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        ids, offsets = self._tokenizer.encode_batch_flat(
-            texts if isinstance(texts, list) else list(texts),
-            add_special_tokens=False,
-            split_special_tokens=self._split,
-        )
+        with panics_as_errors(self.name):
+            ids, offsets = self._tokenizer.encode_batch_flat(
+                texts if isinstance(texts, list) else list(texts),
+                add_special_tokens=False,
+                split_special_tokens=self._split,
+            )
         return np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")
 
 
@@ -123,7 +127,8 @@ class GigatokenEngine:
         if special_tokens == "text":
             value["added_tokens"] = [token for token in value.get("added_tokens") or [] if not token.get("special")]
         try:
-            return load_hf_json(json.dumps(value))
+            with panics_as_errors("gigatoken"):
+                return load_hf_json(json.dumps(value))
         except Exception as error:  # the extension's error types are not public
             # its first line: the others name a place in its source
             why = str(error).partition("\n")[0]
@@ -134,7 +139,8 @@ class GigatokenEngine:
             self._renew()
         tokenizer, _ = self._kept[self._key]
         # in this thread: its pool has as many threads as the machine has cores, and none after a fork
-        found = tokenizer.encode_batch(texts if isinstance(texts, list) else list(texts), parallel=False).layout
+        with panics_as_errors(self.name):
+            found = tokenizer.encode_batch(texts if isinstance(texts, list) else list(texts), parallel=False).layout
         offsets = np.asarray(found.offsets.data).astype(np.uint64, copy=False)
         ids = np.asarray(found.content.data).astype(np.uint32, copy=False)
         # the offsets of an Awkward array need not begin with 0, nor its content end with the last

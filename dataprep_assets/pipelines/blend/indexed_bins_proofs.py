@@ -17,6 +17,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
 from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_of, round_trip
 from dataprep_assets.stream.separator_proofs import other_specials
 from dataprep_assets.stream.token_bins_proofs import ids_in_vocabulary, ledger_balances
@@ -48,6 +49,7 @@ INDEXED_BINS_PROOFS = (
         version=4,
         samples=True,
     ),
+    LOSSES_PROOF,
 )
 
 _REBUILD = "Materialize this partition of indexed_bins again"
@@ -79,6 +81,7 @@ def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
                 samples=samples_of(shard.plan.level),
                 encode=encode_of(shard.plan),
             ),
+            LOSSES_PROOF.name: losses_within_limit(receipt, shard.plan.max_loss),
         }
 
     return proven(shard.artifact, shard.store, INDEXED_BINS_PROOFS, prove)

@@ -77,6 +77,7 @@ def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: 
         bad_records=blend.bad_records.policy,
         sample_rate=options.sample_rate,
         level=blend.prove.level,
+        max_loss=blend.required_tokenizer.max_loss,
         min_characters=options.min_doc_chars,
         max_tokens=options.max_doc_tokens,
         ids=blend_ids(blend),

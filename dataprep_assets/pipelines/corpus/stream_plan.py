@@ -45,6 +45,7 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
         bad_records=corpus.bad_records.policy,
         sample_rate=corpus.sample_rate,
         level=corpus.prove.level,
+        max_loss=corpus.tokenizer.max_loss,
         ids=ids,
         retracted=retracted_ids(corpus.retractions, ids).astype("<u8").tobytes(),
     )

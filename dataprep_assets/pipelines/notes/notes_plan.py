@@ -82,6 +82,7 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,
         level=notes.prove.level,
+        max_loss=notes.tokenizer.max_loss,
     )
     pad_id = checked_pad(notes, bundle, separator_id=stream.separator_id, bos_id=stream.bos_id)
     key = notes.patient_key.load()

@@ -1,0 +1,62 @@
+"""What a tokenizer does not keep of texts: tokens that stand for anything unknown, and characters without any token.
+
+Most tokenizers of today know every byte, so there is nothing to count, and it costs nothing. Of the
+others, whether a character leaves a trace is found out once for each character: it is dropped if the ids are the same
+without it. White space is not counted, because many tokenizers leave it out on purpose.
+
+Entry points: `Losses`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
+
+
+class Losses:
+    """Counts the losses of texts with one tokenizer."""
+
+    def __init__(self, bundle: TokenizerBundle, special_tokens: str) -> None:
+        definition = bundle.definition
+        self._unknown_id = definition.unknown_id
+        self._may_drop, self._bundle, self._mode = definition.may_drop, bundle, special_tokens
+        self._known: set[str] = set()
+        self._dropped: dict[int, None] = {}
+        self.unknown_tokens = self.dropped_characters = 0
+
+    def count(self, texts: Sequence[str], ids: NDArray[Any]) -> None:
+        """Count the losses of texts that have these ids."""
+        if self._unknown_id is not None:
+            self.unknown_tokens += int(np.count_nonzero(ids == self._unknown_id))
+        if not self._may_drop:
+            return
+        if new := set().union(*texts) - self._known:
+            self._learn(new)
+        if self._dropped:
+            self.dropped_characters += sum(len(text) - len(text.translate(self._dropped)) for text in texts)
+
+    def _learn(self, characters: set[str]) -> None:
+        """Find out which of these characters leave no trace."""
+        self._known |= characters
+        asked = sorted(character for character in characters if not character.isspace())
+        # alone, within a word and between words: an engine may write a sign of its own before a text
+        frames = ("{}", "x{}x", "x {} x")
+        without = [self._ids(frame.format("")) for frame in frames]
+        for character in asked:
+            found = [self._ids(frame.format(character)) for frame in frames]
+            # unknown neighbors share one token with it, which shows nothing
+            telling = [
+                (one, bare) for one, bare in zip(found, without, strict=True) if self._unknown_id not in (one or ())
+            ]
+            if found[0] is not None and (found[0], without[0]) in telling and any(one == bare for one, bare in telling):
+                self._dropped[ord(character)] = None
+
+    def _ids(self, text: str) -> list[int] | None:
+        """The reference's ids of a text; None if it raises for it."""
+        try:
+            return list(reference_tokenizer(self._bundle, self._mode).encode([text])[0])
+        except Exception:  # without an unknown token: it is named where it is encoded
+            return None
