@@ -47,11 +47,10 @@ class Losses:
         without = [self._ids(frame.format("")) for frame in frames]
         for character in asked:
             found = [self._ids(frame.format(character)) for frame in frames]
-            # unknown neighbors share one token with it, which shows nothing
-            telling = [
-                (one, bare) for one, bare in zip(found, without, strict=True) if self._unknown_id not in (one or ())
-            ]
-            if found[0] is not None and (found[0], without[0]) in telling and any(one == bare for one, bare in telling):
+            # unknown neighbors share one token with an unknown character, which shows nothing
+            known = [ids is not None and self._unknown_id not in ids for ids in found]
+            same = [ids == bare for ids, bare in zip(found, without, strict=True)]
+            if known[0] and any(one and other for one, other in zip(known, same, strict=True)):
                 self._dropped[ord(character)] = None
 
     def _ids(self, text: str) -> list[int] | None:

@@ -22,6 +22,7 @@ from dataprep_assets.sentences import safe, safe_number_of, sentence
 from dataprep_assets.sources.first_rows import absent_field, first_rows, not_parquet
 from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.stream.rendered_text import rendered_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
@@ -115,7 +116,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )
-    faults = list(_field_remarks(corpus, entries))
+    faults = list(_field_remarks(corpus, entries, bundle))
     yield from faults
     # where a field is wrong no text is found, and every split would seem too short
     if bundle is not None and all(one.hint for one in faults):
@@ -124,7 +125,9 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
                 yield from _split_remarks(corpus, view.shortest(corpus), bundle, entries)
 
 
-def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+def _field_remarks(
+    corpus: CorpusDeclaration, entries: Sequence[ManifestEntry], bundle: TokenizerBundle | None
+) -> Iterator[Remark]:
     """Remarks on files that are no Parquet, and on fields that no row of a split has."""
     source = open_source(corpus.source)
     for name in sorted({entry.format for entry in entries}):
@@ -174,6 +177,9 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
                 yield from faults
                 return
     yield from _carried_remarks(corpus, seen)
+    if bundle is not None:
+        texts = [text for row in seen if isinstance(text := row.get(corpus.text_field), str)]
+        yield from rendered_remarks(texts, bundle, corpus.document.special_tokens, ("document", "special_tokens"))
 
 
 def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
