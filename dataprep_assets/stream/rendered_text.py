@@ -20,9 +20,9 @@ def literal_lines(ledger: Ledger, special_tokens: str) -> Iterator[str]:
     """A line for the end of a run, if documents hold special tokens; `special_tokens` says how those were read."""
     if ledger.special_literals:
         read = "stay plain text" if special_tokens == "text" else "have the ids of these"
-        held = f"{number_of(ledger.special_literals, 'document')} of {ledger.documents:,}"
         yield sentence(
-            f"special tokens in texts: {held} hold some, which {read} (special_tokens: {safe(special_tokens)})"
+            f"special tokens in texts: {number_of(ledger.special_literals, 'document')} of {ledger.documents:,} hold "
+            f"some, which {read} (`special_tokens: {special_tokens}`)"
         )
 
 
