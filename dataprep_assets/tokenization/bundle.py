@@ -16,7 +16,7 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.stores.files import version_of
 from dataprep_assets.tokenization.definition import Definition, definition_of
-from dataprep_assets.tokenization.panics import panics_as_errors
+from dataprep_assets.tokenization.library_errors import panics_as_errors
 from dataprep_assets.tokenization.reference import NAME, Reference, load_reference
 
 _FILES = ("tokenizer.json", "tokenizer_config.json")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.tokenization import reference
 from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
-from dataprep_assets.tokenization.panics import panics_as_errors
+from dataprep_assets.tokenization.library_errors import encoding_errors, panics_as_errors
 
 SpecialTokens = Literal["text", "match"]
 """How a literal special token inside a document is read: as ordinary `text`, or as a `match` for the special id."""
@@ -49,7 +49,7 @@ class ReferenceEngine:
         self._tokenizer = reference_tokenizer(bundle, special_tokens)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        with panics_as_errors(self.name):
+        with encoding_errors(self.name):
             return reference.flat_ids(self._tokenizer.encode(texts))
 
 
@@ -85,7 +85,7 @@ class FastokensEngine:
             raise TokenizerError(f"{bundle.directory}: fastokens cannot load it: {error}") from error
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        with panics_as_errors(self.name):
+        with encoding_errors(self.name):
             ids, offsets = self._tokenizer.encode_batch_flat(
                 texts if isinstance(texts, list) else list(texts),
                 add_special_tokens=False,
@@ -139,7 +139,7 @@ class GigatokenEngine:
             self._renew()
         tokenizer, _ = self._kept[self._key]
         # in this thread: its pool has as many threads as the machine has cores, and none after a fork
-        with panics_as_errors(self.name):
+        with encoding_errors(self.name):
             found = tokenizer.encode_batch(texts if isinstance(texts, list) else list(texts), parallel=False).layout
         offsets = np.asarray(found.offsets.data).astype(np.uint64, copy=False)
         ids = np.asarray(found.content.data).astype(np.uint32, copy=False)

@@ -8,18 +8,21 @@ Entry points: `Losses`.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens
+from dataprep_assets.tokenization.library_errors import EncodingError
 
 
 class Losses:
     """Counts the losses of texts with one tokenizer."""
 
-    def __init__(self, bundle: TokenizerBundle, special_tokens: str) -> None:
+    def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         definition = bundle.definition
         self._unknown_id = definition.unknown_id
         self._may_drop, self._bundle, self._mode = definition.may_drop, bundle, special_tokens
@@ -53,9 +56,14 @@ class Losses:
             if known[0] and any(one and other for one, other in zip(known, same, strict=True)):
                 self._dropped[ord(character)] = None
 
+    @cached_property
+    def _reference(self) -> ReferenceEngine:
+        return ReferenceEngine(self._bundle, self._mode)
+
     def _ids(self, text: str) -> list[int] | None:
         """The reference's ids of a text; None if it raises for it."""
         try:
-            return list(reference_tokenizer(self._bundle, self._mode).encode([text])[0])
-        except Exception:  # without an unknown token: it is named where it is encoded
+            ids: list[int] = self._reference.encode([text])[0].tolist()
+            return ids
+        except EncodingError:  # without an unknown token: it is named where it is encoded
             return None

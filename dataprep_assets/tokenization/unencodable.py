@@ -7,9 +7,9 @@ anything else raises an error that names no document.
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from dataprep_assets.errors import DataprepError, TokenizerError
+from dataprep_assets.errors import TokenizerError
 from dataprep_assets.sentences import typed
-from dataprep_assets.tokenization.panics import PanicError
+from dataprep_assets.tokenization.library_errors import EncodingError
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -21,7 +21,7 @@ def encode_or_name(
     """What `encode` gives for all documents.
 
     Args:
-        encode: Encodes documents; raises what the library raises.
+        encode: Encodes documents; raises EncodingError.
         documents: The documents.
         tokenizer: Name of the tokenizer, for the message.
         where: File and row of a document, by its index.
@@ -30,27 +30,13 @@ def encode_or_name(
     """
     try:
         return encode(list(documents))
-    except (PanicError, Exception) as error:
-        if isinstance(error, DataprepError) and not isinstance(error, PanicError):
-            raise
+    except EncodingError:
         for index, document in enumerate(documents):
-            if (why := _reason(encode, document)) is not None:
+            try:
+                encode([document])
+            except EncodingError as error:
                 raise TokenizerError(
-                    f"{typed(where(index))}: the tokenizer {tokenizer} cannot encode this document: {why}. "
+                    f"{typed(where(index))}: the tokenizer {tokenizer} cannot encode this document: {error}. "
                     "Correct the document, or use another tokenizer"
                 ) from None
         raise
-
-
-def _reason(encode: Callable[[list[_T]], _R], document: _T) -> str | None:
-    try:
-        encode([document])
-    except PanicError as error:
-        return str(error)
-    except Exception as error:  # the libraries raise bare Exception
-        if isinstance(error, DataprepError):
-            raise
-        # no library's words: they may quote the document
-        without = "unk" in str(error).casefold()
-        return "it has a part that is not in the vocabulary, which has no unknown token" if without else "it raises"
-    return None
