@@ -11,6 +11,8 @@ from typing import Any, Self
 
 from dataprep_assets.errors import IntegrityError
 
+LOSSES = ("unknown_tokens", "dropped_characters")
+"""The counts of what a tokenizer does not keep, which the line of a source file has where they are not 0."""
 RETRACTED = "retracted"
 """The reason, in a ledger, for dropping documents on the dataset's retraction list."""
 
@@ -23,6 +25,8 @@ class Ledger:
     - `tokens`: ids written, separators and BOS included; `separators`: document-end ids appended.
     - `literal_separators`: ids equal to the separator that came out of text (0 with the default policy).
     - `special_literals`: documents that hold a literal special token of the tokenizer.
+    - `unknown_tokens`: ids that stand for what the tokenizer does not know; `dropped_characters`: characters other than
+      white space that it leaves out.
     - `min_id`, `max_id`: range of the ids written; None for an empty stream.
     """
 
@@ -39,6 +43,8 @@ class Ledger:
     sampled_documents: int = 0
     source_bytes: int = 0
     text_characters: int = 0
+    unknown_tokens: int = 0
+    dropped_characters: int = 0
     min_id: int | None = None
     max_id: int | None = None
 

@@ -137,6 +137,12 @@ class TokenizerDeclaration(Declared):
         "(`tokenizers`). `gigatoken` is an extra of its own.",
     )
     refuse: tuple[str, ...] = Field((), description="Document classes always sent to the reference engine.")
+    max_loss: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="Largest share of unknown tokens, and of characters left out, without a warning.",
+    )
 
     @model_validator(mode="after")
     def _one_place(self) -> "TokenizerDeclaration":

@@ -46,9 +46,10 @@ from dataprep_assets.tokenization.certificate import (
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
 from dataprep_assets.tokenization.engines import installed as installed_version
 from dataprep_assets.tokenization.reference import SETTING, TABLES_BEFORE
+from dataprep_assets.tokenization.trial import try_out
 
 ENGINE_CERTIFICATE = "engine_certificate"
-VERSION = 1
+VERSION = 2
 CERTIFICATE = "certificate.json"
 _ALWAYS = "fastokens"
 """The engine that the project requires; others are extras."""
@@ -296,6 +297,7 @@ def _of_engine(
     name: str, bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
 ) -> Certificate:
     """The certificate that an engine earns on the adversarial set and the sample."""
+    try_out(bundle, name)
     engine, reference = fast_engine(name, bundle, mode), ReferenceEngine(bundle, mode)
     adversarial = adversarial_comparison(bundle, mode, engine, reference)
     return certify(bundle, mode, engine, sample(), reference=reference, adversarial=adversarial)
@@ -387,5 +389,5 @@ def _examine(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) ->
     yield "certificate_holds", certificate_holds(certificate, bundle, engine.special_tokens, others)
     yield "fast_engine_accepted", fast_engine_accepted(certificate)
     if engine.separator is not None:
-        separator = bundle.separator(engine.separator)
+        separator = bundle.separator(engine.separator, engine.special_tokens)
         yield "separator_ends_documents", separator_ends_documents(separator, bundle)

@@ -22,7 +22,7 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.sentences import typed
+from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block
 from dataprep_assets.sources.unreadable import ADVICE, place_of
@@ -35,6 +35,8 @@ from dataprep_assets.stream.token_stream import (
     unreadable_part,
 )
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
+from dataprep_assets.tokenization.losses import Losses
+from dataprep_assets.tokenization.unencodable import encode_or_name
 
 
 def encode_part(
@@ -131,6 +133,7 @@ class _Counting:
     def __init__(self, plan: StreamPlan, encoder: CertifiedEncoder, part: SourcePart) -> None:
         self._plan, self._encoder, self._part = plan, encoder, part
         self._literals = encoder.bundle.special_literals
+        self._losses = Losses(encoder.bundle, plan.special_tokens)
         self._dtype = flat_bins.token_dtype(plan.dtype)
         self._limit = int(np.iinfo(self._dtype).max)
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
@@ -154,7 +157,12 @@ class _Counting:
         documents = self._counted(self._selection.of(block))
         if not documents.texts:
             return None
-        ids, offsets = self._encoder.encode(documents.texts)
+        ids, offsets = encode_or_name(
+            self._encoder.encode,
+            documents.texts,
+            self._encoder.bundle.name,
+            lambda at: sentence(f"{self._part.label}: row {safe(int(documents.rows[at]))}"),
+        )
         # before documents are cut: the reference encodes whole texts
         self._recheck_sample(documents, ids, offsets)
         if self._plan.max_tokens is not None:
@@ -235,6 +243,7 @@ class _Counting:
         self._empty += int(np.count_nonzero(lengths == 0))
         self._characters += sum(map(len, texts))
         self._special_literals += self._literals.count(texts)
+        self._losses.count(texts, ids)
         # one join copies every document between its neighbours' separators: no per-token work in Python
         width = self._dtype.itemsize
         flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
@@ -275,6 +284,8 @@ class _Counting:
             literal_separators=self._literal_separators,
             special_literals=self._special_literals,
             text_characters=self._characters,
+            unknown_tokens=self._losses.unknown_tokens,
+            dropped_characters=self._losses.dropped_characters,
             min_id=min([self._low, *added]) if some else None,
             max_id=max([self._high, *added]) if some else None,
         )

@@ -30,9 +30,17 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
     doubled literal (`special_tokens: match`) the failure is a warning: the bytes are as planned. `recipe` is that of
     the shard; None if it is not known.
     """
+    required_separator(receipt, TokenBinsFacts.of(receipt))
+    return boundaries_match(directory, receipt, recipe)
+
+
+def boundaries_match(
+    directory: Path, receipt: Receipt, recipe: StreamPlan | None = None, rebuild: str = REBUILD
+) -> Finding:
+    """The same of a shard whose documents may have neither separator nor BOS; `rebuild` says what to do."""
     ledger = ledger_of(receipt)
     facts = TokenBinsFacts.of(receipt)
-    separator, bos = required_separator(receipt, facts), facts.bos_id
+    separator, bos = facts.separator_id, facts.bos_id
     tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
     ends = document_ends.open_ends(directory / ENDS)
     document_ends.validate(directory / ENDS, len(tokens))
@@ -40,12 +48,15 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
     seen.read_documents()
     seen.read_tokens()
     # where BOS is the same token, each document has it twice
-    expected = len(ends) * (2 if bos == separator else 1) + ledger.literal_separators
+    each = 0 if separator is None else 2 if bos == separator else 1
+    expected = len(ends) * each + ledger.literal_separators
     if seen.separators != expected:
         seen.defects.append(
             f"{TOKENS} holds {seen.separators} separators (id {separator}), expected {expected}: {len(ends)} documents "
             f"and {ledger.literal_separators} literal ones"
         )
+    if facts.special_tokens == "text" and ledger.literal_separators:
+        seen.defects.append(f"{ledger.literal_separators} ids of the separator come from text that is to stay text")
     seen.defects += [] if recipe is None else other_specials(facts, recipe)
     if seen.empty != ledger.empty_documents:
         seen.defects.append(f"{seen.empty} documents are empty, the ledger has {ledger.empty_documents}")
@@ -53,8 +64,9 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
     from_text = not seen.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
     return verdict(
         [f"{name_of(receipt)}: {typed(d)}" for d in seen.defects + seen.doubled],
-        f"{len(ends)} documents end with id {separator}; {ledger.literal_separators} more come from text.",
-        todo if from_text else REBUILD,
+        f"{len(ends)} documents begin and end as configured (separator {separator}, BOS {bos}); "
+        f"{ledger.literal_separators} more separators come from text.",
+        todo if from_text else rebuild,
         facts={
             "documents": len(ends),
             "separators": seen.separators,
@@ -79,9 +91,9 @@ def other_specials(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
 class _Boundaries:
     """Reads a shard twice, once at its document boundaries and once token by token, and keeps the results."""
 
-    def __init__(self, tokens: NDArray[Any], ends: NDArray[np.uint64], separator: int, bos: int | None) -> None:
+    def __init__(self, tokens: NDArray[Any], ends: NDArray[np.uint64], separator: int | None, bos: int | None) -> None:
         self._tokens, self._ends, self._separator, self._bos = tokens, ends, separator, bos
-        self._extra = 1 if bos is None else 2
+        self._extra = sum(one is not None for one in (separator, bos))
         self.defects: list[str] = []
         self.doubled: list[str] = []
         self.doubled_count = self.separators = self.empty = 0
@@ -99,9 +111,10 @@ class _Boundaries:
             # the ends of a shorter document would be tokens of its neighbours
             whole = lengths >= self._extra
             self.empty += int(np.count_nonzero(lengths == self._extra))
-            last = self._tokens[ends[whole] - 1]
-            unended = _spread(whole, last != self._separator)
-            self._note(first, starts, unended, f"does not end with separator {self._separator}")
+            if self._separator is not None:
+                last = self._tokens[ends[whole] - 1]
+                unended = _spread(whole, last != self._separator)
+                self._note(first, starts, unended, f"does not end with separator {self._separator}")
             if self._bos is not None:
                 begins = self._tokens[starts[whole]]
                 self._note(first, starts, _spread(whole, begins != self._bos), f"does not start with BOS {self._bos}")
@@ -119,14 +132,17 @@ class _Boundaries:
 
     def read_tokens(self) -> None:
         """Count separators, and find doubled special tokens that no empty document explains."""
+        if self._extra == 0:
+            return
         for start in range(0, len(self._tokens), BLOCK):
             # one token more than the block, so that a pair across two blocks is seen
             block = self._tokens[max(start - 1, 0) : start + BLOCK]
-            is_separator = block == self._separator
+            is_separator = np.equal(block, -1 if self._separator is None else self._separator)
             # without the token before the block, which counted with the block before
             self.separators += int(np.count_nonzero(is_separator[min(start, 1) :]))
             pairs = np.flatnonzero(is_separator[1:] & is_separator[:-1]) + max(start - 1, 0) + 1
-            self._note_doubled(pairs[~self._explained(pairs)], "separator", self._separator)
+            if self._separator is not None:
+                self._note_doubled(pairs[~self._explained(pairs)], "separator", self._separator)
             if self._bos is not None and self._bos != self._separator:
                 is_bos = block == self._bos
                 self._note_doubled(np.flatnonzero(is_bos[1:] & is_bos[:-1]) + max(start - 1, 0) + 1, "BOS", self._bos)

@@ -23,6 +23,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stream.eye_test import eye_test
+from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
 from dataprep_assets.stream.retraction_proofs import no_retracted_document
 from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_of, quarantined_rows, round_trip
 from dataprep_assets.stream.separator_proofs import separators_match_documents
@@ -55,6 +56,7 @@ TOKEN_BINS_PROOFS = (
         version=3,
         samples=True,
     ),
+    LOSSES_PROOF,
     Proof(
         "no_retracted_document",
         "No document is on the retraction list, by the index and by a sample's tokens.",
@@ -96,6 +98,7 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
                 encode=encode_of(plan),
             ),
             "eye_test": eye_test(tokens, ends, plan.dtype, bundle, seed=seed, sensitive=sensitive),
+            LOSSES_PROOF.name: losses_within_limit(receipt, plan.max_loss),
             "no_retracted_document": no_retracted_document(directory, receipt, plan, files, bundle),
         }
 

@@ -27,7 +27,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import publish_directory
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.disk_room import writing
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.ledger import LOSSES, Ledger
 from dataprep_assets.integrity.receipt import Receipt, now, record_files, versions
 from dataprep_assets.sentences import safe
 from dataprep_assets.stores.files import boot_id
@@ -365,6 +365,7 @@ def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
         "documents": kept.documents,
         "dropped": dict(kept.dropped),
         "tokens": kept.tokens,
+        **{name: count for name in LOSSES if (count := getattr(kept, name))},
         **({"rows": [file.rows.first, file.rows.stop]} if file.rows is not None else {}),
     }
 

@@ -34,7 +34,8 @@ from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncod
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-STREAM_VERSION = 1
+# 2: no text becomes a special token, whatever the model
+STREAM_VERSION = 2
 """Increase it when a change of `part_encoder` can change a byte: it is part of every key downstream."""
 
 
@@ -48,6 +49,7 @@ class StreamPlan:
     separator, are cut, so that a cut document still ends like every other. `ids` says how documents are
     identified in the stream's index; None leaves the ids out. Documents whose id is among `retracted` (uint64 little
     endian, sorted; `retracted_ids` as an array) are dropped; the list enters a shard's key as far as it applies there.
+    `max_loss` is the share of unknown tokens and of characters without a token above which a check warns.
     """
 
     tokenizer: Path
@@ -61,6 +63,7 @@ class StreamPlan:
     bad_records: Literal["fail", "drop"]
     sample_rate: float
     level: Level = SAMPLE
+    max_loss: float = 0.01
     min_characters: int | None = None
     max_tokens: int | None = None
     ids: DocumentIds | None = field(default_factory=DocumentIds)

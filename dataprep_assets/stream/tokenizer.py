@@ -10,6 +10,7 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.sources.contents import no_text
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.trial import try_out
 
 _TOKENIZER, _CONFIG = "tokenizer.json", "tokenizer_config.json"
 
@@ -20,6 +21,12 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
 
     Raises TokenizerError if it is missing or cannot be loaded.
     """
+    bundle = _loaded(declared)
+    try_out(bundle)
+    return bundle
+
+
+def _loaded(declared: TokenizerDeclaration) -> TokenizerBundle:
     if declared.path is not None:
         _require_text(declared.path)
         return TokenizerBundle.load(declared.path, name=declared.name)
@@ -71,27 +78,32 @@ def is_known(repo: str, revision: str, file: str) -> bool:
     return try_to_load_from_cache(repo, file, revision=revision) is not None
 
 
-def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
+def bundle_at_hand(declared: TokenizerDeclaration, special_tokens: str) -> TokenizerBundle | None:
     """The tokenizer; None for one of a hub that is not in this machine's cache, or was not fetched to the end.
 
-    Raises TokenizerError if it is unusable.
+    Raises TokenizerError if it is unusable, or cannot read literal special tokens in the way `special_tokens` says.
     """
     repo, revision = declared.repo, declared.revision
     if repo is None or revision is None or all(is_known(repo, revision, file) for file in (_TOKENIZER, _CONFIG)):
-        return load_bundle(declared)
+        bundle = load_bundle(declared)
+        bundle.engine_json(special_tokens)
+        return bundle
     return None
 
 
-def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, ...]) -> Iterator[Remark]:
+def separator_remarks(
+    bundle: TokenizerBundle, declared: str, special_tokens: str, keys: tuple[str, ...]
+) -> Iterator[Remark]:
     """Remarks on the token that ends a document.
 
     Args:
         bundle: The tokenizer.
         declared: Content of the token, or `auto`.
+        special_tokens: How literal special tokens are read.
         keys: Path of the declaration's key.
     """
     try:
-        separator = bundle.separator(declared, key=".".join(keys))
+        separator = bundle.separator(declared, special_tokens, key=".".join(keys))
     except TokenizerError as error:
         yield Remark(keys=keys, sentence=str(error))
         return

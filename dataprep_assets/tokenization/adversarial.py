@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from dataprep_assets.tokenization.unicode_versions import VERSIONS, UnicodeVersion
 
-SET = 4
+SET = 5
 """Version of the set: increased with every change of what `adversarial_documents` yields."""
 _SPACES = (
     " \t\n\r\u000b\u000c\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"

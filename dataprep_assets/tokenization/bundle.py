@@ -11,13 +11,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.stores.files import version_of
-from dataprep_assets.tokenization.reference import Reference, load_reference, reference_tables
+from dataprep_assets.tokenization.definition import Definition, definition_of
+from dataprep_assets.tokenization.library_errors import panics_as_errors
+from dataprep_assets.tokenization.reference import NAME, Reference, load_reference
 
 _FILES = ("tokenizer.json", "tokenizer_config.json")
 CHAT_TURN_TOKENS = frozenset({"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|im_start|>"})
@@ -72,8 +72,10 @@ class TokenizerBundle:
         return _digest(self.directory, tuple(version_of(str(self.directory / name)) for name in _FILES))
 
     @cached_property
-    def _definition(self) -> "_Definition":
-        return _defined(self.directory / _FILES[0], self.digest)
+    def definition(self) -> Definition:
+        """What its `tokenizer.json` defines. Raises TokenizerError for a file that is none or exceeds the limits."""
+        ends = tuple(filter(None, map(self.configured, ("bos_token", "eos_token"))))
+        return definition_of(self.directory / _FILES[0], self.digest, ends)
 
     @property
     def tokenizer_json(self) -> str:
@@ -82,18 +84,35 @@ class TokenizerBundle:
         Truncation and padding are removed: if saved in it, they would silently alter documents. Merges are texts where
         they can be, which makes the same tokenizer.
         """
-        return self._definition.text
+        return self.definition.text
+
+    def engine_json(self, special_tokens: str) -> str:
+        """The same for a reading of literal special tokens: with `text` the model cannot make the id of one.
+
+        Raises TokenizerError where this tokenizer cannot read them as text.
+        """
+        if special_tokens != "text":
+            return self.definition.text
+        if (why := self.definition.refusal) is not None:
+            raise TokenizerError(
+                f"{self.directory / _FILES[0]}: {why}, so texts get its id. Set `special: false` for it in "
+                "`added_tokens`, or `special_tokens: match` in the declaration"
+            )
+        return self.definition.as_text
 
     @cached_property
     def reference_tables(self) -> dict[str, str]:
         """The Unicode tables of the installed reference that decide ids of this tokenizer (`reference_tables`)."""
-        return dict(self._definition.tables)
+        return dict(self.definition.tables)
 
     @property
     def _reference(self) -> Reference:
         """The reference library's tokenizer, for what does not depend on how it reads literal special tokens."""
-        kept = next((known for (digest, _), known in _kept_references.items() if digest == self.digest), None)
-        return kept or reference_tokenizer(self, "text")
+        # one in which special tokens have other names cannot decode them
+        unchanged = self.definition.refusal is None and self.definition.as_text == self.definition.text
+        readings = ("match", "text") if unchanged else ("match",)
+        kept = next((known for one in readings if (known := _kept_references.get((self.digest, one)))), None)
+        return kept or reference_tokenizer(self, readings[-1])
 
     @cached_property
     def vocab_size(self) -> int:
@@ -105,7 +124,7 @@ class TokenizerBundle:
     @cached_property
     def _vocabulary(self) -> dict[str, int]:
         """The id of every token: of the file where it says them, else of the library."""
-        vocab = self._definition.ids
+        vocab = self.definition.ids
         if vocab is None:
             vocab = self._reference.vocabulary()
         if vocab is None:
@@ -121,10 +140,8 @@ class TokenizerBundle:
 
     @cached_property
     def special_tokens(self) -> tuple[SpecialToken, ...]:
-        """Tokens flagged special in `tokenizer.json`, by id."""
-        added = self._definition.added
-        found = [SpecialToken(content=t["content"], id=t["id"]) for t in added if t.get("special")]
-        return tuple(sorted(found, key=lambda t: t.id))
+        """Tokens flagged special in `tokenizer.json`, and the BOS and EOS of tokenizer_config.json; by id."""
+        return tuple(SpecialToken(content=content, id=number) for content, number in self.definition.special)
 
     @property
     def _some_special(self) -> list[str]:
@@ -150,17 +167,19 @@ class TokenizerBundle:
         content = value.get("content") if isinstance(value, dict) else value
         return content if isinstance(content, str) else None
 
-    def separator(self, declared: str, *, key: str = "document.separator") -> SpecialToken:
+    def separator(self, declared: str, special_tokens: str, *, key: str = "document.separator") -> SpecialToken:
         """The token appended to every document: the declared one, or for `auto` the tokenizer's end-of-document token.
 
-        Raises TokenizerError for `auto` if that is a chat-turn token or if there is none, naming the candidates. `key`
-        is the declaration's key, for messages.
+        Raises TokenizerError for `auto` if that is a chat-turn token or if there is none, naming the candidates, and
+        for a token that texts may become under this reading of literal special tokens. `key` is the declaration's key,
+        for messages.
         """
         if declared != "auto":
-            return self.token(declared, key=key)
+            return self._apart(self.token(declared, key=key), special_tokens, key)
         configured = self.configured("eos_token")
         if configured and not self.ends_chat_turn(configured):
-            return self.token(configured, key=f"{key} (auto: eos_token)")
+            found = self.token(configured, key=f"{key} (auto: eos_token)")
+            return self._apart(found, special_tokens, key)
         # only special ones: `</s>` is an ordinary word of many vocabularies
         ours = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
         because = (
@@ -176,19 +195,41 @@ class TokenizerBundle:
         """Whether a special token ends a turn of a chat, by its name, where the tokenizer has others, too."""
         return token in CHAT_TURN_TOKENS and len(self.special_tokens) > 1
 
-    def bos(self, declared: str) -> SpecialToken | None:
+    def bos(self, declared: str, special_tokens: str, *, key: str = "document.bos") -> SpecialToken | None:
         """The token before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
 
-        Raises TokenizerError if `auto` finds no BOS, or if the tokenizer does not have the declared token.
+        Raises TokenizerError if `auto` finds no BOS, if the tokenizer does not have the declared token, or if texts may
+        become it under this reading of literal special tokens.
         """
         if declared == "none":
             return None
         if declared != "auto":
-            return self.token(declared, key="document.bos")
+            return self._apart(self.token(declared, key=key), special_tokens, key)
         configured = self.configured("bos_token")
         if not configured:
-            raise TokenizerError(f"document.bos: auto: {self.name} has no bos_token. Use none, or name the token")
-        return self.token(configured, key="document.bos (auto: bos_token)")
+            raise TokenizerError(f"{key}: auto: {self.name} has no bos_token. Use none, or name the token")
+        return self._apart(self.token(configured, key=f"{key} (auto: bos_token)"), special_tokens, key)
+
+    def _apart(self, token: SpecialToken, special_tokens: str, key: str) -> SpecialToken:
+        """The same token; raises TokenizerError if a text may become it although it is to be around texts only."""
+        definition, name = self.definition, f"{key}: {token.content!r}"
+        if token.id == definition.unknown_id:
+            raise TokenizerError(
+                f"{name} is the unknown token of {self.name}: whatever the tokenizer does not know becomes its id. "
+                "Choose another token"
+            )
+        is_special = any(token.content == content for content, _ in definition.special)
+        if special_tokens == "text" and not is_special and definition.reaches(token.content):
+            raise TokenizerError(
+                f"{name} is an ordinary token of {self.name}: texts that hold it get its id. "
+                f"Choose a special token{self._offered}, flag it `special` in tokenizer.json, or set "
+                "`special_tokens: match`"
+            )
+        return token
+
+    @property
+    def _offered(self) -> str:
+        return f" ({', '.join(self._some_special)})" if self.special_tokens else ""
 
     @cached_property
     def special_literals(self) -> "LiteralFinder":
@@ -209,74 +250,6 @@ def _digest(directory: Path, versions: tuple[str | None, ...]) -> str:
     return digest_value([(name, sha256_file(directory / name)) for name in there])
 
 
-@dataclass(frozen=True, slots=True)
-class _Definition:
-    """What is kept of a `tokenizer.json`: its text, its added tokens, the id of every token where it says them, and
-    the Unicode tables that decide ids."""
-
-    text: str
-    added: list[dict[str, Any]]
-    ids: dict[str, int] | None
-    tables: dict[str, str]
-
-
-@lru_cache(maxsize=2)
-def _defined(path: Path, _digest: str) -> _Definition:
-    """What a `tokenizer.json` defines, parsed once a process as long as its content does not change."""
-    try:
-        value = orjson.loads(path.read_bytes())
-    except ValueError as error:
-        raise TokenizerError(f"{path}: not JSON: {error}") from error
-    if not isinstance(value, dict) or "model" not in value:
-        raise TokenizerError(f"{path}: no `model`: not a tokenizer.json")
-    value["truncation"] = value["padding"] = None
-    added, model = value.get("added_tokens") or [], value["model"]
-    ids = _ids(model, added)
-    if isinstance(model, dict) and (merges := _short_merges(model.get("merges"))) is not None:
-        model["merges"] = merges
-    tables = reference_tables(value.get("normalizer"), value.get("pre_tokenizer"))
-    return _Definition(text=orjson.dumps(value).decode(), added=added, ids=ids, tables=tables)
-
-
-def _short_merges(merges: Any) -> list[str] | None:
-    """The pairs of a BPE's merges in the format's other form, a text `first second` each; None where it has none.
-
-    Engines load a third of a second faster from it. A text with a space within a part, or that begins like the header
-    of a file of merges, would be read as something else.
-    """
-    if not isinstance(merges, list) or set(map(type, merges)) != {list}:
-        return None
-    try:
-        texts = list(map(" ".join, merges))
-    except TypeError:
-        return None
-    together = "\n".join(texts)
-    # one space a text: none lies within a part
-    return texts if together.count(" ") == len(texts) and "#version" not in together else None
-
-
-def _ids(model: Any, added: list[dict[str, Any]]) -> dict[str, int] | None:
-    """The id of every token, without loading a library; None where only the library can tell.
-
-    The library gives an added token the id of the model's token with that content, else the next free one, whatever
-    the file says: so the file is believed only where it says the same.
-    """
-    named = isinstance(model, dict) and model.get("type") in ("BPE", "WordPiece", "WordLevel")
-    vocab = model.get("vocab") if named else None
-    if not isinstance(vocab, dict) or not vocab or set(map(type, vocab.values())) != {int}:
-        return None
-    ids: dict[str, int] = dict(vocab)
-    following = len(vocab)
-    for token in added:
-        content, declared = token.get("content"), token.get("id")
-        # the last case is a content that is added twice
-        if not content or declared != vocab.get(content, following) or (content in ids and content not in vocab):
-            return None
-        ids[content] = declared
-        following = max(following, declared + 1)
-    return ids
-
-
 _kept_references: dict[tuple[str, str], Reference] = {}
 
 
@@ -292,7 +265,10 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
     key = (bundle.digest, special_tokens)
     if key not in _kept_references:
         try:
-            loaded = load_reference(bundle.tokenizer_json, special_as_text=special_tokens == "text")
+            with panics_as_errors(NAME):
+                loaded = load_reference(bundle.engine_json(special_tokens), special_as_text=special_tokens == "text")
+        except TokenizerError:
+            raise
         except Exception as error:  # the library raises bare Exception for a file it cannot parse
             raise TokenizerError(f"{bundle.directory}: tokenizers cannot load it: {error}") from error
         # a dict keeps its order: the one that was loaded first goes

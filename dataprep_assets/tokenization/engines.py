@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.tokenization import reference
 from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
+from dataprep_assets.tokenization.library_errors import encoding_errors, panics_as_errors
 
 SpecialTokens = Literal["text", "match"]
 """How a literal special token inside a document is read: as ordinary `text`, or as a `match` for the special id."""
@@ -48,7 +49,8 @@ class ReferenceEngine:
         self._tokenizer = reference_tokenizer(bundle, special_tokens)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        return reference.flat_ids(self._tokenizer.encode(texts))
+        with encoding_errors(self.name):
+            return reference.flat_ids(self._tokenizer.encode(texts))
 
 
 class FastokensEngine:
@@ -58,34 +60,37 @@ class FastokensEngine:
     """
 
     name = "fastokens"
-    # by digest, and one at most: how special tokens are read is said with every call
+    # one at most: how special tokens are read is said with every call, so that most tokenizers are one for both
     _kept: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         self.version = metadata.version("fastokens")
         self._split = special_tokens == "text"
-        if bundle.digest not in self._kept:
+        text = bundle.engine_json(special_tokens)
+        if text not in self._kept:
             # loaded before the other is given up: if this fails, that one stays
-            loaded = self._load(bundle)
+            loaded = self._load(bundle, text)
             self._kept.clear()
-            self._kept[bundle.digest] = loaded
-        self._tokenizer = self._kept[bundle.digest]
+            self._kept[text] = loaded
+        self._tokenizer = self._kept[text]
 
     @staticmethod
-    def _load(bundle: TokenizerBundle) -> Any:
+    def _load(bundle: TokenizerBundle, text: str) -> Any:
         import fastokens
 
         try:
-            return fastokens.Tokenizer.from_json_str(bundle.tokenizer_json)
+            with panics_as_errors("fastokens"):
+                return fastokens.Tokenizer.from_json_str(text)
         except Exception as error:  # the extension's error types are not public
             raise TokenizerError(f"{bundle.directory}: fastokens cannot load it: {error}") from error
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        ids, offsets = self._tokenizer.encode_batch_flat(
-            texts if isinstance(texts, list) else list(texts),
-            add_special_tokens=False,
-            split_special_tokens=self._split,
-        )
+        with encoding_errors(self.name):
+            ids, offsets = self._tokenizer.encode_batch_flat(
+                texts if isinstance(texts, list) else list(texts),
+                add_special_tokens=False,
+                split_special_tokens=self._split,
+            )
         return np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")
 
 
@@ -118,20 +123,24 @@ class GigatokenEngine:
     def _load(bundle: TokenizerBundle, special_tokens: str) -> Any:
         from gigatoken.gigatoken_rs import load_hf_json
 
-        value = json.loads(bundle.tokenizer_json)
+        value = json.loads(bundle.engine_json(special_tokens))
         if special_tokens == "text":
             value["added_tokens"] = [token for token in value.get("added_tokens") or [] if not token.get("special")]
         try:
-            return load_hf_json(json.dumps(value))
+            with panics_as_errors("gigatoken"):
+                return load_hf_json(json.dumps(value))
         except Exception as error:  # the extension's error types are not public
-            raise TokenizerError(f"{bundle.directory}: gigatoken cannot load it: {error}") from error
+            # its first line: the others name a place in its source
+            why = str(error).partition("\n")[0]
+            raise TokenizerError(f"{bundle.directory}: gigatoken cannot load it: {why}") from error
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         if self._key not in self._kept or _resident_bytes() - self._kept[self._key][1] > self._MOST:
             self._renew()
         tokenizer, _ = self._kept[self._key]
         # in this thread: its pool has as many threads as the machine has cores, and none after a fork
-        found = tokenizer.encode_batch(texts if isinstance(texts, list) else list(texts), parallel=False).layout
+        with encoding_errors(self.name):
+            found = tokenizer.encode_batch(texts if isinstance(texts, list) else list(texts), parallel=False).layout
         offsets = np.asarray(found.offsets.data).astype(np.uint64, copy=False)
         ids = np.asarray(found.content.data).astype(np.uint32, copy=False)
         # the offsets of an Awkward array need not begin with 0, nor its content end with the last

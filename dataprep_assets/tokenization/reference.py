@@ -25,6 +25,9 @@ NAME = "tokenizers"
 NORMALIZATION, LETTERS = "normalization", "letters"
 SETTING = "reference"
 """The setting of recipes that names the tables."""
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+BYTE_LETTERS = (*map(chr, _PRINTABLE), *map(chr, range(0x100, 0x200 - len(_PRINTABLE))))
+"""GPT-2's letters for bytes: printable ones stand for themselves, the others are those from U+0100 on."""
 TABLES_BEFORE = {NORMALIZATION: "Unicode 9.0", LETTERS: "Unicode 16.0"}
 
 _NORMALIZERS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "BertNormalizer", "Nmt"})
@@ -118,18 +121,18 @@ def reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:
     Unicode, `letters` if it splits texts by kinds of characters.
     """
     used = {
-        NORMALIZATION: any(part.get("type") in _NORMALIZERS for part in _parts(normalizer)),
-        LETTERS: any(_splits_by_kind(part) for part in _parts(pre_tokenizer)),
+        NORMALIZATION: any(part.get("type") in _NORMALIZERS for part in parts_of(normalizer)),
+        LETTERS: any(_splits_by_kind(part) for part in parts_of(pre_tokenizer)),
     }
     return {name: table for name, table in installed_tables().items() if used[name]} if any(used.values()) else {}
 
 
-def _parts(value: Any) -> list[dict[str, Any]]:
+def parts_of(value: Any) -> list[dict[str, Any]]:
     """A normalizer or pre-tokenizer, and the members if it is a sequence of them."""
     if not isinstance(value, dict):
         return []
     members = value.get("normalizers") or value.get("pretokenizers") or []
-    return [value, *(part for member in members for part in _parts(member))]
+    return [value, *(part for member in members for part in parts_of(member))]
 
 
 def _splits_by_kind(part: Mapping[str, Any]) -> bool:
@@ -161,13 +164,9 @@ def installed_tables() -> dict[str, str]:
 
 def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
     """A tokenizer of bytes, which joins an `a` with the first byte of a character that follows in the same word."""
-    # GPT-2's letters for bytes: printable ones stand for themselves, the others for those from U+0100 on
-    kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = (byte for byte in range(0x100) if byte not in kept)
-    letters = [*map(chr, kept), *(chr(0x100 + at) for at, _ in enumerate(others))]
     # the first bytes of characters from U+00C0 on, all of which stand for themselves
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
-    vocabulary = [*letters, *(a + b for a, b in merges)]
+    vocabulary = [*BYTE_LETTERS, *(a + b for a, b in merges)]
     # with the pattern of GPT-2, which every version of the library has
     bytes_alone = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splits}
     model = {

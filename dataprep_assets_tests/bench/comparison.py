@@ -159,7 +159,7 @@ class Comparison:
         from dataprep_assets.tokenization.engines import fast_engine
 
         bundle = TokenizerBundle.load(tokenizer)
-        separator = bundle.separator("auto" if (_is_document_end(bundle)) else "<|endoftext|>")
+        separator = bundle.separator("auto" if (_is_document_end(bundle)) else "<|endoftext|>", "text")
         started = time.monotonic()
         certificate = certify(bundle, "text", fast_engine("fastokens", bundle, "text"), [])
         self.certificate_seconds = time.monotonic() - started
@@ -340,7 +340,7 @@ def _is_document_end(bundle: Any) -> bool:
     from dataprep_assets.errors import TokenizerError
 
     try:
-        bundle.separator("auto")
+        bundle.separator("auto", "text")
     except TokenizerError:
         return False
     return True

@@ -76,6 +76,11 @@ REMEDIES = (
         "Costs speed alone: the classes named are encoded by the reference. Nothing has to be done.",
     ),
     (
+        "losses_within_limit",
+        "The tokenizer does not know much of a source's text, or leaves it out. Use one for its language, or raise "
+        "`tokenizer.max_loss`.",
+    ),
+    (
         "separator_ends_documents separators_match_documents separators_match_notes documents_end_right "
         "specials_not_doubled",
         "A token at the wrong place. Correct `document.separator`, `document.bos` or the template; where the text "

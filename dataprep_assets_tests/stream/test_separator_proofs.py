@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.stream import separator_proofs
+from dataprep_assets.stream.rendered_text import literal_lines, rendered_remarks
 from dataprep_assets.stream.separator_proofs import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special, make_plan
@@ -80,3 +82,15 @@ def test_a_missing_and_a_doubled_bos_name_their_document(special: Special) -> No
     edit(shard.directory / TOKENS, "<u2", put(start, 5))
     found = separators_match_documents(shard.directory, shard.receipt)
     assert f"document 1 (from token offset {start}) does not start with BOS {PAD}" in found.summary
+
+
+@pytest.mark.parametrize(("mode", "many", "told"), [("text", 5, True), ("text", 4, False), ("match", 10, False)])
+def test_texts_that_a_template_rendered_are_told_before_they_are_plain_text(mode: str, many: int, told: bool) -> None:
+    literal = bundle().special_tokens[0].content
+    texts = [f"{literal}user" if number < many else "user" for number in range(10)]
+    keys = ("document", "special_tokens")
+    remarks = list(rendered_remarks(texts, bundle(), mode, keys))
+    assert [(remark.keys, remark.hint) for remark in remarks] == [(keys, True)] * told
+    lines = list(literal_lines(Ledger(documents=10, special_literals=many), mode))
+    assert len(lines) == 1
+    assert not list(literal_lines(Ledger(documents=10), mode))

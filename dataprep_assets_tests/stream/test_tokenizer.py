@@ -31,14 +31,14 @@ TOKENIZER = TokenizerDeclaration(repo="org/model", revision=COMMIT)
 
 
 def test_a_fetch_that_was_killed_between_its_files_left_no_tokenizer(cache: Path) -> None:
-    assert bundle_at_hand(TOKENIZER) is None
+    assert bundle_at_hand(TOKENIZER, "text") is None
     with pytest.raises(TokenizerError, match=rf"org/model@{COMMIT}: {FILES[1]} cannot be fetched"):
         load_bundle(TOKENIZER)
 
 
 def test_all_of_its_files_are_a_tokenizer(cache: Path) -> None:
     shutil.copy(SAMPLE / "tokenizer" / FILES[1], cache / "snapshots" / COMMIT)
-    found = bundle_at_hand(TOKENIZER)
+    found = bundle_at_hand(TOKENIZER, "text")
     assert found is not None
     assert found.directory == cache / "snapshots" / COMMIT
 
@@ -46,7 +46,7 @@ def test_all_of_its_files_are_a_tokenizer(cache: Path) -> None:
 def test_a_file_that_the_repository_is_known_not_to_have_is_not_missing(cache: Path) -> None:
     (cache / ".no_exist" / COMMIT).mkdir(parents=True)
     (cache / ".no_exist" / COMMIT / FILES[1]).touch()
-    assert bundle_at_hand(TOKENIZER) == load_bundle(TOKENIZER)
+    assert bundle_at_hand(TOKENIZER, "text") == load_bundle(TOKENIZER)
 
 
 @pytest.mark.parametrize(

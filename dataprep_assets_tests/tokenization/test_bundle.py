@@ -124,7 +124,7 @@ def test_ids_of_words_are_those_of_the_library_without_asking_it(tmp_path: Path,
     ]
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added, "model": model}))
     bundle, library = TokenizerBundle.load(tmp_path), Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert bundle._definition.ids == library.get_vocab(with_added_tokens=True)
+    assert bundle.definition.ids == library.get_vocab(with_added_tokens=True)
     assert bundle.vocab_size == 4
 
 
@@ -137,7 +137,7 @@ def test_a_name_like_that_of_a_chat_token_ends_documents_where_it_is_the_only_sp
     (folder / "tokenizer_config.json").unlink(missing_ok=True)
     bundle = TokenizerBundle.load(folder)
     with pytest.raises(TokenizerError, match=r"Set `document.separator` to the token .*special tokens are .*<\|end\|>"):
-        bundle.separator("auto")
+        bundle.separator("auto", "text")
     assert not bundle.ends_chat_turn("<|end|>")
     definition["added_tokens"].append(_token("<|user|>", following + 1))
     (folder / "tokenizer.json").write_text(json.dumps(definition))
@@ -154,9 +154,9 @@ def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
     with pytest.raises(TokenizerError, match="ends a chat turn, not a document") as caught:
-        TokenizerBundle.load(folder).separator("auto")
+        TokenizerBundle.load(folder).separator("auto", "text")
     assert "</s>" not in str(caught.value)
     definition["added_tokens"].append(_token("</s>", following + 2))
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     with pytest.raises(TokenizerError, match=r"in its vocabulary are .*</s>"):
-        TokenizerBundle.load(folder).separator("auto")
+        TokenizerBundle.load(folder).separator("auto", "text")

@@ -35,6 +35,7 @@ from dataprep_assets.pipelines.blend.runs import (
     run_version,
 )
 from dataprep_assets.pipelines.blend.share_plot import plotted
+from dataprep_assets.pipelines.blend.shared_content import shared_content
 from dataprep_assets.pipelines.blend.source_shares_proofs import blend_sources_unchanged
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
 from dataprep_assets.pipelines.blend.stage_tables import progress_rows, stage_rows
@@ -154,7 +155,11 @@ _PROOFS = (
         version=4,
     ),
     Proof("entry_lists_every_shard", "What the trainer reads first lists every used shard once, and nothing else."),
-    Proof("splits_disjoint", "No shard, and no row of a source file, is in two splits.", version=2),
+    Proof(
+        "splits_disjoint",
+        "No shard, no row of a source file, and no document, sequence or record is in two splits.",
+        version=3,
+    ),
     Proof("realised_as_requested", "Each dataset's share is as its weight asks, within the tolerance."),
     Proof(
         "blend_sources_unchanged",
@@ -177,6 +182,13 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) ->
         run_intact(directory, receipt, plan, other_claims(blend, store, plan, shards, directory, receipt)),
     )
     yield "entry_lists_every_shard", entry_lists_every_shard(blend, directory, receipt)
-    yield "splits_disjoint", splits_disjoint(receipt, plan)
+    built = {shard.artifact.partition: shard.artifact for shard in shards}
+
+    def shared() -> list[str]:
+        used = RunFacts.of(receipt).used.items()
+        places = {split: [(store.local(built[p]), store.require(built[p])) for p in names] for split, names in used}
+        return shared_content(blend.stage, places)
+
+    yield "splits_disjoint", splits_disjoint(receipt, plan, shared)
     yield "realised_as_requested", realised_as_requested(blend, directory, receipt, plan)
     yield "blend_sources_unchanged", blend_sources_unchanged(blend, RunFacts.of(receipt), plan)

@@ -12,6 +12,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.blend.blend import blend_run, blend_spec, run_lines
 from dataprep_assets.pipelines.blend.blend_plan import blend_plan_spec
 from dataprep_assets.pipelines.blend.blend_preview import blend_preview_spec
@@ -31,6 +32,7 @@ from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_sp
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.sentences import safe, safe_number_of, sentence
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
+from dataprep_assets.stream.rendered_text import literal_lines
 
 
 class Blend(Dataset):
@@ -84,11 +86,16 @@ class Blend(Dataset):
         name, empty = SHARDS[blend.stage].name, len(facts.empty)
         shards = sentence(f"{safe_number_of(len(plan.partitions), 'shard')} in {name}, {safe(empty, ',')} empty")
         lines.append(shards + f"; run {plan.run_hash}")
+        made = store.receipts([blend.artifact(name, partition) for partition in plan.partitions])
+        receipts = [receipt for receipt in made if receipt is not None]
         if blend.stage == "sft":
-            made = store.receipts([blend.artifact(name, partition) for partition in plan.partitions])
-            lines += turns_lines(blend, [receipt for receipt in made if receipt is not None])
+            lines += turns_lines(blend, receipts)
         if blend.stage != "rl":
             lines.append(engine_line(blend, store))
+            total = Ledger.total(made.ledger for made in receipts if made.ledger)
+            lines += literal_lines(
+                total, blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
+            )
         return [*lines, *(sentence(f"for the trainer: {safe(line)}") for line in run_lines(receipt))]
 
 

@@ -5,20 +5,18 @@ Entry points: `INDEXED_BINS_PROOFS`, `prove_indexed_bins`, and the proofs one by
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dataprep_assets.formats import document_ends, flat_bins, megatron
+from dataprep_assets.formats import document_ends, megatron
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.proof_level import samples_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
 from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_of, round_trip
-from dataprep_assets.stream.separator_proofs import other_specials
+from dataprep_assets.stream.separator_proofs import boundaries_match
 from dataprep_assets.stream.token_bins_proofs import ids_in_vocabulary, ledger_balances
 from dataprep_assets.stream.token_shard import (
     ENDS,
@@ -27,7 +25,6 @@ from dataprep_assets.stream.token_shard import (
     TokenBinsFacts,
     TokenShard,
 )
-from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.tokenization.bundle import loaded_once
 
 INDEXED_BINS_PROOFS = (
@@ -38,7 +35,7 @@ INDEXED_BINS_PROOFS = (
     Proof(
         "documents_end_right",
         "Every document begins and ends with the configured tokens, none of them doubled.",
-        version=2,
+        version=3,
     ),
     Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
     Proof(
@@ -48,6 +45,7 @@ INDEXED_BINS_PROOFS = (
         version=4,
         samples=True,
     ),
+    LOSSES_PROOF,
 )
 
 _REBUILD = "Materialize this partition of indexed_bins again"
@@ -64,8 +62,8 @@ def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
             "index_matches_stream": index_matches_stream(directory, receipt),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
             # a shard of another key was made with other settings: these say nothing of its tokens
-            "documents_end_right": documents_end_right(
-                directory, receipt, shard.plan if receipt.key == shard.key else None
+            "documents_end_right": judged(boundaries_match)(
+                directory, receipt, shard.plan if receipt.key == shard.key else None, _REBUILD
             ),
             "certificate_valid": certificate_valid(receipt, bundle, shard.plan.special_tokens),
             "round_trip": round_trip(
@@ -79,6 +77,7 @@ def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
                 samples=samples_of(shard.plan.level),
                 encode=encode_of(shard.plan),
             ),
+            LOSSES_PROOF.name: losses_within_limit(receipt, shard.plan.max_loss),
         }
 
     return proven(shard.artifact, shard.store, INDEXED_BINS_PROOFS, prove)
@@ -112,58 +111,3 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
     # prepended as uint64: with an int NumPy would make both float64, which is not exact beyond 2^53
     if len(ends) != len(index.lengths) or not np.array_equal(np.diff(ends, prepend=np.uint64(0)), index.lengths):
         yield f"{name}: the lengths of the idx are not those of {ENDS}"
-
-
-@judged
-def documents_end_right(directory: Path, receipt: Receipt, recipe: StreamPlan | None = None) -> Finding:
-    """Each document begins with the BOS and ends with the separator that the receipt names, if it names one.
-
-    Neither stands next to itself, except where a document is empty or holds it as text, which the ledger counts.
-    `recipe` is that of the shard; None if it is not known.
-    """
-    facts = TokenBinsFacts.of(receipt)
-    others = (
-        [] if recipe is None else [sentence(f"{name_of(receipt)}: {typed(d)}") for d in other_specials(facts, recipe)]
-    )
-    tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
-    ends = document_ends.open_ends(directory / ENDS)
-    document_ends.validate(directory / ENDS, len(tokens))
-    return verdict(
-        [*others, *_boundary_defects(receipt, tokens, ends)],
-        f"{len(ends)} documents begin and end as configured.",
-        _REBUILD,
-        facts={"documents": len(ends)},
-    )
-
-
-def _boundary_defects(receipt: Receipt, tokens: NDArray[Any], ends: NDArray[np.uint64]) -> Iterator[str]:
-    name, ledger = name_of(receipt), ledger_of(receipt)
-    facts = TokenBinsFacts.of(receipt)
-    separator, bos = facts.separator_id, facts.bos_id
-    for start in range(0, len(ends), document_ends.BLOCK):
-        block = np.asarray(ends[start : start + document_ends.BLOCK]).astype(np.int64)
-        # a document begins where the one before it ends, which for a block's first is in the block before
-        before = int(ends[start - 1]) if start else 0
-        starts = np.concatenate([[before], block[:-1]])
-        for wanted, places, what in ((separator, block - 1, "end"), (bos, starts, "begin")):
-            if wanted is None:
-                continue
-            wrong = np.flatnonzero(tokens[places] != wanted)
-            if wrong.size:
-                at = int(wrong[0])
-                yield sentence(
-                    f"{name}: {wrong.size} documents do not {what} with id {wanted}; the first is document "
-                    f"{safe(start + at)}, token {places[at]} is {int(tokens[places[at]])}"
-                )
-    if separator is not None:
-        # in blocks of 4 million ids: the comparison holds a byte for each
-        found = sum(
-            int(np.count_nonzero(tokens[i : i + (1 << 22)] == separator)) for i in range(0, len(tokens), 1 << 22)
-        )
-        # where one token does both, it also begins every document
-        also = len(ends) if bos == separator else 0
-        if found != ledger.separators + ledger.literal_separators + also:
-            yield (
-                f"{name}: id {separator} is there {found} times, for {ledger.separators} document ends and "
-                f"{ledger.literal_separators} out of text: it was added twice, or lost"
-            )

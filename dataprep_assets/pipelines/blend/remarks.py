@@ -6,6 +6,7 @@ of local sources.
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dataprep_assets.errors import (
@@ -28,10 +29,11 @@ from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import file_format, natural_key
 from dataprep_assets.sources.access import LocalTree
-from dataprep_assets.sources.first_rows import first_bad, sample_of
+from dataprep_assets.sources.first_rows import first_bad, first_rows, sample_of
 from dataprep_assets.sources.rows import count_rows
 from dataprep_assets.sources.upstream import Partitions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
+from dataprep_assets.stream.rendered_text import rendered_remarks
 from dataprep_assets.stream.token_stream import SourcePart, refusal_of
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -58,7 +60,8 @@ def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
 
 def _tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
     try:
-        bundle = bundle_at_hand(tokenizer)
+        reading = blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
+        bundle = bundle_at_hand(tokenizer, reading)
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         return
@@ -83,7 +86,8 @@ def _lone_template_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclarat
 def _stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
     """Remarks for pretraining: on the tokens around a document, and the dtype of the ids."""
     if blend.pretrain_options.add_eos:
-        yield from separator_remarks(bundle, blend.pretrain_options.separator, ("pretrain", "separator"))
+        options = blend.pretrain_options
+        yield from separator_remarks(bundle, options.separator, options.special_tokens, ("pretrain", "separator"))
     try:
         blend_bos(blend, bundle)
     except TokenizerError as error:
@@ -133,6 +137,19 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
     if (fault := fault_of_files(blend, dataset, listed)) is not None:
         asked = asked_field(blend, dataset)
         yield Remark(keys=(*keys, asked[0]) if asked and inline else keys, sentence=fault)
+    elif blend.stage == "pretrain":
+        yield from _rendered_remarks(blend, dataset, listed)
+
+
+def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Iterator[Remark]:
+    """Remarks on texts that a template has rendered."""
+    reading = blend.pretrain_options.special_tokens
+    # what is wrong with the tokenizer or a file is told elsewhere
+    with suppress(DataprepError, OSError):
+        if (bundle := bundle_at_hand(blend.required_tokenizer, reading)) is not None:
+            rows = first_rows(paths)
+            texts = [text for row in rows if isinstance(text := row.get(dataset.text_field), str)]
+            yield from rendered_remarks(texts, bundle, reading, ("pretrain", "special_tokens"))
 
 
 def _damaged(paths: Sequence[Path]) -> str | None:

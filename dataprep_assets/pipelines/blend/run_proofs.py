@@ -5,7 +5,7 @@ proven in `trainer_entry_proofs.py`, the shares of the datasets in `realised_pro
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
@@ -130,8 +130,11 @@ def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan, others: Itera
 
 
 @judged
-def splits_disjoint(receipt: Receipt, plan: BlendPlan) -> Finding:
-    """No shard is in two splits, and no row of a source file (told by its content) is."""
+def splits_disjoint(receipt: Receipt, plan: BlendPlan, shared: Callable[[], Sequence[str]] = tuple) -> Finding:
+    """No shard is in two splits, no row of a source file (told by its content) is, and no content of several files.
+
+    `shared` tells what content splits share (`shared_content`), which is a warning: a source may hold it twice.
+    """
     used = RunFacts.of(receipt).used
     homes: dict[str, str] = {}
     rows: dict[str, list[tuple[str, str, int, int | None]]] = {}
@@ -152,9 +155,13 @@ def splits_disjoint(receipt: Receipt, plan: BlendPlan) -> Finding:
                     if other != split and not apart:
                         defects.append(f"rows of {part.entry.relpath} are in {split}, and as {path} in {other}")
                 rows.setdefault(content, []).append((split, part.entry.relpath, first, stop))
+    warning = not defects
     return verdict(
-        defects,
+        defects or shared(),
         f"{safe_number_of(len(homes), 'shard')} of {safe_number_of(len(used), 'split')}: nothing in common.",
-        "Give each split sources of its own, or use `held_out`",
+        "Remove duplicates from the sources, or keep them in one split"
+        if warning
+        else "Give each split sources of its own, or use `held_out`",
+        warning=warning,
         facts={"shards": len(homes), "splits": len(used)},
     )

@@ -36,7 +36,9 @@ def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> Special
     Raises TokenizerError if there is none.
     """
     options = blend.pretrain_options
-    return bundle.separator(options.separator, key="pretrain.separator") if options.add_eos else None
+    if not options.add_eos:
+        return None
+    return bundle.separator(options.separator, options.special_tokens, key="pretrain.separator")
 
 
 def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
@@ -46,9 +48,9 @@ def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken 
     """
     if not blend.pretrain_options.add_bos:
         return None
-    if not (configured := bundle.configured("bos_token")):
+    if not bundle.configured("bos_token"):
         raise TokenizerError(f"pretrain.add_bos: {bundle.name} has no bos_token. Leave the key out")
-    return bundle.token(configured, key="pretrain.add_bos (auto: bos_token)")
+    return bundle.bos("auto", blend.pretrain_options.special_tokens, key="pretrain.add_bos")
 
 
 def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
@@ -75,6 +77,7 @@ def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: 
         bad_records=blend.bad_records.policy,
         sample_rate=options.sample_rate,
         level=blend.prove.level,
+        max_loss=blend.required_tokenizer.max_loss,
         min_characters=options.min_doc_chars,
         max_tokens=options.max_doc_tokens,
         ids=blend_ids(blend),

@@ -319,7 +319,7 @@ def _examine(
     # the ends alone: tokens are compared by digest, and need not be fetched from a bucket
     shards = [(store.local(a, [ENDS]), r) for a, r in made_of]
     receipts = [r for _, r in shards]
-    separator = bundle.separator(corpus.document.separator).id
+    separator = bundle.separator(corpus.document.separator, corpus.document.special_tokens).id
     facts = CombinedBinsFacts.of(receipt)
     tokens, dtype, seed = directory / f"{split}.bin", facts.dtype, int(receipt.key[:8], 16)
     literal = receipt.ledger.literal_separators if receipt.ledger else 0

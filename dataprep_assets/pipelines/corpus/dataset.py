@@ -38,6 +38,7 @@ from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
+from dataprep_assets.stream.rendered_text import literal_lines
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 
 
@@ -83,10 +84,12 @@ class Corpus(Dataset):
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)
         names = ("files", "shards", "documents", "tokens", "tokens/s/core", "bin")
         lines = [f"{'split':<8}" + "".join(f"{n:>{w}}" for n, w in zip(names, (8, 8, 12, 16, 16, 20), strict=True))]
+        every_split: list[Ledger] = []
         for split in corpus.splits:
             every = store.receipts([corpus.artifact(TOKEN_BINS, p) for p in manifest.partitions(split)])
             shards = [shard for shard in every if shard is not None]
             total = Ledger.total(shard.ledger for shard in shards if shard.ledger)
+            every_split.append(total)
             cpu = sum(shard.measured["cpu_seconds"] for shard in shards)
             files = sum(e.split == split for e in manifest.entries)
             if len(shards) < len(every):
@@ -101,6 +104,7 @@ class Corpus(Dataset):
                 )
             )
         lines.append(engine_line(corpus, store))
+        lines += literal_lines(Ledger.total(every_split), corpus.document.special_tokens)
         return [*lines, *(sentence(f"for the trainer: {safe(line)}") for line in trainer_lines(corpus, store))]
 
 

@@ -26,6 +26,7 @@ from dataprep_assets.sources.csv_rows import CsvRows
 from dataprep_assets.sources.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
 from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.stream.rendered_text import rendered_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import SourcePart, refusal_of
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
@@ -41,14 +42,15 @@ _BYTES_A_TOKEN = 8
 def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Remarks on its tokenizer, the tokens around a document, and the files of its source."""
     try:
-        bundle = bundle_at_hand(corpus.tokenizer)
+        bundle = bundle_at_hand(corpus.tokenizer, corpus.document.special_tokens)
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         bundle = None
     if bundle is not None:
-        yield from separator_remarks(bundle, corpus.document.separator, ("document", "separator"))
+        around = corpus.document
+        yield from separator_remarks(bundle, around.separator, around.special_tokens, ("document", "separator"))
         try:
-            bundle.bos(corpus.document.bos)
+            bundle.bos(around.bos, around.special_tokens)
         except TokenizerError as error:
             yield Remark(keys=("document", "bos"), sentence=str(error))
         try:
@@ -125,7 +127,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )
-    faults = list(_field_remarks(corpus, entries))
+    faults = list(_field_remarks(corpus, entries, bundle))
     yield from faults
     # where a field is wrong no text is found, and every split would seem too short
     if bundle is not None and all(one.hint for one in faults):
@@ -134,7 +136,9 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
                 yield from _split_remarks(corpus, view.shortest(corpus), bundle, entries)
 
 
-def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+def _field_remarks(
+    corpus: CorpusDeclaration, entries: Sequence[ManifestEntry], bundle: TokenizerBundle | None
+) -> Iterator[Remark]:
     """Remarks on files that cannot be read, on fields that no row of a split has, and on rows that are bad."""
     source = open_source(corpus.source)
     for name in sorted({entry.format for entry in entries}):
@@ -193,6 +197,9 @@ def _field_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
     yield from (Remark(keys=("source",), sentence=f"source: {told}", of_source=True) for told in refused[:_SHOWN])
     yield from _merged_remarks(corpus, [entry for entry in sample_of(entries) if entry.format == "csv"])
     yield from _carried_remarks(corpus, seen)
+    if bundle is not None:
+        texts = [text for row in seen if isinstance(text := row.get(corpus.text_field), str)]
+        yield from rendered_remarks(texts, bundle, corpus.document.special_tokens, ("document", "special_tokens"))
 
 
 def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
@@ -263,7 +270,9 @@ def _split_remarks(
         if sum(entry.size_bytes for entry in members) >= shortest.tokens * _BYTES_A_TOKEN:
             continue
         try:
-            around = 1 + (bundle.bos(corpus.document.bos) is not None)  # and the separator
+            around = 1 + (
+                bundle.bos(corpus.document.bos, corpus.document.special_tokens) is not None
+            )  # and the separator
             engine, tokens = ReferenceEngine(bundle, corpus.document.special_tokens), 0
             for text in _texts(corpus, members):
                 tokens += len(engine.encode([text])[0]) + around

@@ -31,20 +31,21 @@ def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
 def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPlan:
     """Everything that decides the bytes of the dataset's token stream."""
     bundle = load_bundle(corpus.tokenizer)
-    bos = bundle.bos(corpus.document.bos)
+    bos = bundle.bos(corpus.document.bos, corpus.document.special_tokens)
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     return StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
         certificate=certificate.to_json(),
         special_tokens=corpus.document.special_tokens,
-        separator_id=bundle.separator(corpus.document.separator).id,
+        separator_id=bundle.separator(corpus.document.separator, corpus.document.special_tokens).id,
         bos_id=bos.id if bos else None,
         dtype=stream_dtype(corpus, bundle),
         text_field=corpus.text_field,
         bad_records=corpus.bad_records.policy,
         sample_rate=corpus.sample_rate,
         level=corpus.prove.level,
+        max_loss=corpus.tokenizer.max_loss,
         ids=ids,
         retracted=retracted_ids(corpus.retractions, ids).astype("<u8").tobytes(),
     )
@@ -53,7 +54,7 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
 def meta_of(corpus: CorpusDeclaration) -> dict[str, Any]:
     """The content of `meta.pkl`, every value read from the tokenizer (docs/formats/flat-bins.md#metapkl)."""
     bundle = load_bundle(corpus.tokenizer)
-    separator = bundle.separator(corpus.document.separator)
+    separator = bundle.separator(corpus.document.separator, corpus.document.special_tokens)
     return {
         "tokenizer": bundle.name,
         "vocab_size": bundle.vocab_size,

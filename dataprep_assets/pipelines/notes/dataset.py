@@ -13,6 +13,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.notes.card import notes_card, replay_card
 from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
@@ -36,6 +37,7 @@ from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
 from dataprep_assets.pipelines.notes.tokenizer_beside import tokenizer_beside
 from dataprep_assets.sentences import number_of, safe, sentence
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
+from dataprep_assets.stream.rendered_text import literal_lines
 
 
 class Notes(Dataset):
@@ -85,6 +87,7 @@ class Notes(Dataset):
             sentence(f"{number_of(documents, 'note')}, {tokens:,} tokens"),
             _filled(notes, rows, tokens),
             engine_line(notes, store),
+            *literal_lines(Ledger.total(r.ledger for r in packed if r.ledger), notes.document.special_tokens),
             # hf reads no shards, so its line is the same for every format and is told once
             *dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats),
             *undeclared_line(notes, store),

@@ -67,8 +67,8 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
     Raises ConfigError for a pad id that occurs in documents, a missing patient key, or an invalid retraction list.
     """
     bundle = load_bundle(notes.tokenizer)
-    bos = bundle.bos(notes.document.bos)
-    separator = bundle.separator(notes.document.separator).id
+    bos = bundle.bos(notes.document.bos, notes.document.special_tokens)
+    separator = bundle.separator(notes.document.separator, notes.document.special_tokens).id
     stream = StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
@@ -82,6 +82,7 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,
         level=notes.prove.level,
+        max_loss=notes.tokenizer.max_loss,
     )
     pad_id = checked_pad(notes, bundle, separator_id=stream.separator_id, bos_id=stream.bos_id)
     key = notes.patient_key.load()

@@ -285,6 +285,8 @@ class _Writer:
             separators=int(kept.size) - truncated,
             literal_separators=spool.literal_separators,
             special_literals=spool.special_literals,
+            unknown_tokens=spool.unknown_tokens,
+            dropped_characters=spool.dropped_characters,
             reference_documents=spool.reference_documents,
             sampled_documents=spool.sampled_documents,
             source_bytes=source_bytes,

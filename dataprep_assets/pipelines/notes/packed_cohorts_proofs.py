@@ -35,6 +35,7 @@ from dataprep_assets.pipelines.notes.retraction_proofs import no_retracted_docum
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sentences import safe, typed
 from dataprep_assets.stream import round_trip_proofs
+from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
 from dataprep_assets.stream.round_trip_proofs import encode_of
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
@@ -78,6 +79,7 @@ COHORT_PROOFS = (
         "no_retracted_document",
         "No patient or note on the retraction list is in the rows, by digest, by the source, and by a sample's tokens.",
     ),
+    LOSSES_PROOF,
     # half-empty rows only cost time
     Proof(
         "rows_filled",
@@ -123,6 +125,7 @@ def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
             "round_trip": round_trip(packed),
             "patients_in_their_split": patients_in_their_split(packed),
             "no_retracted_document": no_retracted_document(packed),
+            LOSSES_PROOF.name: losses_within_limit(packed.receipt, cohort.plan.stream.max_loss),
             "rows_filled": rows_filled(packed),
         }
 

@@ -26,7 +26,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
     """Remarks on the tokenizer and its tokens, the patient key and the retraction list made with it, and the months."""
     try:
-        bundle = bundle_at_hand(notes.tokenizer)
+        bundle = bundle_at_hand(notes.tokenizer, notes.document.special_tokens)
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         bundle = None
@@ -51,10 +51,12 @@ def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
 
 
 def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
-    told = list(separator_remarks(bundle, notes.document.separator, ("document", "separator")))
+    told = list(
+        separator_remarks(bundle, notes.document.separator, notes.document.special_tokens, ("document", "separator"))
+    )
     yield from told
     try:
-        bos = bundle.bos(notes.document.bos)
+        bos = bundle.bos(notes.document.bos, notes.document.special_tokens)
     except TokenizerError as error:
         yield Remark(keys=("document", "bos"), sentence=str(error))
         return
@@ -62,7 +64,7 @@ def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator
     if any(not remark.hint for remark in told):
         return
     try:
-        separator = bundle.separator(notes.document.separator).id
+        separator = bundle.separator(notes.document.separator, notes.document.special_tokens).id
         checked_pad(notes, bundle, separator_id=separator, bos_id=bos.id if bos else None)
     except (ConfigError, TokenizerError) as error:
         yield Remark(keys=("pad",), sentence=str(error))

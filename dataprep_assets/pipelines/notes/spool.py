@@ -39,6 +39,8 @@ from dataprep_assets.sources.cohorts import REFUSED, CohortReader
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.unreadable import place_of
 from dataprep_assets.stream.token_stream import load_encoder
+from dataprep_assets.tokenization.losses import Losses
+from dataprep_assets.tokenization.unencodable import encode_or_name
 
 # A batch ends with whichever comes first; both bound the memory of its texts and ids.
 _CHARACTERS = 2_000_000
@@ -144,6 +146,8 @@ class Spool:
     patients_without_notes: int
     special_literals: int
     literal_separators: int
+    unknown_tokens: int
+    dropped_characters: int
     reference_documents: int
     sampled_documents: int
 
@@ -244,6 +248,7 @@ class _Filling:
         # a process has one encoder, which counts on from cohort to cohort
         self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
         self._literals = self._encoder.bundle.special_literals
+        self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
         self._shares = list(plan.notes.splits.values())
         # digest → index, in the order in which records opened
         self._patients: dict[bytes, int] = {}
@@ -281,7 +286,13 @@ class _Filling:
         encode = self._plan.notes.template.encode
         texts = [encoded_text(note.header, note.text, encode) for note in batch]
         # one call for all: first the ids of every header, then those of every text
-        ids, offsets = self._encoder.encode([*(note.header for note in batch), *texts])
+        first = len(self._columns["headers"])
+        ids, offsets = encode_or_name(
+            self._encoder.encode,
+            [*(note.header for note in batch), *texts],
+            self._encoder.bundle.name,
+            lambda at: sentence(f"{self._month}: note {safe(first + at % len(batch) + 1)} of those read"),
+        )
         bounds = offsets.astype(np.int64)
         # before the columns grow: it numbers the notes from their length
         self._recheck(texts, ids, bounds[len(batch) :])
@@ -301,6 +312,7 @@ class _Filling:
         self._file.write(flat.astype("<u4", copy=False).data)
         self._count(batch)
         self._special_literals += self._literals.count(texts)
+        self._losses.count(texts, ids[bounds[len(batch)] :])
         # the header's own encoding is not in the rows if it is encoded together with the text
         kept = ids if encode == "apart" else ids[bounds[len(batch)] :]
         self._literal_separators += int(np.count_nonzero(kept == self._plan.stream.separator_id))
@@ -351,6 +363,8 @@ class _Filling:
             patients_without_notes=self._without,
             special_literals=self._special_literals,
             literal_separators=self._literal_separators,
+            unknown_tokens=self._losses.unknown_tokens,
+            dropped_characters=self._losses.dropped_characters,
             reference_documents=self._encoder.reference_documents - self._before[0],
             sampled_documents=self._encoder.sampled_documents - self._before[1],
             **arrays,

@@ -55,7 +55,7 @@ class ChatEncoder:
     def __init__(self, bundle: TokenizerBundle, encoder: CertifiedEncoder) -> None:
         if encoder.certificate.special_tokens != "text":
             raise TokenizerError("a chat is encoded between its special tokens: certify the engine for `text`")
-        self._bundle, self._encoder = bundle, encoder
+        self.bundle, self._encoder = bundle, encoder
         self._contents = [token.content for token in bundle.special_tokens]
         self._ids = {token.content: token.id for token in bundle.special_tokens}
         longest_first = sorted(map(re.escape, self._contents), key=len, reverse=True)
@@ -101,7 +101,7 @@ class ChatEncoder:
     @cached_property
     def _reference(self) -> ReferenceEngine:
         # in a whole chunk the special tokens of the template have to be matched
-        return ReferenceEngine(self._bundle, "match")
+        return ReferenceEngine(self.bundle, "match")
 
     def recheck(self, rendered: Rendered, tokens: Any, where: str) -> None:
         """Encode one conversation again, each chunk as a whole and by the reference.

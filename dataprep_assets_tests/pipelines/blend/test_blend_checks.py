@@ -259,6 +259,14 @@ FAULTS: dict[str, tuple[str, Fault]] = {
         in_facts(shard, lambda f: f["certificate"].update(tokenizer_digest="0" * 64)),
     ),
     "indexed_bins.round_trip": ("pretrain", tokens_changed(lambda t: t.__setitem__(slice(0, 40), t[:40][::-1].copy()))),
+    "indexed_bins.losses_within_limit": (
+        "pretrain",
+        lambda m: edit_receipt(shard(m), lambda r: r["ledger"].update(dropped_characters=9_999)),
+    ),
+    "packed_sft.losses_within_limit": (
+        "sft",
+        lambda m: edit_receipt(shard(m), lambda r: r["ledger"].update(unknown_tokens=9_999)),
+    ),
     "packed_sft.files_intact": ("sft", lambda m: put(shard(m) / "left_behind.bin", b"x")),
     "packed_sft.ledger_balances": ("sft", lambda m: edit_receipt(shard(m), _one_row_less)),
     "packed_sft.counts_match": ("sft", in_facts(shard, lambda f: f.update(trained_tokens=1))),

@@ -173,6 +173,8 @@ def test_a_name_that_dagster_takes_for_a_range_of_partitions_is_refused(name: st
     for model, key, others in models:
         with nullcontext() if fits else pytest.raises(ValidationError):
             model.model_validate({key: name, **others})
+
+
 def test_the_json_of_a_blend_may_have_a_mark_and_is_named_if_it_is_something_else(tmp_path: Path) -> None:
     path, data = tmp_path / "blend.json", json.dumps({"datasets": [{"name": "a", "path": "./a"}]}).encode()
     path.write_bytes(b"\xef\xbb\xbf" + data)

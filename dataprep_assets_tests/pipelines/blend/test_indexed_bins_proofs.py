@@ -1,6 +1,8 @@
 """Every proof on a shard of bin and idx passes on a good one, and fails on each defect that it is there for."""
 
+import json
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,10 +18,12 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend import indexed_bins_proofs as proofs
 from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
+from dataprep_assets.stream.separator_proofs import boundaries_match
 from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, pretraining, texts, write_rows
 from dataprep_assets_tests.pipelines.corpus.shards import bundle
+from dataprep_assets_tests.samples import SAMPLE
 
 EOS = bundle().token(SEPARATOR, key="separator").id
 OPTIONS: dict[str, Any] = {"separator": SEPARATOR, "min_doc_chars": 30, "max_doc_tokens": 60}
@@ -57,7 +61,7 @@ def _receipt(work: TokenShard) -> Receipt:
 
 def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(work: TokenShard) -> None:
     plan = replace(work.plan, separator_id=EOS - 1)
-    told = proofs.documents_end_right(work.store.directory(work.artifact), _receipt(work), plan)
+    told = boundaries_match(work.store.directory(work.artifact), _receipt(work), plan)
     assert f"its separator is {EOS}, that of its recipe is {EOS - 1}" in told.summary
 
 
@@ -145,12 +149,34 @@ def test_a_lost_and_a_doubled_separator_are_found(work: TokenShard) -> None:
     at = int(ends[4]) - 1
     ids[at] = 7
     ids.flush()
-    assert "do not end with id" in _findings(work)["documents_end_right"].summary
+    assert "does not end with separator" in _findings(work)["documents_end_right"].summary
     ids[at], ids[at - 1] = EOS, EOS
     ids.flush()
     finding = _findings(work)["documents_end_right"]
     assert not finding.passed
-    assert "added twice" in finding.summary
+    assert "separators" in finding.summary
+    assert not finding.warning
+
+
+@pytest.mark.parametrize(("mode", "doubled"), [("text", 0), ("match", 20)])
+def test_a_bos_that_the_text_holds_itself_is_told(tmp_path: Path, mode: str, doubled: int) -> None:
+    begun = [{"text": f"{SEPARATOR}{row['text']}"} for row in texts("a", 20)]
+    path = write_rows(tmp_path / "begun.jsonl", begun)
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(SAMPLE / "tokenizer", folder)
+    config = json.loads((folder / "tokenizer_config.json").read_bytes())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": SEPARATOR}))
+    blend = pretraining(
+        tmp_path,
+        num_shards=1,
+        tokenizer={"path": folder, "engine": "tokenizers"},
+        pretrain=OPTIONS | {"add_bos": True, "special_tokens": mode},
+        blend={"datasets": [{"name": "a", "path": str(path)}]},
+    )
+    _, _, plan = finished(blend, tmp_path / "out")
+    (work,) = indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions)
+    finding = _findings(work)["documents_end_right"]
+    assert (finding.passed, finding.warning, finding.facts["doubled"]) == (not doubled, bool(doubled), doubled)
 
 
 def test_another_id_is_found_by_the_round_trip(work: TokenShard) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend import _examine
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.component import TrainingBlend
@@ -167,6 +168,23 @@ def test_splits_that_share_rows_are_found_whatever_their_files_are_called(tmp_pa
     finding = splits_disjoint(good.receipt, good.plan)
     assert not finding.passed
     assert "two.jsonl are in valid, and as one.jsonl in train" in finding.summary
+
+
+@pytest.mark.parametrize("stage", ["pretrain", "rl"])
+def test_content_that_two_splits_hold_in_different_files_is_a_warning(tmp_path: Path, stage: str) -> None:
+    write_rows(tmp_path / "a" / "one.jsonl", texts("a", 9))
+    write_rows(tmp_path / "b" / "two.jsonl", [*texts("b", 3), *texts("a", 2)])
+    blend = {
+        "train": [{"name": "a", "path": str(tmp_path / "a")}],
+        "valid": [{"name": "b", "path": str(tmp_path / "b")}],
+    }
+    own = {"tokenizer": None, "pretrain": None} if stage == "rl" else {}
+    good = finish(pretraining(tmp_path, blend=blend, stage=stage, **own), tmp_path / "out")
+    findings = dict(_examine(good.blend, good.store, []))
+    finding = findings["splits_disjoint"]
+    assert (finding.passed, finding.warning, finding.facts["defects"]) == (False, True, 1)
+    assert "2 " in finding.summary
+    assert "(40.0%" in finding.summary
 
 
 def test_empty_files_in_two_splits_share_no_row(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
     notes = declared(NotesDeclaration, shipped("arcus_notes"), folder("arcus_notes") / "defs.yaml")
     bundle = TokenizerBundle.load(shared / "tokenizers" / "llama3")
     ids = [
-        bundle.separator(notes.document.separator).id,
+        bundle.separator(notes.document.separator, "text").id,
         bundle.token(notes.document.bos, key="bos").id,
         bundle.token(notes.pad.token or "", key="pad.token").id,
     ]

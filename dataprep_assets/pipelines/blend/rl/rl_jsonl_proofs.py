@@ -81,7 +81,7 @@ def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
     yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
 
 
-def _lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
+def lines_of(directory: Path, receipt: Receipt) -> Iterator[bytes]:
     """Each line of the data file with its end; raises FormatError for a last line without one."""
     path = directory / RlJsonlFacts.of(receipt).file
     compression = "zstd" if path.suffix == ".zst" else None
@@ -105,7 +105,7 @@ def lines_are_records(directory: Path, receipt: Receipt, shard: RlShard) -> Find
     steps = compose(shard.transforms, shard.placeholders, shard.rules)
     resolves = any(step.name == RESOLVE for step in steps)
     count, defects = 0, []
-    for count, line in enumerate(_lines(directory, receipt), 1):
+    for count, line in enumerate(lines_of(directory, receipt), 1):
         why = _defect(line, resolves)
         if why is None and lacks_prompt(orjson.loads(line), steps, shard.rules):
             why = "no prompt; set `force` to make a shard again that was made when none was asked for"
@@ -137,7 +137,7 @@ def round_trip(directory: Path, receipt: Receipt, shard: RlShard) -> Finding:
     """
     made = stored = 0
     defects: list[str] = []
-    for wanted, line in zip_longest(_made(shard), _lines(directory, receipt)):
+    for wanted, line in zip_longest(_made(shard), lines_of(directory, receipt)):
         made, stored = made + (wanted is not None), stored + (line is not None)
         if wanted is not None and line is not None and line != wanted[1] and len(defects) < SHOWN:
             defects.append(

@@ -28,7 +28,14 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
-from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY, NO_PROMPT, LeftOut, Refused, through
+from dataprep_assets.pipelines.blend.rl.through import (
+    LEFT_OUT_BY,
+    NO_PREFERENCE,
+    NO_PROMPT,
+    LeftOut,
+    Refused,
+    through,
+)
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
 from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
@@ -321,10 +328,16 @@ def _require_readable(shard: RlShard, part: SourcePart, steps: Sequence[Step], t
         raise error from None
 
 
+_TOLD = {
+    NO_PROMPT: "nothing is where its prompt should be",
+    NO_PREFERENCE: "`chosen` and `rejected` are equal, or one is empty",
+}
+
+
 def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> None:
     tally.first_bad = tally.first_bad or place_of(bad)
     if shard.bad_records == "fail":
-        told = f"{bad}: nothing is where its prompt should be" if bad.reason == NO_PROMPT else str(bad)
+        told = f"{bad}: {_TOLD[bad.reason]}" if bad.reason in _TOLD else str(bad)
         place = ", name the place in `rl.prompt`" if bad.reason == NO_PROMPT else ""
         byte = sentence(f", byte {safe(bad.byte)}") if bad.byte >= 0 else ""
         raise BadRecordError(

@@ -16,6 +16,8 @@ LEFT_OUT_BY = "left_out_by_"
 """How the reason begins under which a record is counted that a transform left out."""
 NO_PROMPT = "no_prompt"
 """The reason under which a bad record without a prompt is counted."""
+NO_PREFERENCE = "no_preference"
+"""The reason under which a pair of answers with equal sides, or an empty one, is counted."""
 BAD_PLACEHOLDER = "bad_placeholder"
 """The reason under which a record with a malformed placeholder is counted."""
 
@@ -58,9 +60,30 @@ def through(record: Record, steps: Sequence[Step], rules: RlRules, where: str) -
         if found is None:
             return LeftOut(step.name)
         made = found
-    if rules.prompt_keys is not None:
-        return _lacking(made, [rules.prompt_keys], rules) or made
+    if rules.prompt_keys is not None and (lacking := _lacking(made, [rules.prompt_keys], rules)) is not None:
+        return lacking
+    # the original writes them
+    if rules.without_prompt == "bad_record" and _prefers_nothing(made):
+        return Refused(NO_PREFERENCE)
     return made
+
+
+def _prefers_nothing(record: Record) -> bool:
+    """Whether a pair of answers has equal sides, or an empty one: a reward learns nothing from it, or the opposite."""
+    if not {"chosen", "rejected"} <= record.keys():
+        return False
+    chosen, rejected = record["chosen"], record["rejected"]
+    return chosen == rejected or _is_empty(chosen) or _is_empty(rejected)
+
+
+def _is_empty(answer: Any) -> bool:
+    """Whether an answer, a text or a list of messages, says and calls nothing."""
+    if isinstance(answer, str):
+        return not answer.strip()
+    if isinstance(answer, dict):
+        return "content" in answer and not answer.get("tool_calls") and _is_empty(answer["content"])
+    # a list of messages, or of the parts of one
+    return answer is None or (isinstance(answer, list) and all(map(_is_empty, answer)))
 
 
 def _stepped(record: Record, step: Step, where: str) -> Record | None:

@@ -82,6 +82,7 @@ class ChatPlan:
     too_long: Literal["truncate", "drop"]
     sample_rate: float
     level: Level = SAMPLE
+    max_loss: float = 0.01
     turn_end: tuple[int, ...] = ()
     openings: tuple[str, ...] = ()
 
@@ -133,6 +134,7 @@ def chat_plan(
     too_long: Literal["truncate", "drop"] = "truncate",
     sample_rate: float = 0.0005,
     level: Level = SAMPLE,
+    max_loss: float = 0.01,
 ) -> ChatPlan:
     """Make a plan, and try its template and tokenizer together on invented conversations.
 
@@ -154,6 +156,7 @@ def chat_plan(
         too_long: whether sequences longer than `pack_size` are cut or dropped.
         sample_rate: the share of texts that the reference engine encodes again.
         level: how many sequences the proofs make again.
+        max_loss: the share of unknown tokens and of characters without a token above which a check warns.
 
     Raises ConfigError for a template that does not compile, whose answers end with no special token or can be read in
     two ways, and for sizes below 2; raises TokenizerError for a tokenizer that cannot be cut at its special tokens.
@@ -180,6 +183,7 @@ def chat_plan(
         too_long=too_long,
         sample_rate=sample_rate,
         level=level,
+        max_loss=max_loss,
     )
     tried = _tried(plan, bundle)
     # Qwen3's template, for one, writes an answer in another way once a later one follows: such a conversation cannot be

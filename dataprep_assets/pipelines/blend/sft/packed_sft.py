@@ -108,6 +108,7 @@ def plan_of(blend: BlendDeclaration, certificate: Certificate, dataset: BlendDat
         too_long=options.too_long,
         sample_rate=options.sample_rate,
         level=blend.prove.level,
+        max_loss=blend.required_tokenizer.max_loss,
     )
 
 

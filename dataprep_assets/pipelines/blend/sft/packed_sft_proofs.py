@@ -21,6 +21,7 @@ from dataprep_assets.pipelines.blend.sft.row_proofs import (
     stop_tokens_trained,
 )
 from dataprep_assets.pipelines.blend.sft.shard import SftShard
+from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
 from dataprep_assets.tokenization.bundle import loaded_once
 
 PACKED_SFT_PROOFS = (
@@ -35,6 +36,7 @@ PACKED_SFT_PROOFS = (
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
     Proof("stop_tokens_trained", "Every trained answer ends with the stop token: the mask is shifted once."),
     Proof("specials_not_doubled", "No special token is followed by itself."),
+    LOSSES_PROOF,
     Proof("decoded_mask", "Sequences decoded, what is trained between ⟦ and ⟧, to look at."),
     Proof(
         "round_trip",
@@ -77,6 +79,7 @@ def findings(packed: OpenedShard, *, sensitive: bool = False) -> dict[str, Findi
         "ids_in_vocabulary": ids_in_vocabulary(packed),
         "stop_tokens_trained": stop_tokens_trained(packed),
         "specials_not_doubled": specials_not_doubled(packed),
+        LOSSES_PROOF.name: losses_within_limit(packed.receipt, packed.plan.max_loss),
         "decoded_mask": decoded_mask(packed, sensitive=sensitive),
         "round_trip": round_trip(packed),
         "answers_trained": answers_trained(packed),

@@ -19,7 +19,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import sweep
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.ledger import LOSSES, Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.packing.algorithms import pack
 from dataprep_assets.packing.bins import Bins, fill
@@ -229,4 +229,6 @@ def _source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -> Pack
         dropped=dict(ledger.dropped),
         sequences=facts.sequences,
         tokens=ledger.tokens,
+        # only what there is, so that the lines of most tokenizers stay short
+        **{name: count for name in LOSSES if (count := getattr(ledger, name))},
     )

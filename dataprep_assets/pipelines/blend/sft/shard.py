@@ -138,6 +138,8 @@ class PackedSourceFacts(Facts):
     dropped: dict[str, int]
     sequences: int
     tokens: int
+    unknown_tokens: int = 0
+    dropped_characters: int = 0
 
 
 class PackedSftFacts(Facts):

@@ -46,6 +46,8 @@ from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncod
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, NO_MESSAGES, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered
+from dataprep_assets.tokenization.losses import Losses
+from dataprep_assets.tokenization.unencodable import encode_or_name
 
 TOKENS, MASKS, LENGTHS, ORIGINS, QUARANTINE = (
     "tokens.bin",
@@ -143,6 +145,7 @@ class _Spooling:
     def __init__(self, plan: ChatPlan, source: ChatSource, staged: Path) -> None:
         self._plan, self._source, self._staged = plan, source, staged
         self._renderer, self._encoder, self._vocab_size = load_tools(plan)
+        self._losses = Losses(self._encoder.bundle, "text")
         # reason → rows left out, and reason → sequences left out of rows that stayed
         self._dropped: Counter[str] = Counter()
         self._sequences_dropped: Counter[str] = Counter()
@@ -248,7 +251,15 @@ class _Spooling:
                 kept.append(rendered)
                 indexes.append(index)
         # All sequences of the batch lie end to end; `counts` says how many each row has, `offsets` where each begins.
-        encoded = self._encoder.encode(kept)
+        encoded = encode_or_name(
+            self._encoder.encode,
+            kept,
+            self._encoder.bundle.name,
+            lambda at: sentence(f"{self._source.label}: row {safe(block.numbers[indexes[at]])}"),
+        )
+        # a text with placeholders is not what was encoded
+        bare = (chunks for r in kept if r.mark is None for chunks in r.sequences)
+        self._losses.count([chunk.text for chunks in bare for chunk in chunks], encoded.tokens)
         counts = np.array([len(r.sequences) for r in kept], np.int64)
         rows = np.array([block.numbers[i] for i in indexes], np.int64)
         # before anything is cut: the reference encodes whole sequences
@@ -368,6 +379,8 @@ class _Spooling:
             sampled_documents=self._sampled,
             source_bytes=source_bytes,
             text_characters=self._characters,
+            unknown_tokens=self._losses.unknown_tokens,
+            dropped_characters=self._losses.dropped_characters,
             min_id=self._low if self._sequences else None,
             max_id=self._high if self._sequences else None,
         )

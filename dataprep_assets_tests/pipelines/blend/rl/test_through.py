@@ -119,3 +119,32 @@ def test_a_key_is_what_it_was() -> None:
         "boolean_row": "number",
         "prompt": "a.b",
     }
+
+
+_NINE, _TEN = [{"role": "assistant", "content": "Nine."}], [{"role": "assistant", "content": "Ten."}]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected"),
+    [
+        (_NINE, _NINE),
+        ("Nine.", "Nine."),
+        ([], _NINE),
+        (_NINE, None),
+        (_NINE, " "),
+        (_NINE, [{"role": "assistant", "content": ""}]),
+        ([{"role": "assistant", "content": [{"type": "text", "content": ""}]}], _NINE),
+    ],
+)
+def test_a_pair_that_prefers_nothing_is_a_bad_record(chosen: Any, rejected: Any) -> None:
+    pair = {"prompt": ASKED, "chosen": chosen, "rejected": rejected}
+    assert _made(pair, "passthrough") == Refused("no_preference")
+    assert _made(pair, "passthrough", like="nemotron") == pair
+
+
+def test_a_pair_of_different_answers_is_kept() -> None:
+    call = [{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}]
+    for chosen, rejected in ((_NINE, _TEN), ("Nine.", "Ten."), (call, _NINE), (9, 0)):
+        pair = {"prompt": ASKED, "chosen": chosen, "rejected": rejected}
+        assert _made(pair, "passthrough") == pair
+    assert _made({"chosen": ""}, "passthrough") == {"chosen": ""}

@@ -1,0 +1,53 @@
+"""Proof that a tokenizer keeps what texts hold: few tokens are unknown, few characters have no token."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.spec import Proof
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.sentences import number_of, safe, sentence, typed
+
+LOSSES_PROOF = Proof(
+    "losses_within_limit",
+    "Unknown tokens, and characters that the tokenizer leaves out, are at most `tokenizer.max_loss` of the text.",
+    blocking=False,
+)
+_WORST = 3
+
+
+@judged
+def losses_within_limit(receipt: Receipt, limit: float) -> Finding:
+    """The share of unknown tokens among all, and that of dropped characters, are at most `limit`.
+
+    A warning otherwise, which names the source files with the most of them, where the receipt counts by file.
+    """
+    ledger = ledger_of(receipt)
+    kinds = (
+        ("unknown_tokens", "unknown token", ledger.unknown_tokens, ledger.tokens),
+        ("dropped_characters", "dropped character", ledger.dropped_characters, ledger.text_characters),
+    )
+    defects = [
+        sentence(
+            f"{name_of(receipt)}: {number_of(count, noun)} of {total} ({count / total:.1%})"
+            f"{typed(_worst(receipt, name))}"
+        )
+        for name, noun, count, total in kinds
+        if count > limit * total
+    ]
+    return verdict(
+        defects,
+        f"{number_of(ledger.unknown_tokens, 'unknown token')} and "
+        f"{number_of(ledger.dropped_characters, 'dropped character')}, at most {safe(f'{limit:.2%}')} of the text.",
+        "Use a tokenizer for this language, or raise `tokenizer.max_loss`",
+        facts={name: count for name, _, count, _ in kinds},
+        warning=True,
+    )
+
+
+def _worst(receipt: Receipt, name: str) -> str:
+    """The source files with the most of them; empty if the receipt does not count by file."""
+    lines: list[Mapping[str, Any]] = sorted(
+        (line for line in receipt.sources if line.get(name)), key=lambda line: -int(line[name])
+    )
+    return sentence(f", most in {first_of([line['file'] for line in lines], _WORST)}") if lines else ""

@@ -1,0 +1,48 @@
+"""Texts that hold special tokens, such as conversations that a template rendered: with `text` they stay plain text.
+
+That is right for what people wrote and wrong for what was rendered for this tokenizer, so it is told.
+
+Entry points: `literal_lines`, `rendered_remarks`.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.sentences import number_of, safe, sentence
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+_MANY = 0.5
+"""Share of texts with special tokens from which they look rendered."""
+
+
+def literal_lines(ledger: Ledger, special_tokens: str) -> Iterator[str]:
+    """A line for the end of a run, if documents hold special tokens; `special_tokens` says how those were read."""
+    if ledger.special_literals:
+        read = "stay plain text" if special_tokens == "text" else "have the ids of these"
+        yield sentence(
+            f"special tokens in texts: {number_of(ledger.special_literals, 'document')} of {ledger.documents:,} hold "
+            f"some, which {read} (`special_tokens: {special_tokens}`)"
+        )
+
+
+def rendered_remarks(
+    texts: Iterable[str], bundle: TokenizerBundle, special_tokens: str, keys: tuple[str | int, ...]
+) -> Iterator[Remark]:
+    """A remark if half of the texts or more hold special tokens that stay plain text.
+
+    Args:
+        texts: The first texts of a source.
+        bundle: The tokenizer.
+        special_tokens: How literal special tokens are read.
+        keys: Path of the key that says so.
+    """
+    if special_tokens != "text":
+        return
+    seen = list(texts)
+    if (held := bundle.special_literals.count(seen)) and held >= _MANY * len(seen):
+        told = sentence(
+            f"{'.'.join(map(str, keys))}: {held} of the first {number_of(len(seen), 'text')} hold special tokens of "
+            f"{safe(bundle.name)}, which stay plain text. Set it to match if a template wrote them"
+        )
+        yield Remark(keys=keys, sentence=told, hint=True)

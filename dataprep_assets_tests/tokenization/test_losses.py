@@ -1,0 +1,77 @@
+"""What a tokenizer does not keep of texts is counted: unknown tokens, and characters without any token."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.stream.losses_proof import losses_within_limit
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets.tokenization.losses import Losses
+from dataprep_assets_tests.tokenization.families import FAMILIES, save
+
+
+def _losses(bundle: TokenizerBundle, texts: list[str]) -> tuple[int, int]:
+    losses = Losses(bundle, "text")
+    losses.count(texts, ReferenceEngine(bundle, "text").encode(texts)[0])
+    return losses.unknown_tokens, losses.dropped_characters
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_known_text_has_no_losses(tmp_path: Path, family: str) -> None:
+    assert _losses(TokenizerBundle.load(save(tmp_path, family)), ["the quick brown fox", "quick  fox"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        ("unigram", (2, 0)),
+        ("unigram_bytes", (0, 0)),
+        ("wordlevel", (3, 0)),
+        ("bytes", (0, 0)),
+        ("bytes_ignore_merges", (0, 0)),
+        ("characters", (2, 0)),
+        # control characters are removed by its normalizer
+        ("wordpiece_blanks", (2, 2)),
+    ],
+)
+def test_losses_are_counted(tmp_path: Path, family: str, expected: tuple[int, int]) -> None:
+    texts = ["the ☃ fox", "☂", "fox\x01fox \x02"] if family == "wordpiece_blanks" else ["the ☃ fox", "☂"]
+    texts += ["qwertz fox"] if family == "wordlevel" else []
+    assert _losses(TokenizerBundle.load(save(tmp_path, family)), texts) == expected
+
+
+def test_characters_that_a_model_leaves_out_are_counted(tmp_path: Path) -> None:
+    value = json.loads((save(tmp_path, "characters") / "tokenizer.json").read_bytes())
+    value["model"]["unk_token"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(value))
+    assert _losses(TokenizerBundle.load(tmp_path), ["the ☃☃ fox ☃", "quick"]) == (0, 3)
+
+
+def _receipt(**counts: int) -> Receipt:
+    ledger = Ledger(rows_in=3, documents=3, tokens=1_000, text_characters=5_000, **counts)
+    lines = tuple({"file": f"{name}.jsonl", "unknown_tokens": n} for name, n in (("few", 3), ("none", 0), ("most", 8)))
+    return Receipt(
+        dataset="set",
+        artifact="token_bins",
+        partition="train-00000",
+        key="0" * 64,
+        inputs={},
+        files=(),
+        ledger=ledger,
+        sources=lines,
+    )
+
+
+def test_losses_beyond_the_limit_are_a_warning_that_names_the_worst_files() -> None:
+    found = losses_within_limit(_receipt(unknown_tokens=11), 0.01)
+    assert (found.passed, found.warning) == (False, True)
+    assert "most.jsonl, few.jsonl" in found.summary
+    assert "none.jsonl" not in found.summary
+    assert found.facts["unknown_tokens"] == 11
+    assert not losses_within_limit(_receipt(dropped_characters=51), 0.01).passed
+    assert losses_within_limit(_receipt(unknown_tokens=10, dropped_characters=50), 0.01).passed
+    assert losses_within_limit(_receipt(unknown_tokens=11), 0.02).passed

@@ -1,0 +1,124 @@
+"""Nothing that a text holds becomes the id of a special token, whatever the tokenizer's model."""
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from dataprep_assets.errors import TokenizerError
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import disagreements
+from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, fast_engine, installed
+from dataprep_assets_tests.bench.invented_text import train_tokenizer
+from dataprep_assets_tests.tokenization.families import FAMILIES, LITERALS, TEXTS, save
+
+_FULL_WIDTH = str.maketrans("<>/|[]", "＜＞／｜［］")
+
+
+def _planted(seed: int, count: int = 200) -> list[str]:
+    """Random texts with contents of special tokens in them: bare, in words, twice, in other cases and other widths."""
+    generator = random.Random(seed)
+    words = " ".join(TEXTS[:3]).split(" ")
+    texts = [*LITERALS, "".join(LITERALS), *(one.translate(_FULL_WIDTH) for one in LITERALS)]
+    for _ in range(count):
+        parts = []
+        for _ in range(generator.randrange(1, 30)):
+            literal = generator.choice(LITERALS)
+            forms = (literal, literal * 2, literal.upper(), literal.translate(_FULL_WIDTH), literal[1:], literal[:-1])
+            parts.append(generator.choice([*forms, *generator.sample(words, 4), " ", "\n", "x", "▁", ""]))
+        texts.append(generator.choice(("", " ")).join(parts))
+    # beyond the size from which an engine cuts a document to match its parts in parallel
+    return [*texts, "ab</s>" * 5_000 + "</s>", "[SEP]" * 10_000]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_text_becomes_a_special_token(tmp_path: Path, family: str) -> None:
+    bundle = TokenizerBundle.load(save(tmp_path, family))
+    special = {token.id: token.content for token in bundle.special_tokens}
+    assert {*LITERALS} <= {*special.values()}
+    # what is unknown has the id of the unknown token, and no other special one
+    banned = [number for number, content in special.items() if content != "<unk>"]
+    reference, texts = ReferenceEngine(bundle, "text"), _planted(0)
+    ids = reference.encode(texts)[0]
+    assert [special[number] for number in np.unique(ids[np.isin(ids, banned)]).tolist()] == []
+    matched = ReferenceEngine(bundle, "match").encode(texts)[0]
+    assert np.isin(matched, banned).any()
+    # the names of hidden entries are seen by nobody
+    library = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    decoded = [library.decode([number], skip_special_tokens=False) for number in banned]
+    assert [bundle.decode([number]) for number in banned] == decoded
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_without_a_special_token_have_the_librarys_ids(tmp_path: Path, family: str) -> None:
+    bundle = TokenizerBundle.load(save(tmp_path, family))
+    library = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    library.encode_special_tokens = True
+    texts = ["the quick fox <think> x", "Größe ☃ 敏捷的\u200b", "", "  a  b", "a/b < 1 > 0 ☃☃ </b>"]
+    ids, offsets = ReferenceEngine(bundle, "text").encode(texts)
+    found = [ids[int(a) : int(b)].tolist() for a, b in pairwise(offsets)]
+    assert found == [library.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+@pytest.mark.parametrize("name", [name for name in FAST_ENGINES if installed(name)])
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name.startswith("bytes")])
+def test_fast_engines_agree_on_texts_with_special_tokens(tmp_path: Path, family: str, name: str) -> None:
+    bundle = TokenizerBundle.load(save(tmp_path, family))
+    try:
+        engine, texts = fast_engine(name, bundle, "text"), _planted(1)
+    except TokenizerError as error:  # `gigatoken` has its own list of pre-tokenizers
+        assert name != FAST_ENGINES[0]
+        pytest.skip(str(error))
+    special = [token.id for token in bundle.special_tokens]
+    assert not np.isin(engine.encode(texts)[0], special).any()
+    assert len(disagreements(engine, ReferenceEngine(bundle, "text"), texts)) == 0
+
+
+def test_the_name_of_a_byte_in_a_text_is_not_that_byte(tmp_path: Path) -> None:
+    bundle = TokenizerBundle.load(save(tmp_path, "unigram_bytes"))
+    reference = ReferenceEngine(bundle, "text")
+    named = bundle.token("<0x0A>", key="separator").id
+    assert named not in reference.encode(["a line <0x0A> of a table <0x0A>"])[0]
+    # the bytes of what has no token of its own are still found
+    assert bundle.token("<0xE2>", key="separator").id in reference.encode(["☃"])[0]
+
+
+def test_a_tokenizer_whose_special_token_is_a_character_is_refused_by_name(tmp_path: Path) -> None:
+    folder = train_tokenizer(tmp_path / "tokenizer", TEXTS, size=300)
+    value = json.loads((folder / "tokenizer.json").read_bytes())
+    number = value["model"]["vocab"]["!"]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    value["added_tokens"].append({"id": number, "content": "!", "special": True, **flags})
+    (folder / "tokenizer.json").write_text(json.dumps(value))
+    bundle = TokenizerBundle.load(folder)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: .*'!'.*special_tokens: match"):
+        ReferenceEngine(bundle, "text")
+    assert ReferenceEngine(bundle, "match").encode(["!"])[0].tolist() == [number]
+
+
+def test_a_separator_that_texts_may_become_is_refused(tmp_path: Path) -> None:
+    bundle = TokenizerBundle.load(save(tmp_path, "unigram"))
+    # an entry of the vocabulary, an added token that is not special, and what stands for all that is unknown
+    for content, reading in (("a", "text"), ("<think>", "text"), ("<unk>", "text"), ("<unk>", "match")):
+        for find in (bundle.separator, bundle.bos):
+            with pytest.raises(TokenizerError, match=rf"document\.(separator|bos): '{content}'"):
+                find(content, reading)
+    assert bundle.separator("a", "match").content == "a"
+    assert bundle.separator("auto", "text").content == "</s>"
+    # of an entry that no merge makes no text can be
+    folder = save(tmp_path / "bytes", "bytes")
+    value = json.loads((folder / "tokenizer.json").read_bytes())
+    value["added_tokens"] = [one for one in value["added_tokens"] if one["content"] != "[SEP]"]
+    (folder / "tokenizer.json").write_text(json.dumps(value))
+    assert TokenizerBundle.load(folder).separator("[SEP]", "text").content == "[SEP]"
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama3"])
+def test_a_tokenizer_that_needs_no_change_is_not_changed(shared: Path, name: str) -> None:
+    definition = TokenizerBundle.load(shared / "tokenizers" / name).definition
+    assert definition.as_text is definition.text
+    assert (definition.unknown_id, definition.may_drop, definition.refusal) == (None, False, None)
