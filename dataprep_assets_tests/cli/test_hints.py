@@ -1,0 +1,42 @@
+"""What a command says of a wrong option leads to help and options that exist."""
+
+import re
+
+import pytest
+import typer
+
+from dataprep_assets.cli import _app, main
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.trace import Question
+
+OPTIONS = {
+    option
+    for command in typer.main.get_command(_app).commands.values()  # type: ignore[attr-defined]
+    for parameter in command.params
+    for option in parameter.opts
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["run", "--worker", "2"], "dataprep run --help"),
+        (["trace"], "dataprep trace --help"),
+        (["release", "nothing"], "dataprep release --help"),
+        (["runn"], "dataprep --help"),
+        (["--prject", "x", "list"], "dataprep --help"),
+    ],
+)
+def test_a_wrong_word_leads_to_the_help_of_its_command(
+    given: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(given) == 2
+    assert f"`{shown}`" in capsys.readouterr().err
+
+
+def test_a_question_names_only_options_that_exist() -> None:
+    with pytest.raises(ConfigError) as raised:
+        Question()
+    ways = str(raised.value).removeprefix("trace: give exactly one of ").split(", ")
+    named = [re.findall(r"--[a-z-]+", way) or ["--" + way.replace("_", "-")] for way in ways]
+    assert {option for (option,) in named} <= OPTIONS
