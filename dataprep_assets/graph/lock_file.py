@@ -15,6 +15,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Content
 from dataprep_assets.stores.keys import why_not_a_name
 
 LOCK = "dataset.lock"
@@ -166,7 +167,7 @@ def _locked(
     of_files = blocks[value["sources_of"]] if "sources_of" in value else ()
     return Locked(
         key=None if is_placed else _text(value["key"]),
-        content=None if is_placed else _text(value["content"]),
+        content=None if is_placed else Content(_text(value["content"])),
         bytes=0 if is_placed else int(value["bytes"]),
         version=value["version"],
         settings=shared[value["settings"]] if "settings" in value else {},

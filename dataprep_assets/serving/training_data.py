@@ -117,12 +117,13 @@ class TrainingData:
         except ValueError as error:
             raise IntegrityError(f"{where}: not JSON: {error}. `dataprep verify` says what is damaged") from error
         self.schedule = TrainingSchedule.of_json(value, where)
-        self.sampler = Sampler(self.schedule, self.packs)
         # What steps have needed so far, by the content of its shard. Never emptied: it is mapped, or read by ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
         self._block = lru_cache(maxsize=4)(self._spans)
+        # last, because a sampler of packed documents looks at their packs while it is made
+        self.sampler = Sampler(self.schedule, self.packs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, self._opened

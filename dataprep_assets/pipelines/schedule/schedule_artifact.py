@@ -178,7 +178,8 @@ def _recipe(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Rec
             "schedule": schedule.digest,
             **sensitive,
         },
-        upstream={
+        # no input artifacts: the schedule stays when its shards go or change, `sources_current` tells of that
+        sources={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
             for source in last.sources
             for shard in source.shards
