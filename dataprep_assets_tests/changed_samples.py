@@ -1,4 +1,4 @@
-"""`dataprep verify` over the samples that `make demo` has built, and after each kind of change, in a copy of the project.
+"""`dataprep verify` over the samples that `make demo` has built, and after each kind of change, in a copy of all.
 
 `python -m dataprep_assets_tests.changed_samples`: exit code 1 if it finds anything wrong with what is right.
 """

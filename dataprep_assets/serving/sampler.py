@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.serving.mixture import mixture_of
-from dataprep_assets.serving.source_order import Cut, Order, Packs, Pieces, Rest, joined
-from dataprep_assets.serving.training_schedule import Reign, Revision, Samples, Source, TrainingSchedule
+from dataprep_assets.serving.source_order import Cut, Order, Packs, Pieces, Rest, Run, joined
+from dataprep_assets.serving.training_schedule import Reign, Revision, Samples, Source, SourceShard, TrainingSchedule
 
 Int64 = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
@@ -81,24 +81,26 @@ class Turn:
     def _resumed(self, before: Progress) -> tuple[int, Order, int]:
         then = {shard.name: number for number, shard in enumerate(before.source.shards)}
         moved = np.full(len(then), -1, np.int64)
-        removed, new = {}, []
+        changed: dict[int, SourceShard] = {}
+        new: list[Run] = []
         for number, shard in enumerate(self.source.shards):
             old = then.get(shard.name)
             # another shard under the name of one that is gone has nothing of it: all of it is new
             if old is None or not shard.follows(before.source.shards[old]):
-                new.append(number)
+                new.append((number, 0, shard.tokens))
                 continue
             moved[old] = number
-            if shard.removed and shard.content != before.source.shards[old].content:
-                removed[old] = shard.removed
+            if (shard.removed or shard.added) and shard.content != before.source.shards[old].content:
+                changed[old] = shard
+                new += [(number, start, stop) for start, stop in shard.added]
         # The epoch has ended, and nothing came new that would still belong to it.
         if before.done == before.order.size and not new:
             return before.epoch + 1, self._begun(before.epoch + 1), 0
         # Batch and weights do not decide the order: where all else is as before, it goes on without another link.
         if before.rules == self._rules and before.source.lock == self.source.lock:
             return before.epoch, before.order, before.done
-        rest = Rest(before.order, before.done, self._whole.length, moved, removed)
-        cut = Cut(self.source.shards, self._whole.length, self._packs, only=new)
+        rest = Rest(before.order, before.done, self._whole.length, moved, changed)
+        cut = Cut(self.source.shards, self._whole.length, self._packs, new)
         order = Order(cut, self._key(before.epoch), self.source.shards, rest)
         # all that was left may have been retracted
         return (before.epoch, order, 0) if order.size else (before.epoch + 1, self._begun(before.epoch + 1), 0)

@@ -15,11 +15,11 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import found_sources
 from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
-from dataprep_assets.serving.revise import Documents, removed_between
+from dataprep_assets.serving.revise import Documents, changed_between
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.simulation import simulated
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
-from dataprep_assets.serving.training_schedule import TrainingSchedule
+from dataprep_assets.serving.training_schedule import Ranges, TrainingSchedule
 
 _DRAWN = 400
 """Samples that are looked for again among all steps; each costs a millisecond."""
@@ -31,7 +31,7 @@ SCHEDULE_PROOFS = (
     Proof(
         "revisions_follow",
         "Each revision goes on from the one before: what has become of each shard is recomputed.",
-        version=2,
+        version=3,
     ),
     Proof(
         "read_once", "Samples drawn from all steps are read once in their epoch: looked for again by their documents."
@@ -115,18 +115,23 @@ def _revisions_follow(data: TrainingData) -> Finding:
             old = {shard.name: shard for shard in before.shards} if before is not None else {}
             for shard in source.shards:
                 then = old.get(shard.name)
-                wanted: tuple[tuple[int, int], ...] | None = ()
+                wanted: tuple[Ranges, Ranges] | None = (), ()
                 if then is not None and then.content != shard.content:
-                    wanted = removed_between(_documents(data, then.content), _documents(data, shard.content))
-                if wanted is None or shard.removed != wanted:
+                    wanted = changed_between(_documents(data, then.content), _documents(data, shard.content))
+                if (shard.removed, shard.added) != wanted:
+                    told = "that its documents cannot be told apart" if wanted is None else _counted(*wanted)
                     defects.append(
-                        f"revision {number}: {source.name}/{shard.name}: says that {len(shard.removed)} ranges of "
-                        f"tokens are gone; its documents say {'other documents' if wanted is None else len(wanted)}"
+                        f"revision {number}: {source.name}/{shard.name}: says that "
+                        f"{_counted(shard.removed, shard.added)}; its documents say {told}"
                     )
     count = len(schedule.revisions)
     return verdict(
         defects, f"{safe_number_of(count, 'revision')}, each from the one before.", AGAIN, facts={"revisions": count}
     )
+
+
+def _counted(removed: Ranges, added: Ranges) -> str:
+    return f"{len(removed)} ranges of tokens are gone and {len(added)} are new"
 
 
 @judged
