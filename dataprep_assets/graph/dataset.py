@@ -131,6 +131,10 @@ class Dataset(ABC):
         """Remarks on the declaration that can be made cheaply, before anything is built."""
         return ()
 
+    def pending(self, store: ArtifactStore) -> Iterable[Remark]:
+        """Remarks on what is declared and no run takes up: only the artifacts that are there can tell."""
+        return ()
+
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         """What building the whole dataset will cost; raises ConfigError for a kind without a plan of token shards."""
         raise ConfigError(

@@ -315,11 +315,18 @@ class Sampler:
         return Spans(pieces.row[order], sources, epochs, pieces.shard[order], pieces.start[order], pieces.stop[order])
 
     def readings(
-        self, content: str, start: int, stop: int, *, first: int = 0, until: int | None = None
+        self,
+        content: str,
+        start: int,
+        stop: int,
+        *,
+        first: int = 0,
+        until: int | None = None,
+        within: tuple[str, int] | None = None,
     ) -> Iterator[Reading]:
         """Every time that the tokens `[start, stop)` of the shard with this content are read, in no particular order.
 
-        `first` and `until` bound the steps.
+        `first` and `until` bound the steps, `within` is the only source that is asked, and the only epoch of it.
         """
         if start >= stop:
             return
@@ -327,12 +334,21 @@ class Sampler:
             low, high = max(first, rule.first), min(rule.stop, self.end if until is None else until)
             if low < high:
                 for number, turn in enumerate(rule.turns):
+                    if within is not None and within[0] != turn.source.name:
+                        continue
+                    epoch = None if within is None else within[1]
                     for shard, one in enumerate(turn.source.shards):
                         if one.content == content:
-                            yield from self._in_turn(rule, number, shard, (start, stop), (low, high))
+                            yield from self._in_turn(rule, number, shard, (start, stop), (low, high), epoch)
 
     def _in_turn(
-        self, rule: Rule, number: int, shard: int, span: tuple[int, int], steps: tuple[int, int]
+        self,
+        rule: Rule,
+        number: int,
+        shard: int,
+        span: tuple[int, int],
+        steps: tuple[int, int],
+        only: int | None = None,
     ) -> Iterator[Reading]:
         turn, batch = rule.turns[number], rule.revision.batch
         count = rule.counts(steps[1])[number]
@@ -340,6 +356,8 @@ class Sampler:
             return
         last = int(turn.located(np.array([count - 1]))[0][0])
         for epoch in range(turn.epoch, last + 1):
+            if only not in (None, epoch):
+                continue
             ordinals = turn.ordinals(epoch, turn.order_of(epoch).touching(shard, *span))
             ordinals = ordinals[ordinals < count]
             pieces = turn.pieces(ordinals)[1] if len(ordinals) else None
