@@ -5,7 +5,7 @@ An artifact is the one that its folder says, so a second copy under another name
 Nothing there says which artifacts are planned, so shards that are no longer planned are recognized by their consumers:
 if a finished artifact is made of some shards of a split, the other shards of that split are left over.
 
-Entry point: `lock_of_receipts`.
+Entry points: `lock_of_receipts`, `left_over`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,12 +51,16 @@ def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, datase
     if chosen not in by_dataset:
         raise MissingArtifactError(f"{where}: no artifact of {chosen} is there; it has {sorted(by_dataset)}")
     found = by_dataset[chosen]
-    left = _left_over(found)
+    left = left_over(found)
     lock = Lock.of_receipts(chosen, (receipt for name, receipt in found.items() if name not in left))
     return FoundLock(lock=lock, left_over=sorted(left))
 
 
-def _left_over(found: Mapping[str, Receipt]) -> set[str]:
+def left_over(found: Mapping[str, Receipt]) -> set[str]:
+    """The artifacts of a dataset that are no longer planned, judged by those that are made of others like them.
+
+    `found` has the receipts of the dataset by `name[/partition]`.
+    """
     used: set[str] = set()
     splits: set[tuple[str, str]] = set()
     for receipt in found.values():

@@ -1,4 +1,4 @@
-"""Random training runs over real artifacts read what an independent loop writes down, in batches, ledger and indices."""
+"""Random runs over real artifacts read what an independent loop writes down: in batches, the ledger and indices."""
 
 from collections import Counter
 from pathlib import Path
