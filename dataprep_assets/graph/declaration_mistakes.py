@@ -33,7 +33,6 @@ _KINDS = {
     "int_from_float": "must be a whole number",
     "float_type": "must be a number",
     "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "tuple_type": "must be a list",
@@ -243,8 +242,6 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
     for details in every:
         if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in meant:
             continue
-        if details["type"] == "too_short" and _is_refused_inside(details, every):
-            continue
         if details["type"] in _KINDS and _is_other_form(details, every, document.attributes):
             continue
         keys = list(details["loc"])
@@ -260,12 +257,6 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         found.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
     # a mistake in one member of a union is reported for each of its members
     return list(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
-
-
-def _is_refused_inside(details: ErrorDetails, every: Sequence[ErrorDetails]) -> bool:
-    """Whether a list only lacks items because those that it has are refused."""
-    place = details["loc"]
-    return any(len(one["loc"]) > len(place) and one["loc"][: len(place)] == place for one in every)
 
 
 def _is_other_form(details: ErrorDetails, every: Sequence[ErrorDetails], attributes: Any) -> bool:
