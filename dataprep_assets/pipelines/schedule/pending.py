@@ -92,4 +92,5 @@ def told_pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedul
     """The same as lines of text, with what to do; none if there is nothing."""
     found = [remark.sentence for remark in pending(declaration, store, schedule)]
     name = declaration.dataset
-    return [f"{name}: not read yet: {told}" for told in found] + ([revise_line(name)] if found else [])
+    told = [sentence(f"{name}: not read yet: {typed(one)}") for one in found]
+    return [*told, revise_line(name)] if told else []
