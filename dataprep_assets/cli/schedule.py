@@ -1,11 +1,13 @@
 """`dataprep schedule`: what a training run reads, and the next revision of it."""
 
+import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Name
+from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError
 
 
@@ -27,13 +29,15 @@ def command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --from-step: say what it would be, and write nothing.")
     ] = False,
+    json_: AsJson = False,
 ) -> int:
     """Say what a training run reads until when, and change it from a step on."""
     from dataprep_assets.pipelines.schedule.dataset import Schedule
     from dataprep_assets.pipelines.schedule.found_sources import found_sources
     from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, revise_schedule, write_revisions
+    from dataprep_assets.serving.changes import changes_of, told_revisions
     from dataprep_assets.serving.sampler import Sampler
-    from dataprep_assets.serving.simulation import told_lines
+    from dataprep_assets.serving.simulation import simulated, told_lines
 
     component = project.component(dataset)
     if not isinstance(component, Schedule):
@@ -48,14 +52,31 @@ def command(
     schedule = present_schedule(declaration, store)
     if from_step is not None:
         schedule = revise_schedule(declaration, store, schedule, from_step=from_step, trained=trained)
-    for line in told_lines(Sampler(schedule, found_sources(declaration, store)[1].packs), until):
-        print(project.shown(line))
-    if from_step is None:
-        return 0
+    sampler = Sampler(schedule, found_sources(declaration, store)[1].packs)
     number = len(schedule.revisions) - 1
-    if dry_run:
-        print(f"revision {number} from step {from_step}: nothing was written")
+    path = None if from_step is None or dry_run else write_revisions(declaration, schedule)
+    if json_:
+        value = {
+            "schedule": schedule.name,
+            "digest": schedule.digest,
+            "steps": sampler.end,
+            "revisions": [
+                {"first_step": one.first_step, "trained": one.trained, "changes": changes_of(schedule, at)}
+                for at, one in enumerate(schedule.revisions)
+            ],
+            "sources": [asdict(one) for one in simulated(sampler, sampler.end if until is None else until)],
+            "pending": [project.shown(one.sentence) for one in component.pending(store)],
+            "written": None if path is None else str(path),
+        }
+        print(json.dumps(value, ensure_ascii=False))
         return 0
-    path = write_revisions(declaration, schedule)
-    print(f"revision {number} from step {from_step} is in {path}: `dataprep run {dataset}` makes it readable")
+    for line in (*told_revisions(schedule), *told_lines(sampler, until)):
+        print(project.shown(line))
+    if path is not None:
+        print(f"revision {number} from step {from_step} is in {path}: `dataprep run {dataset}` makes it readable")
+    elif from_step is not None:
+        print(f"revision {number} from step {from_step}: nothing was written")
+    else:
+        for line in component.standing(store):
+            print(project.shown(line))
     return 0

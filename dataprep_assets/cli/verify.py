@@ -4,6 +4,7 @@ against a lock, offline.
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,20 +53,27 @@ def _of_dataset(place: str | None) -> str | None:
 
 
 def _verify(path: str | None, verification: "Verification", *, as_json: bool) -> int:
+    from dataprep_assets.graph.finding import first_of
     from dataprep_assets.integrity.verify import verify_place
 
-    count = total = bad = 0
+    count = total = bad = outdated = 0
     for verdict in () if _is_of_the_web(path) else verify_place(project.place(path), verification):
         count += 1
         total += verdict.bytes
         bad += bool(verdict.defects)
+        outdated += bool(verdict.changed_inputs)
         if as_json:
-            print(json.dumps({"artifact": verdict.name, **_fields(verdict.location, verdict.bytes, verdict.defects)}))
-        for defect in () if as_json else verdict.defects:
+            fields = _fields(verdict.location, verdict.bytes, verdict.defects)
+            print(json.dumps({"artifact": verdict.name, **fields, "changed_inputs": list(verdict.changed_inputs)}))
+            continue
+        for defect in verdict.defects:
             tell_wrong(f"DAMAGED {verdict.name}: {defect}")
+        if verdict.changed_inputs:
+            print(f"note: {verdict.name}: built before its input changed: {first_of(verdict.changed_inputs)}")
     if count and not as_json:
         told = f"{bad} damaged" if bad else "all match their receipts"
-        print(sentence(f"{safe_number_of(count, 'artifact')}, {total:,} bytes: {told}"))
+        older = f"; inputs of {outdated} changed since: see `dataprep status`" if outdated else ""
+        print(sentence(f"{safe_number_of(count, 'artifact')}, {total:,} bytes: {told}{older}"))
     releases = 0
     for name, place, files, size, defects in _releases(path, verification):
         releases += 1
@@ -130,6 +138,9 @@ def _verify_copy(
     bad = 0
     verdicts = verify_place(project.place(path), verification, dataset=lock.dataset, strays=True)
     for drift in drift_of_copy(lock, verdicts, select):
+        if drift.is_obsolete:
+            print(f"note: {drift}", file=sys.stderr)
+            continue
         bad += 1
         differs = replace(drift, reason=lock.cells.text(drift.reason))
         if as_json:

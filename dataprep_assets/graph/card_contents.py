@@ -19,7 +19,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
-from dataprep_assets.integrity.receipt import FileRecord, Receipt
+from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt
 from dataprep_assets.tokenization.reference import SETTING
 
 Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
@@ -113,7 +113,7 @@ class CardArtifact:
     made_of: tuple[str, ...]
     product: bool
     described: tuple[CardFile, ...] = ()
-    contents: tuple[tuple[str, str], ...] = ()
+    contents: tuple[tuple[str, Content], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,6 +133,10 @@ class Dataset(ABC):
         """Remarks on another declared dataset that it is made of."""
         return ()
 
+    def pending(self, store: ArtifactStore) -> Iterable[Remark]:
+        """Remarks on what is declared and no run takes up: only the artifacts that are there can tell."""
+        return ()
+
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         """What building the whole dataset will cost; raises ConfigError for a kind without a plan of token shards."""
         raise ConfigError(

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.graph.finding import first_of
 from dataprep_assets.graph.lock import Lock, Locked, hidden_name, lock_name, name_of
+from dataprep_assets.graph.lock_of_copy import left_over
 from dataprep_assets.graph.recipe import Ingredients
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifact import Artifact
@@ -26,10 +27,14 @@ from dataprep_assets.sentences import joined, sentence, typed
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """One artifact that differs from the lock: its name without the dataset's, and one sentence."""
+    """One artifact that differs from the lock: its name without the dataset's, and one sentence.
+
+    `is_obsolete`: it lies beside the others, and nothing is made of it any more, which is no difference.
+    """
 
     name: str
     reason: str
+    is_obsolete: bool = False
 
     def __str__(self) -> str:
         return sentence(f"{self.name}: {typed(self.reason)}")
@@ -305,12 +310,16 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
     most = Counter(above for above, _, _, receipt in placed if receipt.dataset == lock.dataset)
     home = most.most_common(1)[0][0] if most else None
     found = {name for above, name, _, receipt in placed if above == home and receipt.dataset == lock.dataset}
+    obsolete = left_over({name: one for above, name, _, one in placed if above == home and one.dataset == lock.dataset})
     for above, name, location, receipt in placed:
         if above != home:
             if receipt.dataset == lock.dataset:
                 yield Drift(name=name, reason=f"extra: {location} is not in the folder of the others")
         elif receipt.dataset != lock.dataset or name not in lock.artifacts:
             own = f"{receipt.dataset}/{name_of(receipt.artifact, receipt.partition)}"
+            if own == f"{lock.dataset}/{name}" and name in obsolete:
+                yield Drift(name=name, reason="in no plan any more, and is left out", is_obsolete=True)
+                continue
             also = "" if own == f"{lock.dataset}/{name}" else f"; its receipt is that of {own}"
             yield Drift(name=name, reason=f"extra: not in the lock{also}")
     for verdict in unsigned:

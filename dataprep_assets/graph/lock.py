@@ -23,7 +23,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Content, Receipt
 
 # the name of a file has a dot or a slash; what has neither (`tokenizer`, `listing`) tells nothing, and stays readable
 _FILE_NAME = re.compile(r"[./]")
@@ -74,7 +74,7 @@ class Locked(Ingredients):
     """
 
     key: str | None
-    content: str | None
+    content: Content | None
     bytes: int
     is_derived: bool = False
     libraries: Mapping[str, str] = field(default_factory=dict)

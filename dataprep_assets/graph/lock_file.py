@@ -18,6 +18,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Content
 from dataprep_assets.state_file import validated
 from dataprep_assets.stores.keys import why_not_a_name
 
@@ -112,14 +113,14 @@ class _LockedJson(TypedDict):
     version: int
     placed: NotRequired[bool]
     key: NotRequired[str]
-    content: NotRequired[str]
+    content: NotRequired[Content]
     bytes: NotRequired[int]
     derived: NotRequired[bool]
     settings: NotRequired[str]
     libraries: NotRequired[str]
     sources: NotRequired[dict[str, str]]
     sources_of: NotRequired[str]
-    upstream: NotRequired[dict[str, str]]
+    upstream: NotRequired[dict[str, Content]]
     counts: NotRequired[tuple[int, int, int]]
 
 

@@ -3,9 +3,10 @@
 An artifact is the one that its folder says, so a second copy under another name is an artifact of its own.
 
 Nothing there says which artifacts are planned, so shards that are no longer planned are recognized by their consumers:
-if a finished artifact is made of some shards of a split, the other shards of that split are left over.
+if a finished artifact is made of some shards of a split, the other shards of that split are left over. Of a blend its
+plan says which run is planned.
 
-Entry point: `lock_of_receipts`.
+Entry points: `lock_of_receipts`, `left_over`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,15 +52,20 @@ def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, datase
     if chosen not in by_dataset:
         raise MissingArtifactError(f"{where}: no artifact of {chosen} is there; it has {sorted(by_dataset)}")
     found = by_dataset[chosen]
-    left = _left_over(found)
+    left = left_over(found)
     lock = Lock.of_receipts(chosen, (receipt for name, receipt in found.items() if name not in left))
     return FoundLock(lock=lock, left_over=sorted(left))
 
 
-def _left_over(found: Mapping[str, Receipt]) -> set[str]:
+def left_over(found: Mapping[str, Receipt]) -> set[str]:
+    """The artifacts of a dataset that are no longer planned, judged by those that are made of others like them.
+
+    `found` has the receipts of the dataset by `name[/partition]`.
+    """
+    former = _of_earlier_plans(found)
     used: set[str] = set()
     splits: set[tuple[str, str]] = set()
-    for receipt in found.values():
+    for receipt in (receipt for name, receipt in found.items() if name not in former):
         upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
         if any(name not in found or found[name].content != content for name, content in upstream.items()):
             continue  # it is out of date itself, and says nothing about the plan
@@ -68,7 +74,20 @@ def _left_over(found: Mapping[str, Receipt]) -> set[str]:
     unused = {name for name in found if "/" in name and _kind_and_split(name) in splits and name not in used}
     # all that is made of such a partition is left over with it, also what nothing else is made of
     partitions = {name.partition("/")[2] for name in unused}
-    return {name for name in found if name.partition("/")[2] in partitions}
+    return former | {name for name in found if name.partition("/")[2] in partitions}
+
+
+def _of_earlier_plans(found: Mapping[str, Receipt]) -> set[str]:
+    """The runs of a blend that its plan, which names its own, does not have."""
+    planned = {receipt.facts["run_hash"] for name, receipt in found.items() if "/" not in name and _has_run(receipt)}
+    if not planned:
+        return set()
+    runs = {name: receipt.recipe.get("settings", {}).get("run_hash") for name, receipt in found.items()}
+    return {name for name, run in runs.items() if run is not None and run not in planned}
+
+
+def _has_run(receipt: Receipt) -> bool:
+    return "run_hash" in receipt.facts
 
 
 def _kind_and_split(name: str) -> tuple[str, str]:

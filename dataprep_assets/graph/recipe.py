@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.tokenization.reference import UNSAID, touched
 
@@ -51,14 +51,15 @@ class Ingredients:
     Attributes:
         version: Version of the step that makes it.
         settings: Name → value of every setting that decides bytes; JSON values.
-        sources: Name → digest of each input that is not an artifact: files, a tokenizer, a listing.
-        upstream: `name/partition` of each input artifact → its content digest.
+        sources: Name → digest of each input that is not an artifact: files, a tokenizer, a listing, a part of an
+            artifact. Nobody looks for it in the store.
+        upstream: `[dataset:]name[/partition]` of each input artifact → its content: `verify` looks for it there.
     """
 
     version: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
-    upstream: Mapping[str, str] = field(default_factory=dict)
+    upstream: Mapping[str, Content] = field(default_factory=dict)
 
     @classmethod
     def of_receipt(cls, receipt: Receipt) -> "Ingredients | None":

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.commit import STAGING
-from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, parse_receipt
+from dataprep_assets.integrity.receipt import NAME, Content, FileRecord, Receipt, parse_receipt
 from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
@@ -169,10 +169,11 @@ class Publication:
         try:
             self.store.put(key, data, if_absent=broken is None, if_version=broken.version if broken else None)
         except ConflictError as error:
+            claimed: Content | None
             try:
                 claimed = parse_receipt(b"".join(self.store.read(key)), f"{self.location}/{STAGING}/{_CLAIM}").content
             except MissingArtifactError:  # published meanwhile
-                claimed = ""
+                claimed = None
             present = self.present()
             # A rival of the same content is none: both write the same bytes under the same keys.
             if claimed != receipt.content if present is None else not present.has(receipt):

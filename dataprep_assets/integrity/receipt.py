@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, NewType
 
 from dataprep_assets.bounds import parsed
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
@@ -34,6 +34,9 @@ NAME = "receipt.json"
 SCHEMA_VERSION = 1
 _LARGEST = 64 << 20
 """Most bytes of a receipt: one of a shard with 100,000 source files has half of that."""
+Content = NewType("Content", str)
+"""The digest of an artifact's files, as its receipt has it. A type of its own, because a recipe's input artifacts are
+looked for by it: the digest of a part of an artifact, or of a file, is none."""
 Verification = Literal["full", "size"]
 """How an artifact is verified: `full` reads every byte, `size` compares only the sizes."""
 
@@ -69,9 +72,9 @@ class Receipt:
     schema_version: int = SCHEMA_VERSION
 
     @property
-    def content(self) -> str:
+    def content(self) -> Content:
         """Digest of the data files' names and digests: equal content, equal value."""
-        return digest_value([[f.path, f.bytes, f.sha256] for f in self.files])
+        return Content(digest_value([[f.path, f.bytes, f.sha256] for f in self.files]))
 
     @property
     def total_bytes(self) -> int:

@@ -37,6 +37,8 @@ class Verified:
 
     `folder` has the names of the folders from the place down to it. `receipt` is None if it is invalid or its ledger
     does not balance; then `name` is that of the folder. A folder of files without a receipt has no defects either.
+    `changed_inputs` are those of its inputs that have other content than when it was built: it is as it was built, and
+    out of date or obsolete, which only the plan of its dataset decides (`dataprep status`).
     """
 
     location: str
@@ -44,6 +46,7 @@ class Verified:
     folder: tuple[str, ...]
     bytes: int = 0
     defects: tuple[str, ...] = ()
+    changed_inputs: tuple[str, ...] = ()
     receipt: Receipt | None = None
 
 
@@ -153,12 +156,21 @@ class _Tree(ABC):
         """Whether there is anything below this path."""
 
 
-def _defects(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: Verification) -> Iterator[str]:
-    yield from tree.damage(path, receipt, verification)
-    yield from _contradictions(receipt)
-    yield from _inputs_beside(tree, path, receipt)
+def _verified(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: Verification) -> Verified:
+    """The verdict of an artifact; raises IntegrityError if its ledger does not balance."""
+    missing, changed = _inputs_beside(tree, path, receipt)
     if receipt.ledger is not None:
         receipt.ledger.balance(tree.location(path))
+    lost = [f"its input {name} is missing: materialize it again" for name in missing]
+    return Verified(
+        location=tree.location(path),
+        name="/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition))),
+        folder=tree.folder(path),
+        bytes=receipt.total_bytes,
+        defects=(*tree.damage(path, receipt, verification), *_contradictions(receipt), *lost),
+        changed_inputs=tuple(changed),
+        receipt=receipt,
+    )
 
 
 def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[Verified]:
@@ -166,24 +178,15 @@ def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[V
         try:
             if (receipt := tree.receipt(path)) is None:  # removed meanwhile
                 continue
-            defects = list(_defects(tree, path, receipt, verification))
-            if defects and (now := tree.receipt(path)) != receipt:  # removed or replaced meanwhile
+            found = _verified(tree, path, receipt, verification)
+            if found.defects and (now := tree.receipt(path)) != receipt:  # removed or replaced meanwhile
                 if now is None:
                     continue
-                receipt, defects = now, list(_defects(tree, path, now, verification))
+                found = _verified(tree, path, now, verification)
         except IntegrityError as error:
             folder = tree.folder(path)
-            yield Verified(location=tree.location(path), name=path.name, folder=folder, defects=(str(error),))
-            continue
-        name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
-        yield Verified(
-            location=tree.location(path),
-            name=name,
-            folder=tree.folder(path),
-            bytes=receipt.total_bytes,
-            defects=tuple(defects),
-            receipt=receipt,
-        )
+            found = Verified(location=tree.location(path), name=path.name, folder=folder, defects=(str(error),))
+        yield found
     for path in tree.strays() if strays else ():
         yield Verified(location=tree.location(path), name=path.name, folder=tree.folder(path))
 
@@ -209,14 +212,16 @@ def _contradictions(receipt: Receipt) -> Iterator[str]:
             yield f"the receipt contradicts itself: its recipe has another {name} than {digest}. Rebuild the artifact"
 
 
-def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:
-    """Input artifacts that are missing, or have different content now.
+def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[list[str], list[str]]:
+    """The input artifacts that are missing, and those that have different content now.
 
     Only if that kind of input is here at all: a dataset may have been published without its shards.
     """
     dataset = tree.dataset(path, receipt)
+    missing: list[str] = []
+    changed: list[str] = []
     if dataset is None:
-        return
+        return missing, changed
     kept: dict[PurePosixPath, bool] = {}
     for name, content in sorted(_upstream(receipt).items()):
         other, _, own = name.rpartition(":")
@@ -229,12 +234,10 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterat
         except IntegrityError:
             continue  # reported at its own place
         if found is None:
-            yield f"its input {name} is missing: materialize it again"
+            missing.append(name)
         elif found.content != content:
-            yield (
-                f"its input {name} has changed since: materialize this artifact again, or prune it if `dataprep "
-                "status` says that it is in no plan any more"
-            )
+            changed.append(name)
+    return missing, changed
 
 
 def _upstream(receipt: Receipt) -> Mapping[str, str]:

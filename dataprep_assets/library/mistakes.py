@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,7 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path) -> list[
         *_of_other_datasets(project, component),
         *_of_engine(component),
         *_of_storage(project, component),
+        *_pending(project, component),
     )
     cells = cells_of(component.declaration)
     return [
@@ -132,10 +134,22 @@ def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
         yield Remark(keys=("storage",), sentence=f"{begins}cannot be written to: {there} is not writable for this user")
 
 
+def _pending(project: "OpenProject", component: Dataset) -> list[Remark]:
+    """What is declared and no run takes up, by the artifacts in a folder: a bucket is not asked by a check."""
+    if not isinstance(project.place(component.declaration.storage), LocalPlace):
+        return []
+    with suppress(DataprepError):  # the commands that read it say what is wrong with it
+        return list(component.pending(component.store(project.storage)))
+    return []
+
+
 def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
     """A remark for each input dataset that is of another kind, made of this one, or not declared here: another
     project's, or misspelt."""
     declared = project.names
+    for source in _splits(component):
+        if source.dataset in declared:
+            yield from _of_another_split(project, source)
     for source in _inputs(component).values():
         name = source.dataset
         if name in declared:
@@ -155,6 +169,24 @@ def _inputs(component: Dataset) -> dict[str, OtherDataset]:
     """Each other dataset of which a dataset is made, with one of the artifacts."""
     inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, OtherDataset)]
     return {source.dataset: source for source in inputs}
+
+
+def _splits(component: Dataset) -> list[OtherDataset]:
+    """Each split of another dataset that a dataset is made of."""
+    inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, OtherDataset)]
+    return [source for source in dict.fromkeys(inputs) if source.split is not None]
+
+
+def _of_another_split(project: "OpenProject", source: OtherDataset) -> Iterator[Remark]:
+    """A remark if a declared dataset has no such split."""
+    for found in project.loaded([source.dataset]):
+        there = [spec.split for spec in found.specs if spec.name == source.name and spec.split is not None]
+        if there and source.split not in there:
+            told = (
+                f"`{'.'.join(source.keys)}`: {source.dataset}: has no split {source.split!r}. Use one of "
+                f"{', '.join(there)}"
+            )
+            yield Remark(keys=source.keys, sentence=told)
 
 
 def _of_itself(project: "OpenProject", component: Dataset, source: OtherDataset) -> Iterator[Remark]:

@@ -23,6 +23,8 @@ from dataprep_assets.serving.training_schedule import Source
 Int64 = NDArray[np.int64]
 _BLOCK = 1 << 18
 """Samples at a time."""
+_PADDING = np.array([[0, 1], [0, 0]], np.int64)
+"""Rows of a sample from the second token to the first: no token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +98,7 @@ class SourceSamples:
 
         Raises ConfigError if a step of the last revision reads a sample that is put together from several places.
         """
-        others.append(np.array([[0, 1], [0, 0]], np.int64))  # from the second token to the first: no token
+        others.append(_PADDING)
         for rule, count in zip(self.sampler.rules, self.counts, strict=True):
             if count:
                 number = _number(rule, self.source.name)
@@ -104,6 +106,22 @@ class SourceSamples:
                 for first in range(0, count, _BLOCK):
                     ordinals = np.arange(first, min(first + _BLOCK, count))
                     yield self._found(rule, rule.turns[number], ordinals, others)
+
+    def run_blocks(self, others: list[Int64]) -> Iterator[Int64]:
+        """As `order_blocks`, for each sample of the run; those of other sources, which it had before, are padding.
+
+        Megatron reads a single data set without a blend, so its samples are numbered as those of the run are.
+        """
+        others.append(_PADDING)
+        for rule in self.sampler.rules:
+            number = _number(rule, self.source.name)
+            count = (rule.stop - rule.first) * rule.revision.batch
+            for first in range(0, count, _BLOCK):
+                theirs, ordinals = rule.mixture.at(np.arange(first, min(first + _BLOCK, count)))
+                found = np.full(len(theirs), self.padding)
+                if number is not None and (mine := theirs == number).any():
+                    found[mine] = self._found(rule, rule.turns[number], ordinals[mine], others)
+                yield found
 
     @property
     def padding(self) -> int:

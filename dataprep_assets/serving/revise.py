@@ -1,14 +1,16 @@
 """Makes the next revision of a schedule from what is declared and what its sources are now, or says why there is none.
 
 A source goes on under its name: shards that are as they were keep their place, new ones are added to what was not read
-yet, and a shard that lost documents is compared with its former self, document by document. Whatever else has become
-of a shard has no order that goes on, and is refused.
+yet, and a shard with other documents is compared with its former self, document by document: those that it still has
+keep their place, those that are new in it are content that was not read yet. A document that moved to another place is
+refused, because it would be read again, and so is a shard of other documents without ids.
 
 Entry points: `Wanted`, `FoundSource`, `revised`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,13 @@ from dataprep_assets.serving.mixture import shares
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.source_order import Packs
 from dataprep_assets.serving.training_schedule import (
+    Ranges,
     Revision,
     Samples,
     Source,
     SourceShard,
     TrainingSchedule,
-    removed_of,
+    joined_ranges,
 )
 
 
@@ -144,10 +147,10 @@ def revised(
 def reads(revision: Revision) -> dict[str, Any]:
     """All that decides what a revision reads, but its steps."""
     value = asdict(revision)
-    # what a shard lost is told against the revision before, so it differs where the same is read
+    # what a shard lost or gained is told against the revision before, so it differs where the same is read
     for source in value["sources"]:
         for shard in source["shards"]:
-            del shard["removed"]
+            del shard["removed"], shard["added"]
     return {name: part for name, part in value.items() if name not in ("first_step", "trained")}
 
 
@@ -183,15 +186,16 @@ def _source(
     shards = []
     for name, content, tokens in found.shards:
         then = old.get(name)
-        removed = () if then is None or then.content == content else _removed(found.name, then, content, documents)
+        changed = then is not None and then.content != content
+        removed, added = _changed(found.name, then, content, documents) if then and changed else ((), ())
         # rounded up: the last window of a shard is short, not left out
         samples = -(-tokens // wanted.sequence_length)
-        shard = SourceShard(name=name, content=content, tokens=tokens, samples=samples, removed=removed)
-        # Packs are looked up by the shard, so it is made first, and counted then.
+        shard = SourceShard(name=name, content=content, tokens=tokens, samples=samples, removed=removed, added=added)
+        # packs are looked up by the shard, so it is made first, and counted then
         if wanted.samples == "documents":
-            counted = len(packs(shard, wanted.sequence_length).ends)
-            shard = SourceShard(name=name, content=content, tokens=tokens, samples=counted, removed=removed)
+            shard = replace(shard, samples=len(packs(shard, wanted.sequence_length).ends))
         shards.append(shard)
+    _require_unmoved(found.name, old, shards, documents)
     return Source(
         name=found.name,
         dataset=found.dataset,
@@ -205,35 +209,106 @@ def _source(
     )
 
 
-def _removed(source: str, then: SourceShard, content: str, documents: DocumentsOf) -> tuple[tuple[int, int], ...]:
-    removed = removed_between(documents(then.content), documents(content))
-    if removed is None:
+def _changed(source: str, then: SourceShard, content: str, documents: DocumentsOf) -> tuple[Ranges, Ranges]:
+    changed = changed_between(documents(then.content), documents(content))
+    if changed is None:
         raise ConfigError(
-            f"source {source}: shard {then.name} was made anew of other documents than before (content "
-            f"{then.content[:12]}, now {content[:12]}), not only of fewer: which of them were read is not defined. "
-            "Give the source another `name` to begin it again, or make the shard as it was"
+            f"source {source}: shard {then.name} has other documents than before (content {then.content[:12]}, now "
+            f"{content[:12]}), and no ids: which of them were read is not defined. Give the source another `name` to "
+            "begin it again, or make the shard as it was"
         )
-    return removed
+    return changed
 
 
-def removed_between(old: Documents, new: Documents) -> tuple[tuple[int, int], ...] | None:
-    """The ranges of tokens of documents that a shard lost; None if more than that has become of it."""
+def _require_unmoved(
+    source: str, old: Mapping[str, SourceShard], shards: Sequence[SourceShard], documents: DocumentsOf
+) -> None:
+    """Raise ConfigError if a document that is new in a shard is one that the source had elsewhere before."""
+    edited = [shard for shard in shards if shard.added]
+    if not edited:
+        return
+    now = {shard.name: shard for shard in shards}
+    gone: set[tuple[int, int]] = set()
+    for name, then in old.items():
+        here = now.get(name)
+        if here is None or here.content != then.content:
+            ranges = here.removed if here is not None else ((0, then.tokens),)
+            gone.update(_within(documents(then.content), ranges))
+    for shard in edited:
+        if moved := gone.intersection(_within(documents(shard.content), shard.added)):
+            raise ConfigError(
+                f"source {source}: shard {shard.name} has documents that the source had at another place before: "
+                f"{len(moved)}, the first has the id {min(moved)[0]:016x}. They would be read again. Give the source "
+                "another `name` to begin it again, or put them back where they were"
+            )
+
+
+def _within(documents: Documents, ranges: Ranges) -> Iterator[tuple[int, int]]:
+    """Id and length of each document in ranges of tokens; those without tokens are in none."""
+    starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True)) if ranges else ((), ())
+    begins = np.concatenate([[0], documents.ends[:-1].astype(np.int64)])
+    for begin, (name, length) in zip(begins.tolist(), _documents(documents), strict=True):
+        at = int(np.searchsorted(starts, begin, side="right")) - 1
+        if length and at >= 0 and begin < stops[at]:
+            yield name, length
+
+
+def changed_between(old: Documents, new: Documents) -> tuple[Ranges, Ranges] | None:
+    """The ranges of tokens of documents that a shard lost, in the numbers of then, and of those that it gained, in the
+    numbers of now; None if it has no ids by which that could be told.
+
+    Where no document is left nothing is gained: it is another shard, all of which is new.
+    """
     # without ids only equal lengths speak for equal documents, which is not enough where some are missing
     if old.ids is None or new.ids is None:
-        return () if np.array_equal(old.ends, new.ends) else None
-    kept = np.zeros(len(old.ids), np.bool_)
-    # a number may be given again to a shard of new documents, after one that is gone
-    if np.isin(old.ids, new.ids).any():
-        # One after another, because equal texts have equal ids: which of them went, only the order of the others tells.
-        left = iter(_documents(new))
-        wanted = next(left, None)
-        for at, one in enumerate(_documents(old)):
-            if one == wanted:
-                kept[at], wanted = True, next(left, None)
-        if wanted is not None:
-            return None
-    starts = np.concatenate([[0], old.ends[:-1]])
-    return removed_of([(int(starts[at]), int(old.ends[at])) for at in np.flatnonzero(~kept)])
+        return ((), ()) if np.array_equal(old.ends, new.ends) else None
+    before, after = list(_documents(old)), list(_documents(new))
+    kept, found = _in_order(before, after)
+    removed, added = (_left_out(one.ends, held) for one, held in ((old, kept), (new, found)))
+    return removed, added if kept else ()
+
+
+def _left_out(ends: NDArray[np.uint64], kept: Sequence[int]) -> Ranges:
+    """The ranges of tokens of the documents that are not `kept`."""
+    starts = np.concatenate([[0], ends[:-1]])
+    others = np.setdiff1d(np.arange(len(ends)), kept)
+    return joined_ranges([(int(starts[at]), int(ends[at])) for at in others.tolist()])
+
+
+def _in_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The documents that both have in one order, as their numbers before and after."""
+    # One after another, because equal texts have equal ids: which of them went, only the order of the others tells.
+    kept: list[int] = []
+    for at, one in enumerate(before):
+        if len(kept) < len(after) and one == after[len(kept)]:
+            kept.append(at)
+    if len(kept) == len(after):
+        return kept, list(range(len(after)))
+    # Some are new. Of what both have the longest part in one order: the k-th of equal documents is the k-th again.
+    places: dict[tuple[int, int], list[int]] = {}
+    for at, one in enumerate(after):
+        places.setdefault(one, []).append(at)
+    turns = {one: iter(found) for one, found in places.items()}
+    pairs = [
+        (at, there) for at, one in enumerate(before) if (there := next(turns.get(one, iter(())), None)) is not None
+    ]
+    return _rising(pairs)
+
+
+def _rising(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The longest part of pairs, which rise in their first numbers, that rises in the second, too."""
+    lows: list[int] = []  # the smallest second number in which a run of each length ends, and the pair that it is of
+    tails: list[int] = []
+    earlier = []
+    for number, (_, there) in enumerate(pairs):
+        length = bisect_left(lows, there)
+        earlier.append(tails[length - 1] if length else -1)
+        lows[length : length + 1], tails[length : length + 1] = [there], [number]
+    chain, number = [], tails[-1] if tails else -1
+    while number >= 0:
+        chain.append(pairs[number])
+        number = earlier[number]
+    return [at for at, _ in reversed(chain)], [there for _, there in reversed(chain)]
 
 
 def _documents(documents: Documents) -> Iterator[tuple[int, int]]:

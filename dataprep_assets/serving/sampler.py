@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.serving.mixture import mixture_of
-from dataprep_assets.serving.source_order import Cut, Order, Packs, Pieces, Rest, joined
-from dataprep_assets.serving.training_schedule import Reign, Revision, Samples, Source, TrainingSchedule
+from dataprep_assets.serving.source_order import Cut, Order, Packs, Pieces, Rest, Run, joined
+from dataprep_assets.serving.training_schedule import Reign, Revision, Samples, Source, SourceShard, TrainingSchedule
 
 Int64 = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
@@ -81,24 +81,26 @@ class Turn:
     def _resumed(self, before: Progress) -> tuple[int, Order, int]:
         then = {shard.name: number for number, shard in enumerate(before.source.shards)}
         moved = np.full(len(then), -1, np.int64)
-        removed, new = {}, []
+        changed: dict[int, SourceShard] = {}
+        new: list[Run] = []
         for number, shard in enumerate(self.source.shards):
             old = then.get(shard.name)
             # another shard under the name of one that is gone has nothing of it: all of it is new
             if old is None or not shard.follows(before.source.shards[old]):
-                new.append(number)
+                new.append((number, 0, shard.tokens))
                 continue
             moved[old] = number
-            if shard.removed and shard.content != before.source.shards[old].content:
-                removed[old] = shard.removed
+            if (shard.removed or shard.added) and shard.content != before.source.shards[old].content:
+                changed[old] = shard
+                new += [(number, start, stop) for start, stop in shard.added]
         # The epoch has ended, and nothing came new that would still belong to it.
         if before.done == before.order.size and not new:
             return before.epoch + 1, self._begun(before.epoch + 1), 0
         # Batch and weights do not decide the order: where all else is as before, it goes on without another link.
         if before.rules == self._rules and before.source.lock == self.source.lock:
             return before.epoch, before.order, before.done
-        rest = Rest(before.order, before.done, self._whole.length, moved, removed)
-        cut = Cut(self.source.shards, self._whole.length, self._packs, only=new)
+        rest = Rest(before.order, before.done, self._whole.length, moved, changed)
+        cut = Cut(self.source.shards, self._whole.length, self._packs, new)
         order = Order(cut, self._key(before.epoch), self.source.shards, rest)
         # all that was left may have been retracted
         return (before.epoch, order, 0) if order.size else (before.epoch + 1, self._begun(before.epoch + 1), 0)
@@ -313,11 +315,18 @@ class Sampler:
         return Spans(pieces.row[order], sources, epochs, pieces.shard[order], pieces.start[order], pieces.stop[order])
 
     def readings(
-        self, content: str, start: int, stop: int, *, first: int = 0, until: int | None = None
+        self,
+        content: str,
+        start: int,
+        stop: int,
+        *,
+        first: int = 0,
+        until: int | None = None,
+        within: tuple[str, int] | None = None,
     ) -> Iterator[Reading]:
         """Every time that the tokens `[start, stop)` of the shard with this content are read, in no particular order.
 
-        `first` and `until` bound the steps.
+        `first` and `until` bound the steps, `within` is the only source that is asked, and the only epoch of it.
         """
         if start >= stop:
             return
@@ -325,12 +334,21 @@ class Sampler:
             low, high = max(first, rule.first), min(rule.stop, self.end if until is None else until)
             if low < high:
                 for number, turn in enumerate(rule.turns):
+                    if within is not None and within[0] != turn.source.name:
+                        continue
+                    epoch = None if within is None else within[1]
                     for shard, one in enumerate(turn.source.shards):
                         if one.content == content:
-                            yield from self._in_turn(rule, number, shard, (start, stop), (low, high))
+                            yield from self._in_turn(rule, number, shard, (start, stop), (low, high), epoch)
 
     def _in_turn(
-        self, rule: Rule, number: int, shard: int, span: tuple[int, int], steps: tuple[int, int]
+        self,
+        rule: Rule,
+        number: int,
+        shard: int,
+        span: tuple[int, int],
+        steps: tuple[int, int],
+        only: int | None = None,
     ) -> Iterator[Reading]:
         turn, batch = rule.turns[number], rule.revision.batch
         count = rule.counts(steps[1])[number]
@@ -338,6 +356,8 @@ class Sampler:
             return
         last = int(turn.located(np.array([count - 1]))[0][0])
         for epoch in range(turn.epoch, last + 1):
+            if only not in (None, epoch):
+                continue
             ordinals = turn.ordinals(epoch, turn.order_of(epoch).touching(shard, *span))
             ordinals = ordinals[ordinals < count]
             pieces = turn.pieces(ordinals)[1] if len(ordinals) else None

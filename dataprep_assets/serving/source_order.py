@@ -63,48 +63,77 @@ Packs = Callable[[SourceShard, int], PackTable]
 """Gives the packs of a shard for a sequence length."""
 
 
+Run = tuple[int, int, int]
+"""A shard, by its number, and the tokens `[start, stop)` of it."""
+
+
 class Cut:
     """Shards cut into samples of `length` tokens, numbered through.
 
     Args:
         shards: All shards of the source, by which spans are numbered.
         length: Tokens of a sample.
-        packs: Gives the packs of a shard; None: samples are windows, the last of each shard as short as it comes.
-        only: Numbers of the shards that are cut; default: all.
+        packs: Gives the packs of a shard; None: samples are windows, the last of each run as short as it comes.
+        runs: What is cut, in the order of the shards; default: all of each. Of packs a run is whole documents.
     """
 
     def __init__(
-        self, shards: Sequence[SourceShard], length: int, packs: Packs | None = None, only: Sequence[int] | None = None
+        self, shards: Sequence[SourceShard], length: int, packs: Packs | None = None, runs: Sequence[Run] | None = None
     ) -> None:
         self.length = length
         self._shards, self._packs = shards, packs
-        self._numbers = np.array(range(len(shards)) if only is None else only, np.int64)
-        counts = [shards[number].samples for number in self._numbers]
+        every = [(at, 0, shard.tokens) for at, shard in enumerate(shards)] if runs is None else runs
+        self._tables: dict[int, PackTable] = {}
+        if packs is not None:
+            # the packs of a shard are one unit, of all its runs together
+            every = [(at, 0, shards[at].tokens) for at in self._packed_shards(every)]
+        self._numbers, self._starts, self._stops = np.array(every, np.int64).reshape(-1, 3).T
+        counts = -(-(self._stops - self._starts) // length)
+        if packs is not None:
+            counts = np.array([self._packs_of(shard) for shard in self._numbers.tolist()], np.int64)
         self._firsts = np.concatenate([_NONE, [0], np.cumsum(counts, dtype=np.int64)])
-        self._tokens = np.array([shards[number].tokens for number in self._numbers], np.int64)
-        self._at = {int(number): at for at, number in enumerate(self._numbers)}
+        self._at: dict[int, list[int]] = {}
+        for at, number in enumerate(self._numbers.tolist()):
+            self._at.setdefault(number, []).append(at)
         self.size = int(self._firsts[-1])
         self.is_exact = packs is None
 
-    def __contains__(self, shard: int) -> bool:
-        return shard in self._at
+    def _packed_shards(self, runs: Sequence[Run]) -> list[int]:
+        """The shards of some runs; of one that they are a part of, the table of that part is put aside."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for shard, start, stop in runs:
+            ranges.setdefault(shard, []).append((start, stop))
+        for shard, found in ranges.items():
+            if found != [(0, self._shards[shard].tokens)]:
+                self._tables[shard] = _part(self._table(shard), found)
+        return list(ranges)
+
+    def _table(self, shard: int) -> PackTable:
+        if shard in self._tables:
+            return self._tables[shard]
+        assert self._packs is not None
+        return self._packs(self._shards[shard], self.length)
+
+    def _packs_of(self, shard: int) -> int:
+        # not by its table: a start would open the files of all shards
+        return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
     def pieces(self, samples: Int64) -> Pieces:
         """The spans of samples, which must exist."""
-        # right of equal firsts: shards without samples begin where the next one does
+        # right of equal firsts: runs without samples begin where the next one does
         which = np.searchsorted(self._firsts, samples, side="right") - 1
         number = samples - self._firsts[which]
         if self._packs is not None:
-            return self._packed(self._packs, which, number)
-        start = number * self.length
-        stop = np.minimum(start + self.length, self._tokens[which])
+            return self._packed(which, number)
+        start = self._starts[which] + number * self.length
+        stop = np.minimum(start + self.length, self._stops[which])
         return Pieces(np.arange(len(samples)), np.zeros_like(start), self._numbers[which], start, stop)
 
-    def _packed(self, packs: Packs, which: Int64, number: Int64) -> Pieces:
+    def _packed(self, which: Int64, number: Int64) -> Pieces:
         parts = [Pieces(_NONE, _NONE, _NONE, _NONE, _NONE)]
         for row, (at, pack) in enumerate(zip(which.tolist(), number.tolist(), strict=True)):
             shard = int(self._numbers[at])
-            table = packs(self._shards[shard], self.length)
+            table = self._table(shard)
             low, high = int(table.ends[pack - 1]) if pack else 0, int(table.ends[pack])
             starts = np.asarray(table.starts[low:high], np.int64)
             stops = np.asarray(table.stops[low:high], np.int64)
@@ -114,20 +143,36 @@ class Cut:
         return joined(parts)
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
-        """The samples with any of the tokens `[start, stop)` of one of its shards."""
-        at = self._at[shard]
+        """The samples with any of the tokens `[start, stop)` of a shard."""
+        return np.concatenate([_NONE, *(self._in_run(at, start, stop) for at in self._at.get(shard, ()))])
+
+    def _in_run(self, at: int, start: int, stop: int) -> Int64:
         if self._packs is None:
-            found: Int64 = self._firsts[at] + np.arange(start // self.length, -(-stop // self.length))
-            return found
-        table = self._packs(self._shards[shard], self.length)
+            begin = int(self._starts[at])
+            low, high = max(start, begin) - begin, min(stop, int(self._stops[at])) - begin
+            found: Int64 = self._firsts[at] + np.arange(low // self.length, -(-high // self.length))
+            return found if low < high else _NONE
+        table = self._table(int(self._numbers[at]))
         hit = np.flatnonzero((np.asarray(table.starts) < stop) & (np.asarray(table.stops) > start))
         packs: Int64 = self._firsts[at] + np.unique(np.searchsorted(table.ends, hit, side="right"))
         return packs
 
     def short(self) -> Int64:
         """The samples that may have fewer than `length` tokens; of packs, none is told."""
-        lasts = self._firsts[1:] - 1
-        return lasts[(self._tokens % self.length != 0) & (self._tokens > 0)] if self._packs is None else _NONE
+        lasts, tokens = self._firsts[1:] - 1, self._stops - self._starts
+        return lasts[(tokens % self.length != 0) & (tokens > 0)] if self._packs is None else _NONE
+
+
+def _part(table: PackTable, ranges: Sequence[tuple[int, int]]) -> PackTable:
+    """The packs of the documents in ranges of tokens: those of a shard without its other documents, none empty."""
+    starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
+    begins = np.asarray(table.starts, np.int64)
+    at = np.searchsorted(starts, begins, side="right") - 1
+    held = (at >= 0) & (begins < stops[at])
+    # which pack each piece is of
+    packs = np.searchsorted(table.ends, np.arange(len(begins)), side="right")
+    counts = np.bincount(packs[held], minlength=len(table.ends))
+    return PackTable(np.cumsum(counts[counts > 0]), begins[held], np.asarray(table.stops, np.int64)[held])
 
 
 class Rest:
@@ -138,7 +183,7 @@ class Rest:
         done: How many of its samples were read.
         length: Tokens of a sample from now on.
         moved: The number that each shard of then has now; -1 for one that is gone.
-        removed: By the number of then: ranges of tokens that a shard no longer has.
+        changed: By the number of then: a shard that lost or gained documents, as it is now.
     """
 
     def __init__(
@@ -147,15 +192,16 @@ class Rest:
         done: int,
         length: int,
         moved: Int64,
-        removed: Mapping[int, Sequence[tuple[int, int]]],
+        changed: Mapping[int, SourceShard],
     ) -> None:
         self._order, self._done, self._moved = order, done, moved
         self.is_exact, self.read = order.is_exact, order.read(done)
         self._wide, self._length = order.length, length
-        self._kept = {shard: _kept(ranges) for shard, ranges in removed.items()}
+        self._kept = {then: Kept.of(shard) for then, shard in changed.items()}
         self._slots = -(-(order.size - done) * self._wide // length)
         self._was = {int(now): then for then, now in enumerate(moved.tolist()) if now >= 0}
-        gone = {at: [(0, one.tokens)] for at, one in enumerate(order.shards) if moved[at] < 0 and one.tokens}
+        gone = {at: ((0, one.tokens),) for at, one in enumerate(order.shards) if moved[at] < 0 and one.tokens}
+        removed = {then: shard.removed for then, shard in changed.items()}
         # samples of then that lost tokens, to a retraction or with their shard
         touched = [order.touching(s, *span) for s, spans in {**removed, **gone}.items() for span in spans]
         self._holed = np.unique(np.concatenate([_NONE, *touched]))
@@ -182,10 +228,10 @@ class Rest:
         if then is None:
             return _NONE
         if then in self._kept:
-            # Back to the numbers of then: each range that was kept begins, by the numbers of now, at `firsts - shifts`.
-            firsts, _, shifts = self._kept[then]
-            low, high = (int(np.searchsorted(firsts - shifts, token, side="right")) - 1 for token in (start, stop - 1))
-            start, stop = start + int(shifts[low]), stop + int(shifts[high])
+            span = self._kept[then].before(start, stop)
+            if span is None:  # all of it is new
+                return _NONE
+            start, stop = span
         return self._counted(self._cover(self._order.touching(then, start, stop)))
 
     def short(self) -> Int64:
@@ -237,21 +283,55 @@ class Rest:
         whole = whole._replace(shard=self._moved[whole.shard])
         parts = [whole.where(whole.shard >= 0)]
         for row, at, shard, start, stop in zip(*pieces.where(cut), strict=True):
-            firsts, stops, shifts = self._kept[int(shard)]
-            low, high = np.searchsorted(stops, start, side="right"), np.searchsorted(firsts, stop, side="left")
-            begin, end = np.maximum(firsts[low:high], start), np.minimum(stops[low:high], stop)
-            some, shift = np.ones_like(begin), shifts[low:high]
-            parts.append(Pieces(some * row, at + begin - start, some * self._moved[shard], begin - shift, end - shift))
+            begin, end, shift = self._kept[int(shard)].within(start, stop)
+            some = np.ones_like(begin)
+            parts.append(Pieces(some * row, at + begin - start, some * self._moved[shard], begin + shift, end + shift))
         return joined(parts)
 
 
-def _kept(removed: Sequence[tuple[int, int]]) -> tuple[Int64, Int64, Int64]:
-    """The ranges between those that were removed: their starts and stops, and how far each has moved to the front."""
-    starts, stops = (np.array(column, np.int64) for column in zip(*removed, strict=True))
-    shifts = np.concatenate([[0], np.cumsum(stops - starts)])
-    # the last range is open, because nothing here knows how long the shard is; empty ones between neighbours go
-    first, last = np.concatenate([[0], stops]), np.concatenate([starts, [np.iinfo(np.int64).max]])
-    return first[first < last], last[first < last], shifts[first < last]
+class Kept(NamedTuple):
+    """The ranges of tokens that a shard has kept: their starts and stops then, and how far each has moved since."""
+
+    starts: Int64
+    stops: Int64
+    shifts: Int64
+
+    @classmethod
+    def of(cls, shard: SourceShard) -> "Kept":
+        """Those of a shard that lost some ranges and gained others."""
+        removed, added = (_gaps(ranges) for ranges in (shard.removed, shard.added))
+        # places among the kept tokens alone, at which something was taken out or put in
+        places = np.unique(np.concatenate([[0], removed[0], added[0]]))
+        out, put = (lengths[np.searchsorted(at, places, side="right")] for at, lengths in (removed, added))
+        starts = places + out
+        # the last one is open, because nothing here knows how long the shard was
+        lengths = np.diff(places, append=np.iinfo(np.int64).max // 2)
+        return cls(starts, starts + lengths, put - out)
+
+    def within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
+        """What was kept of the tokens `[start, stop)` of then: starts and stops then, and how far each has moved."""
+        low, high = np.searchsorted(self.stops, start, side="right"), np.searchsorted(self.starts, stop, side="left")
+        begins, ends = np.maximum(self.starts[low:high], start), np.minimum(self.stops[low:high], stop)
+        return begins, ends, self.shifts[low:high]
+
+    def before(self, start: int, stop: int) -> tuple[int, int] | None:
+        """The numbers of then of the tokens `[start, stop)` of now, from the first to the last; None if all are new."""
+        begins = np.maximum(self.starts + self.shifts, start)
+        ends = np.minimum(self.stops + self.shifts, stop)
+        held = np.flatnonzero(begins < ends)
+        if not len(held):
+            return None
+        first, last = held[0], held[-1]
+        return int(begins[first] - self.shifts[first]), int(ends[last] - self.shifts[last])
+
+
+def _gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
+    """Where ranges begin, counted without them, and how long the first 0, 1, … of them are together."""
+    if not ranges:
+        return _NONE, np.zeros(1, np.int64)
+    starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
+    lengths = np.concatenate([[0], np.cumsum(stops - starts)])
+    return starts - lengths[:-1], lengths
 
 
 class Order:
@@ -306,9 +386,9 @@ class Order:
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
         """The samples that may have any of the tokens `[start, stop)` of a shard: all that have, and few others."""
-        if shard in self._cut:
-            return self._permutation.inverse(self._left + self._cut.touching(shard, start, stop))
-        return _NONE if self._rest is None else self._permutation.inverse(self._rest.touching(shard, start, stop))
+        rest = _NONE if self._rest is None else self._rest.touching(shard, start, stop)
+        # a shard that gained documents is in both
+        return self._permutation.inverse(np.concatenate([rest, self._left + self._cut.touching(shard, start, stop)]))
 
     def short(self) -> Int64:
         """The samples that may have fewer tokens than `length`."""

@@ -117,12 +117,13 @@ class TrainingData:
         except ValueError as error:
             raise IntegrityError(f"{where}: not JSON: {error}. `dataprep verify` says what is damaged") from error
         self.schedule = TrainingSchedule.of_json(value, where)
-        self.sampler = Sampler(self.schedule, self.packs)
         # What steps have needed so far, by the content of its shard. Never emptied: it is mapped, or read by ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
         self._block = lru_cache(maxsize=4)(self._spans)
+        # last, because a sampler of packed documents looks at their packs while it is made
+        self.sampler = Sampler(self.schedule, self.packs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, self._opened
@@ -156,6 +157,8 @@ class TrainingData:
             name, digest, step = str(state["schedule"]), str(state["digest"]), int(state["step"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"not the state of a schedule: {str(state)[:100]}") from error
+        if not 0 <= step <= self.steps:
+            raise ConfigError(f"{self.name}: the state is of step {step}. Its schedule has steps 0 to {self.steps - 1}")
         # A checkpoint has the digest of the schedule as it was then, which may have had fewer revisions.
         known = {self.schedule.upto(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)}
         if name != self.name or digest not in known:
@@ -219,13 +222,16 @@ class TrainingData:
             kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
             told = str(error).removeprefix(f"{self.name}: ")
             raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {told}") from error
-        # `at` is the place in the sample of the next token, `document` the number of the next document there.
+        # `at` is the place in the sample of the next token, `document` the number of the next document there, `begun`
+        # where the one began that has not ended at `after`: the end of the span before, if it is of this sample.
         at, last = 0, -1
+        begun: int | None = None
+        after: tuple[int, int, int] | None = None
         for (row, source, _, shard, start, stop), ids in zip(
             zip(*(c.tolist() for c in spans), strict=True), found, strict=True
         ):
             if row != last:
-                at, last, document = 0, row, 0
+                at, last, document, begun = 0, row, 0, None
             to = at + stop - start
             tokens[row, at:to] = ids[: stop - start]
             # one token more than the span was read, for the last label; at the end of a shard there is none
@@ -240,9 +246,14 @@ class TrainingData:
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[at], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
+                # spans that follow one another in a shard are one text, although the samples of then were cut there
+                if begun is not None and after == (source, shard, start):
+                    begins[0], document = begun, document - 1
                 documents[row, at:to] = document + np.repeat(np.arange(len(begins)), lengths)
                 numbers[row, at:to] = np.arange(at, to) - np.repeat(begins, lengths)
                 document += len(begins)
+                begun = None if marks.size and marks[-1] == to else int(begins[-1])
+                after = (source, shard, stop)
             at = to
         return Batch(
             step=step, positions=positions, tokens=tokens, labels=labels, position_ids=numbers, document_ids=documents

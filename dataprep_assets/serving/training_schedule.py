@@ -23,6 +23,8 @@ from dataprep_assets.serving.mixture import PLACES
 
 SCHEDULE = "schedule.json"
 SCHEMA = 1
+Ranges = tuple[tuple[int, int], ...]
+"""Ranges `[start, stop)` of a shard's tokens, ascending."""
 Samples = Literal["windows", "documents"]
 """How shards are cut into samples: `windows` of consecutive tokens, or whole `documents` packed together."""
 
@@ -38,13 +40,15 @@ class SourceShard:
         samples: How many samples of the revision's length it is cut into.
         removed: Ranges `[start, stop)` of tokens that a shard of this name had in the revision before, and that it has
             no more; in the numbers of then, ascending.
+        added: Ranges of its tokens that the shard of this name did not have then; in the numbers of now, ascending.
     """
 
     name: str
     content: str
     tokens: int
     samples: int
-    removed: tuple[tuple[int, int], ...] = ()
+    removed: Ranges = ()
+    added: Ranges = ()
 
     def follows(self, before: "SourceShard") -> bool:
         """Whether it is the shard of the same name before it, or what is left of it: not another under its name."""
@@ -212,8 +216,12 @@ class TrainingSchedule:
         """Plain builtins."""
         revisions = [asdict(one) for one in self.revisions]
         for source in (source for revision in revisions for source in revision["sources"]):
+            # checkpoints keep the digest of a schedule that does not say these
             if source["artifact"] == TOKEN_BINS:
-                del source["artifact"]  # checkpoints keep the digest of a schedule that does not say it
+                del source["artifact"]
+            for shard in source["shards"]:
+                if not shard["added"]:
+                    del shard["added"]
         return {"dataprep_schedule": SCHEMA, "name": self.name, "revisions": revisions}
 
     def to_bytes(self) -> bytes:
@@ -255,10 +263,11 @@ def _source(value: Mapping[str, Any]) -> Source:
 
 def _shard(value: Mapping[str, Any]) -> SourceShard:
     # JSON has lists, but `follows` compares tuples
-    return SourceShard(**{**value, "removed": tuple((int(a), int(b)) for a, b in value.get("removed", ()))})
+    ranges = {name: tuple((int(a), int(b)) for a, b in value.get(name, ())) for name in ("removed", "added")}
+    return SourceShard(**{**value, **ranges})
 
 
-def removed_of(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def joined_ranges(ranges: Sequence[tuple[int, int]]) -> Ranges:
     """The same ranges, with neighbours joined."""
     joined: list[tuple[int, int]] = []
     for start, stop in ranges:

@@ -130,7 +130,12 @@ TASKS = [
         "orig: no such folder; the old project's base",
     ),
 ]
+SCHEDULE = [
+    ("split: val", "split: valid", "sources:", "sample_corpus: has no split 'valid'. Use one of train, val"),
+    ("weight: 9", "weight: 0", "- {dataset: sample_corpus", "sources.0.weight: must be more than 0, not 0"),
+]
 BASES = {
+    "schedule": SCHEDULE,
     "notes": NOTES,
     "blend_sft": SFT,
     "blend_pretrain": PRETRAIN,

@@ -10,7 +10,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.verify import verify
+from dataprep_assets.integrity.verify import Verified, verify
 from dataprep_assets_tests.drill.box import Box, Target
 
 
@@ -62,6 +62,11 @@ def failed_proofs(
         yield min(wanted), str(error)
 
 
+def told_of(verdict: Verified) -> tuple[str, ...]:
+    """All that `verify` says of an artifact."""
+    return (*verdict.defects, *(f"its input {name} has changed" for name in verdict.changed_inputs))
+
+
 def notice(box: Box, target: Target, examined: Sequence[str] | None = None, *, status: bool = True) -> Notice:
     """What is said of a box in which one artifact is not as it should be.
 
@@ -75,9 +80,10 @@ def notice(box: Box, target: Target, examined: Sequence[str] | None = None, *, s
     said, others = "", []
     location = str(box.folder(target))
     for verdict in verify(box.root):
-        if verdict.defects and verdict.location == location:
-            said = verdict.defects[0]
-        elif verdict.defects:
+        told = told_of(verdict)
+        if told and verdict.location == location:
+            said = told[0]
+        elif told:
             others.append(verdict.name)
     if examined is None:
         examined = [] if target.slot is None else [target.slot]
@@ -101,7 +107,7 @@ def _is(spec: ArtifactSpec | None, partition: str | None, target: Target) -> boo
 
 def alarms(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[str]:
     """Everything that is said of artifacts of which nothing is wrong: defects, failed blocking checks, stale ones."""
-    found = [f"verify: {v.name}: {v.defects[0]}" for v in verify(store.root) if v.defects]
+    found = [f"verify: {v.name}: {told[0]}" for v in verify(store.root) if (told := told_of(v))]
     for spec in specs:
         slots = [slot for slot in spec.slots(store) if slot is not None]
         found += [f"{'/'.join(spec.path)}: {name}: {said}" for name, said in failed_proofs(spec, store, slots)]

@@ -24,7 +24,7 @@ from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.drill.box import Box, Target, write
 from dataprep_assets_tests.drill.bytes_of_files import flipped
 from dataprep_assets_tests.drill.faults import Fault, InapplicableError
-from dataprep_assets_tests.drill.judge import Notice
+from dataprep_assets_tests.drill.judge import Notice, told_of
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _state: dict[str, Any] = {"installed": False, "root": None, "left": 0, "refused": 0}
@@ -105,7 +105,7 @@ def aftermath(box: Box, target: Target, before: str, said: str, *, root: Path | 
         again = build(box, target)
         if again or content(box, target) != before:
             return Notice(others=(f"after {said}: the next run does not mend it: {again}",))
-    wrong = [f"{v.name}: {v.defects[0]}" for v in verify(root or box.root) if v.defects]
+    wrong = [f"{v.name}: {told[0]}" for v in verify(root or box.root) if (told := told_of(v))]
     return Notice(others=tuple(wrong)) if wrong else Notice(run=said or "the same bytes")
 
 

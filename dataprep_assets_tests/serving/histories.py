@@ -5,7 +5,7 @@ with the claims, from the spans alone; the bench runs a thousand.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -93,6 +93,25 @@ class World:
         if sum(tokens for _, _, tokens in shards):
             self.sources[name] = replace(source, shards=shards)
 
+    def edit(self, name: str) -> None:
+        """Other texts in place of some documents of a shard, and new ones between them."""
+        source = self.sources[name]
+        at = int(self.random.integers(len(source.shards)))
+        shard, documents = source.shards[at], list[Document]()
+        for one in self.contents[shard[1]]:
+            documents += [one] if self.random.random() < 0.7 else []
+            if self.random.random() < 0.3:
+                length = int(self.random.integers(1, 40))
+                documents.append(tuple(range(self.tokens, self.tokens + length)))
+                self.tokens += length
+        shards = (*source.shards[:at], self._shard(shard[0], documents), *source.shards[at + 1 :])
+        if sum(tokens for _, _, tokens in shards):
+            self.sources[name] = replace(source, shards=shards)
+
+
+CHANGES = ("append", "retract", "add", "remove", "back", "weights", "batch", "length", "seed", "go")
+EDITS = (*CHANGES, "edit", "edit", "edit")
+
 
 @dataclass
 class History:
@@ -107,7 +126,7 @@ class History:
         return Sampler(TrainingSchedule.of_json(self.schedule.to_json()), self.world.packs)
 
 
-def history(seed: int, changes: int = 6) -> History:
+def history(seed: int, changes: int = 6, kinds: Sequence[str] = CHANGES) -> History:
     """A run that is changed several times at random steps, at times after going back to an earlier one."""
     random = np.random.default_rng(seed)
     world, told = World(random), Counter[str]()
@@ -137,14 +156,10 @@ def history(seed: int, changes: int = 6) -> History:
         last = schedule.revisions[-1].first_step
         step = min(last + int(random.integers(1, 60)), end)
         for _ in range(random.integers(1, 3)):
-            change = str(
-                random.choice(
-                    ["append", "retract", "add", "remove", "back", "weights", "batch", "length", "seed", "go"]
-                )
-            )
+            change = str(random.choice(kinds))
             told[change] += 1
             name = str(random.choice(list(world.sources)))
-            if change in ("append", "retract"):
+            if change in ("append", "retract", "edit"):
                 getattr(world, change)(name)
             elif change == "add":
                 if away and random.random() < 0.7:

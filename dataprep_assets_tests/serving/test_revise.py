@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.packs import pack_shard
-from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, removed_between, revised
+from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, changed_between, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
 
@@ -29,6 +29,7 @@ DOCUMENTS = {
     "the first of them gone": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([3, 1], np.uint64)),
     "the last of them gone": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
     "other": Documents(ends=np.array([10, 25], np.uint64), ids=np.array([1, 3], np.uint64)),
+    "in another order": Documents(ends=np.array([10, 20, 30], np.uint64), ids=np.array([2, 1, 3], np.uint64)),
     "nameless": Documents(ends=np.array([10], np.uint64), ids=None),
     "nothing": Documents(ends=np.empty(0, np.uint64), ids=np.empty(0, np.uint64)),
     "b": Documents(ends=np.array([20], np.uint64), ids=np.array([9], np.uint64)),
@@ -55,11 +56,23 @@ def test_a_retracted_document_is_a_range_that_is_gone() -> None:
     assert made.revisions[1].sources[0].shards[0].removed == ((10, 20),)
 
 
-@pytest.mark.parametrize(
-    ("now", "gone"), [("the first of them gone", (0, 10)), ("the last of them gone", (20, 30)), ("other", None)]
-)
-def test_of_two_documents_with_equal_texts_one_may_go(now: str, gone: tuple[int, int] | None) -> None:
-    assert removed_between(DOCUMENTS["two alike"], DOCUMENTS[now]) == (None if gone is None else (gone,))
+@pytest.mark.parametrize(("now", "gone"), [("the first of them gone", (0, 10)), ("the last of them gone", (20, 30))])
+def test_of_two_documents_with_equal_texts_one_may_go(now: str, gone: tuple[int, int]) -> None:
+    assert changed_between(DOCUMENTS["two alike"], DOCUMENTS[now]) == ((gone,), ())
+
+
+def test_a_document_with_another_text_is_gone_and_new() -> None:
+    assert changed_between(DOCUMENTS["a"], DOCUMENTS["other"]) == (((10, 30),), ((10, 25),))
+    assert changed_between(DOCUMENTS["a"], DOCUMENTS["b"]) == (((0, 30),), ()), "another shard, all of which is new"
+    made = revise(FIRST, WANTED, with_shard("other", 25), from_step=1)
+    assert TrainingSchedule.of_json(made.to_json()) == made
+    assert made.revisions[1].sources[0].shards[0].added == ((10, 25),)
+    assert "added" not in FIRST.to_bytes().decode()
+
+
+def test_a_document_at_another_place_is_refused() -> None:
+    with pytest.raises(ConfigError, match="train-00000 has documents that the source had at another place before: 1,"):
+        revise(FIRST, WANTED, with_shard("in another order", 30), from_step=1)
 
 
 def test_what_comes_into_a_shard_that_was_empty_is_read_in_the_epoch_under_way() -> None:
@@ -110,8 +123,7 @@ def test_steps_that_were_taken_back_once_are_not_taken_back_again() -> None:
         (WANTED, (BOOKS,), {"from_step": 5}, "nothing has changed: step 5 is already decided"),
         (WANTED, (BOOKS,), {"from_step": 101}, "--from-step 101: the schedule has steps 0 to 99"),
         (WANTED, (BOOKS,), {"from_step": 5, "trained": 4}, "--trained 4: fewer steps than"),
-        (WANTED, (with_shard("other", 25),), {"from_step": 5}, "shard train-00000 was made anew of other documents"),
-        (WANTED, (with_shard("nameless", 10),), {"from_step": 5}, "shard train-00000 was made anew of other documents"),
+        (WANTED, (with_shard("nameless", 10),), {"from_step": 5}, "shard train-00000 has other documents than before"),
         (replace(WANTED, steps=5), (BOOKS,), {"from_step": 5}, "the run would end before it begins"),
         (WANTED, (BOOKS, replace(BOOKS, name="tales")), {"from_step": 5}, "its samples would come twice"),
         (WANTED, (BOOKS, BOOKS), {"from_step": 5}, "two sources are called books"),

@@ -12,7 +12,7 @@ from dataprep_assets.serving import source_order
 from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.training_schedule import TrainingSchedule
-from dataprep_assets_tests.serving.histories import History, history, readings_of, resumed, tell
+from dataprep_assets_tests.serving.histories import EDITS, History, history, readings_of, resumed, tell
 
 SEEDS = (*range(24), 229, 579, 650, 683, 709, 720)
 """The last six had a sample without a token, or an epoch that began before a sample of it was read."""
@@ -37,6 +37,19 @@ def test_through_every_change_nothing_is_read_twice_and_nothing_is_lost(historie
     assert set(changes) >= {"append", "retract", "add", "remove", "back", "weights", "batch", "length", "seed"}
 
 
+def test_documents_that_are_edited_in_place_are_read_as_new_ones() -> None:
+    changes = Counter[str]()
+    for seed in range(12):
+        run = history(seed, kinds=EDITS)
+        told = tell(run)
+        changes += run.changes
+        assert (told.twice, told.lost, told.empty, told.too_long) == (0, 0, 0, 0)
+        assert told.off_share < 1
+        assert resumed(run, seed)[1] == 0
+        assert_steps_of_tokens(run)
+    assert changes["edit"] > 25
+
+
 def test_the_claims_notice_an_order_that_forgets_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = source_order.Rest.__init__
 
@@ -49,21 +62,25 @@ def test_the_claims_notice_an_order_that_forgets_what_was_read(monkeypatch: pyte
 
 def test_the_steps_of_a_token_are_those_that_read_it(histories: list[History]) -> None:
     for run in histories[:8]:
-        sampler = run.sampler()
-        steps = min(sampler.end, run.schedule.revisions[-1].first_step + 30)
-        seen: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
-        for step, position, token in readings_of(run, steps):
-            seen[token][step, position] += 1
-        told: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
-        contents = {s.content for r in sampler.rules for source in r.revision.sources for s in source.shards}
-        for content in contents:
-            numbers, start = run.world.numbers(content), 0
-            for document in run.world.contents[content]:
-                for one in sampler.readings(content, start, start + len(document), until=steps):
-                    for token in numbers[one.start : one.stop].tolist():
-                        told[token][one.step, one.position] += 1
-                start += len(document)
-        assert told == seen
+        assert_steps_of_tokens(run)
+
+
+def assert_steps_of_tokens(run: History) -> None:
+    sampler = run.sampler()
+    steps = min(sampler.end, run.schedule.revisions[-1].first_step + 30)
+    seen: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+    for step, position, token in readings_of(run, steps):
+        seen[token][step, position] += 1
+    told: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+    contents = {s.content for r in sampler.rules for source in r.revision.sources for s in source.shards}
+    for content in contents:
+        numbers, start = run.world.numbers(content), 0
+        for document in run.world.contents[content]:
+            for one in sampler.readings(content, start, start + len(document), until=steps):
+                for token in numbers[one.start : one.stop].tolist():
+                    told[token][one.step, one.position] += 1
+            start += len(document)
+    assert told == seen
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])

@@ -155,8 +155,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
     ages = ages_of(corpus, store, manifest)
     retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
     # names, because a kept document is named by file and row; ages, because they decide which one is kept
-    sources = {"files": digest_value(_files_by_age(manifest, ages))}
-    sources |= {f"files of {name}": digest for name, digest in others.files.items()}
+    sources = {"files": digest_value(_files_by_age(manifest, ages)), **others.sources}
     if len(retracted):
         sources["retractions"] = digest_value([f"{one:016x}" for one in retracted.tolist()])
     return Recipe(

@@ -18,7 +18,7 @@ from dataprep_assets.documents.duplicates.signatures import SignedShard
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file
 from dataprep_assets.pipelines.corpus.row_names import RowNames
@@ -51,16 +51,8 @@ class OtherShard:
     dataset: str
     place: int
     partition: str
-    signatures: str
+    signatures: Content
     kept: str
-
-    @property
-    def upstream(self) -> Mapping[str, str]:
-        """What enters the recipe of what is made of it."""
-        return {
-            f"{self.dataset}:{SIGNATURES}/{self.partition}": self.signatures,
-            f"{self.dataset}:{DUPLICATES}/{self.partition}": self.kept,
-        }
 
     def opened(self, store: ArtifactStore) -> tuple[SignedShard, NDArray[np.bool_]]:
         """Its signatures, and which of its rows are kept: ``(rows,)``. Raises IntegrityError if both do not fit."""
@@ -101,9 +93,15 @@ class OtherDocuments:
     files: Mapping[str, str]
 
     @property
-    def upstream(self) -> Mapping[str, str]:
-        """What enters the recipe of what is made of them."""
-        return {name: content for shard in self.shards for name, content in shard.upstream.items()}
+    def upstream(self) -> Mapping[str, Content]:
+        """The input artifacts of what is made of them."""
+        return {f"{one.dataset}:{SIGNATURES}/{one.partition}": one.signatures for one in self.shards}
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """What else enters its recipe: names of files, and which rows are kept, a part of the others' duplicates."""
+        kept = {f"kept rows of {one.dataset}/{one.partition}": one.kept for one in self.shards}
+        return {f"files of {name}": digest for name, digest in self.files.items()} | kept
 
 
 def others_of(corpus: CorpusDeclaration, store: ArtifactStore) -> OtherDocuments:

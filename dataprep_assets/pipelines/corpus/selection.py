@@ -54,7 +54,7 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
 )
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS
 
-VERSION = 1
+VERSION = 2
 
 
 def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
@@ -115,7 +115,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     rules = {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()}
     # of the duplicates only those of the shard: others change without it
     removed = duplicates_of(corpus, store, partition)
-    of_shard = {} if removed is None else {f"{DUPLICATES}/{partition}": removed}
+    of_shard = {} if removed is None else {DUPLICATES: removed}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
         # a list, because the first rule is the reason
@@ -124,7 +124,8 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
         ),
         version=VERSION,
         settings={"rules": rules, "order": list(rules)},
-        upstream={f"{TAGS}/{partition}": tags.content, **of_shard},
+        sources=of_shard,
+        upstream={f"{TAGS}/{partition}": tags.content},
     )
 
 

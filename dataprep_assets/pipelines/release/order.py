@@ -29,7 +29,7 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
-from dataprep_assets.integrity.receipt import FileRecord, Receipt
+from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 BLOCK = 1 << 22
@@ -41,7 +41,7 @@ class SourceShard:
     """A shard of token bins as a release reads it. `content` and the records of both files come from its receipt."""
 
     artifact: Artifact
-    content: str
+    content: Content
     tokens: int
     dtype: str
     tokens_file: FileRecord

@@ -1,18 +1,21 @@
 """A schedule of a training run: its artifact, and what a person is told of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from shlex import quote
 from typing import ClassVar
 
 from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, megatron_spec
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
-from dataprep_assets.pipelines.schedule.schedule_artifact import schedule_spec
+from dataprep_assets.pipelines.schedule.pending import pending, told_pending
+from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, schedule_spec
+from dataprep_assets.serving.changes import told_revisions
 from dataprep_assets.serving.simulation import told_lines
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData
 
@@ -33,12 +36,22 @@ class Schedule(Dataset):
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)
 
+    def standing(self, store: ArtifactStore) -> list[str]:
+        if store.receipt(self.product(store)) is None:
+            return []
+        return told_pending(self.declaration, store, present_schedule(self.declaration, store))
+
+    def pending(self, store: ArtifactStore) -> Iterator[Remark]:
+        if store.receipt(self.product(store)) is not None:
+            yield from pending(self.declaration, store, present_schedule(self.declaration, store))
+
     def summary(self, store: ArtifactStore) -> list[str]:
         name = self.declaration.dataset
         if store.receipt(self.product(store)) is None:
             return [f"{name}: no schedule yet"]
         data = TrainingData(store, name)
-        lines = [*told_lines(data.sampler), f"for the trainer: data = TrainingData({store.place!r}, {name!r})"]
+        lines = [*told_revisions(data.schedule), *told_lines(data.sampler), *self.standing(store)]
+        lines += [f"for the trainer: data = TrainingData({store.place!r}, {name!r})"]
         indices = self.declaration.artifact(MEGATRON_INDICES)
         if self.declaration.megatron is not None and (made := store.receipt(indices)) is not None:
             lines.append(

@@ -55,7 +55,7 @@ class MegatronIndices(Declared):
 class ScheduleDeclaration(DatasetDeclaration):
     """What a training run reads at each step."""
 
-    sources: tuple[ScheduleSource, ...] = Field(min_length=1, description="What is read.")
+    sources: tuple[ScheduleSource, ...] = Field(description="What is read.")
     sequence_length: int = Field(ge=1, description="Tokens of a sample.")
     batch: int = Field(ge=1, description="Samples of a step, over all ranks.")
     steps: int | None = Field(None, ge=1, description="Steps of the whole run.")
@@ -81,6 +81,9 @@ class ScheduleDeclaration(DatasetDeclaration):
     @field_validator("sources")
     @classmethod
     def _weighed_alike(cls, sources: tuple[ScheduleSource, ...]) -> tuple[ScheduleSource, ...]:
+        # not `min_length`, which also complains of a list whose only source is refused
+        if not sources:
+            raise ValueError("must not be empty. Name at least one source")
         if len({source.weight is None for source in sources}) > 1:
             raise ValueError("weights: all sources have one, or none has")
         names = [source.called for source in sources]

@@ -38,7 +38,7 @@ from dataprep_assets.pipelines.schedule.megatron_sources import (
 from dataprep_assets.serving.megatron_order import SourceSamples, blend_blocks
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT
 
-VERSION = 1
+VERSION = 2
 
 
 class MegatronFacts(Facts):
@@ -120,14 +120,15 @@ def _write_gpt(staged: Path, blend: Blend, number: int, samples: SourceSamples) 
     (staged / f"{base}description.txt").write_text(blend.description(number))
     # documents as they lie: the order is that of the shuffle index alone
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
+    read = samples.sampler.samples if blend.is_one else samples.size
     # one more than are read: a blend takes the sample after the last one for padding
-    least = max(samples.size + 1, blend.asked(number), samples.window_rows)
+    least = max(read + 1, blend.asked(number), samples.window_rows)
 
     def order() -> Iterator[NDArray[np.int64]]:
-        yield from samples.order_blocks(others)
+        yield from (samples.run_blocks if blend.is_one else samples.order_blocks)(others)
         # as long as the sample index, and as Megatron asks for; the padding comes after the last sample
         size = max(least, samples.window_rows + sum(map(len, others)) - 1)
-        yield np.full(size - samples.size, samples.padding)
+        yield np.full(size - read, samples.padding)
 
     def rows() -> Iterator[NDArray[np.int64]]:
         yield from samples.window_blocks()

@@ -30,7 +30,13 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import ShardDocuments, found_sources
-from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS, prove_schedule
+from dataprep_assets.pipelines.schedule.schedule_proofs import (
+    SCHEDULE_PROOFS,
+    documents_complete,
+    prove_schedule,
+    revisions_follow,
+)
+from dataprep_assets.sentences import typed
 from dataprep_assets.serving.packs import pack_bytes
 from dataprep_assets.serving.revise import Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
@@ -180,7 +186,8 @@ def _recipe(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Rec
             "schedule": schedule.digest,
             **sensitive,
         },
-        upstream={
+        # no input artifacts: the schedule stays when its shards go or change, `sources_current` tells of that
+        sources={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
             for source in last.sources
             for shard in source.shards
@@ -197,6 +204,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
 
     def write(staged: Path) -> Written:
         _, documents = found_sources(declaration, store)
+        _require_whole(declaration, schedule, documents)
         (staged / SCHEDULE).write_bytes(schedule.to_bytes())
         joined: list[Joined] = []
         done: set[str] = set()
@@ -219,6 +227,17 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
         )
 
     return ensure(_recipe(declaration, schedule), store, write, declaration.verify)
+
+
+def _require_whole(declaration: ScheduleDeclaration, schedule: TrainingSchedule, documents: ShardDocuments) -> None:
+    """Raise ConfigError for a schedule that its checks would refuse, before it replaces the one that is there."""
+    for proven in (documents_complete, revisions_follow):
+        finding = proven(schedule, documents, documents.packs)
+        if not finding.passed:
+            raise ConfigError(
+                f"{declaration.revisions}: {typed(finding.summary)}. Was it edited by hand? Undo the last change of "
+                "it; only `dataprep schedule` writes it"
+            )
 
 
 def _documents(

@@ -4,6 +4,7 @@ Entry points: `SCHEDULE_PROOFS`, `prove_schedule`.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -14,12 +15,14 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import found_sources
+from dataprep_assets.pipelines.schedule.pending import changed_sources, revise_line
 from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
-from dataprep_assets.serving.revise import Documents, removed_between
+from dataprep_assets.serving.revise import Documents, DocumentsOf, changed_between
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.simulation import simulated
+from dataprep_assets.serving.source_order import Packs
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
-from dataprep_assets.serving.training_schedule import TrainingSchedule
+from dataprep_assets.serving.training_schedule import Ranges, TrainingSchedule
 
 _DRAWN = 400
 """Samples that are looked for again among all steps; each costs a millisecond."""
@@ -31,7 +34,7 @@ SCHEDULE_PROOFS = (
     Proof(
         "revisions_follow",
         "Each revision goes on from the one before: what has become of each shard is recomputed.",
-        version=2,
+        version=3,
     ),
     Proof(
         "read_once", "Samples drawn from all steps are read once in their epoch: looked for again by their documents."
@@ -57,8 +60,8 @@ def prove_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> It
         for proof in SCHEDULE_PROOFS[1:]:
             yield proof.name, Finding(passed=False, summary=str(error), facts={"unreadable": 1})
         return
-    yield "documents_complete", _documents_complete(data)
-    yield "revisions_follow", _revisions_follow(data)
+    yield "documents_complete", documents_complete(data.schedule, partial(_documents, data), data.packs)
+    yield "revisions_follow", revisions_follow(data.schedule, partial(_documents, data), data.packs)
     yield "read_once", read_once(data.sampler, int(receipt.key[:8], 16))
     yield "sources_current", _sources_current(declaration, store, data.schedule)
     yield "repeats", _repeats(declaration, data)
@@ -73,13 +76,14 @@ def _documents(data: TrainingData, content: str) -> Documents:
 
 
 @judged
-def _documents_complete(data: TrainingData) -> Finding:
+def documents_complete(schedule: TrainingSchedule, documents_of: DocumentsOf, packs: Packs) -> Finding:
+    """Whether the documents of each shard are as many tokens and samples as a schedule says."""
     defects, shards = [], 0
-    for number, revision in enumerate(data.schedule.revisions):
+    for number, revision in enumerate(schedule.revisions):
         for source in revision.sources:
             for shard in source.shards:
                 shards += 1
-                documents = _documents(data, shard.content)
+                documents = documents_of(shard.content)
                 tokens = int(documents.ends[-1]) if len(documents.ends) else 0
                 where = f"revision {number}: {source.name}/{shard.name}"
                 # compared, not subtracted: a negative difference of uint64 would be a large number
@@ -89,7 +93,7 @@ def _documents_complete(data: TrainingData) -> Finding:
                     defects.append(f"{where}: {len(documents.ids)} ids of {len(documents.ends)} documents")
                 samples = -(-shard.tokens // revision.sequence_length)
                 if revision.samples == "documents":
-                    table = data.packs(shard, revision.sequence_length)
+                    table = packs(shard, revision.sequence_length)
                     samples = len(table.ends)
                     held = int((table.stops - table.starts).sum()) if samples else 0
                     if held != shard.tokens:
@@ -100,13 +104,13 @@ def _documents_complete(data: TrainingData) -> Finding:
 
 
 @judged
-def _revisions_follow(data: TrainingData) -> Finding:
+def revisions_follow(schedule: TrainingSchedule, documents_of: DocumentsOf, packs: Packs) -> Finding:
+    """Whether each revision of a schedule goes on from the one before, by the documents of their shards."""
     defects = []
-    schedule = data.schedule
     for number, revision in enumerate(schedule.revisions):
         try:
             # raises if it begins at a step that those before it do not reach
-            Sampler(schedule.upto(number + 1), data.packs)
+            Sampler(schedule.upto(number + 1), packs)
         except DataprepError as error:
             defects.append(sentence(f"revision {number}: {typed(error)}"))
             continue
@@ -115,18 +119,23 @@ def _revisions_follow(data: TrainingData) -> Finding:
             old = {shard.name: shard for shard in before.shards} if before is not None else {}
             for shard in source.shards:
                 then = old.get(shard.name)
-                wanted: tuple[tuple[int, int], ...] | None = ()
+                wanted: tuple[Ranges, Ranges] | None = (), ()
                 if then is not None and then.content != shard.content:
-                    wanted = removed_between(_documents(data, then.content), _documents(data, shard.content))
-                if wanted is None or shard.removed != wanted:
+                    wanted = changed_between(documents_of(then.content), documents_of(shard.content))
+                if (shard.removed, shard.added) != wanted:
+                    told = "that its documents cannot be told apart" if wanted is None else _counted(*wanted)
                     defects.append(
-                        f"revision {number}: {source.name}/{shard.name}: says that {len(shard.removed)} ranges of "
-                        f"tokens are gone; its documents say {'other documents' if wanted is None else len(wanted)}"
+                        f"revision {number}: {source.name}/{shard.name}: says that "
+                        f"{_counted(shard.removed, shard.added)}; its documents say {told}"
                     )
     count = len(schedule.revisions)
     return verdict(
         defects, f"{safe_number_of(count, 'revision')}, each from the one before.", AGAIN, facts={"revisions": count}
     )
+
+
+def _counted(removed: Ranges, added: Ranges) -> str:
+    return f"{len(removed)} ranges of tokens are gone and {len(added)} are new"
 
 
 @judged
@@ -143,9 +152,7 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
             looked += 1
             source = rule.revision.sources[number]
             content = source.shards[shard].content
-            found = [
-                one for one in sampler.readings(content, start, stop) if (one.source, one.epoch) == (source.name, epoch)
-            ]
+            found = list(sampler.readings(content, start, stop, within=(source.name, epoch)))
             where = sentence(
                 f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {safe(step)}"
             )
@@ -163,30 +170,11 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
 
 @judged
 def _sources_current(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: TrainingSchedule) -> Finding:
-    defects = []
     last = schedule.revisions[-1]
-    sources = found_sources(declaration, store)[0]
-    for found in sources:
-        source = last.source(found.name)
-        now = {name: content for name, content, _ in found.shards}
-        then = {} if source is None else {shard.name: shard.content for shard in source.shards}
-        new, gone = sorted(now.keys() - then.keys()), sorted(then.keys() - now.keys())
-        changed = [name for name in now if name in then and now[name] != then[name]]
-        for what, names in (("new", new), ("changed", changed), ("gone", gone)):
-            if names:
-                defects.append(
-                    sentence(
-                        f"source {found.name}: {safe_number_of(len(names), 'shard')} {what}, the first is {names[0]}"
-                    )
-                )
-    declared = {found.name for found in sources}
-    defects += [
-        f"source {source.name} is not declared any more" for source in last.sources if source.name not in declared
-    ]
     return verdict(
-        defects,
+        list(changed_sources(last, found_sources(declaration, store)[0])),
         f"{safe_number_of(len(last.sources), 'source')}, as the last revision has them.",
-        f"To train on them from step N on: dataprep schedule {declaration.dataset} --from-step N",
+        revise_line(declaration.dataset),
         warning=True,
     )
 

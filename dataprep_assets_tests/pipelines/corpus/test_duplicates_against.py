@@ -122,7 +122,7 @@ def test_what_the_other_dataset_drops_by_a_rule_or_retraction_stands_for_nothing
     before = shelf.pages().bytes()
     shelf.books(retractions=listed).build()
     told = {f"{one.name}": one.reason for one in stale(corpus_specs(shelf.pages().corpus), shelf.pages().store)}
-    assert told["pages/duplicates"].startswith("its input changed: books:duplicates/train-0000")
+    assert told["pages/duplicates"].startswith("its source changed: kept rows of books/train-0000")
     pages = shelf.pages()
     # of the version of it in both splits one copy stays in each: they are alike, and no one asked to drop across
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
@@ -264,7 +264,7 @@ def test_commands_tell_of_a_corpus_that_is_compared_with_another(tmp_path: Path)
     said = library("retract", "books", "--ids", str(ids))
     assert "reaches: pages/duplicates, which is made of books/duplicates" in said
     library("run", "books")
-    assert "its input changed: books:duplicates/train-00000" in library("status", "pages", code=1)
+    assert "its source changed: kept rows of books/train-00000" in library("status", "pages", code=1)
     library("run", "pages")
     assert sum(row["kept"] for row in library.table().to_pylist()) == 2
 

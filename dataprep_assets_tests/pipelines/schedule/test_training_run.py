@@ -101,6 +101,8 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     project("run", CORPUS)
     with pytest.raises(ConfigError, match=r"documents were retracted.*dataprep schedule first_model --from-step N"):
         read_all(project.data(), range(40, 60))
+    standing = json.loads(project("status", RUN, "--json").stdout)["standing"]
+    assert f"{RUN}: not read yet: source long: 1 shard new, the first is train-00002" in standing
     assert "revision 2 from step 40" in project("schedule", RUN, "--from-step", "40").stdout
     project("run", RUN)
     state, more = train(project, state, 60, ranks=1)
@@ -143,6 +145,10 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     assert {one["step"] for one in value["read"] if one["tokens"] >= 30} <= steps_of_gone
     assert steps_of_gone <= {one["step"] for one in value["read"]}
     assert "taken back: steps 80 to 99 of revision 2" in project("schedule", RUN).stdout
+    revisions = json.loads(project("schedule", RUN, "--json").stdout)["revisions"]
+    assert [one["first_step"] for one in revisions] == [0, 30, 40, 80]
+    assert revisions[1]["changes"] == ["batch 6 → 9", "long 75.00% → 50.00%", "short 25.00% → 50.00%"]
+    assert "sequence_length 64 → 128" in revisions[3]["changes"]
 
 
 def test_a_revision_that_was_never_made_is_replaced_when_its_shards_are_gone(

@@ -1,0 +1,37 @@
+"""`verify` calls the run of an earlier plan what it is: as it was built, whatever became of its shards since."""
+
+from pathlib import Path
+
+from dataprep_assets.graph.drift import drift_of_copy
+from dataprep_assets.graph.lock_of_copy import lock_of_receipts
+from dataprep_assets.integrity.verify import receipts_below, verify
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    blend_json,
+    finished,
+    pretraining,
+    small_sources,
+    texts,
+    write_rows,
+)
+
+
+def test_the_run_of_an_earlier_plan_is_not_damaged(tmp_path: Path) -> None:
+    sources, root = small_sources(tmp_path / "sources"), tmp_path / "root"
+    weighed = blend_json(sources)
+    runs = {finished(pretraining(sources, num_shards=2), root)[1].partition}
+    assert not any(one.defects or one.changed_inputs for one in verify(root))
+    weighed["datasets"][1]["weight"] = 2.0
+    runs.add(finished(pretraining(sources, num_shards=2, blend=weighed), root)[1].partition)
+    (former,) = lock_of_receipts(receipts_below(root), "root").left_over
+    assert former in {f"runs/{run}" for run in runs}
+    lock = lock_of_receipts(receipts_below(root), "root").lock
+    assert [one.name for one in drift_of_copy(lock, verify(root, strays=True)) if not one.is_obsolete] == []
+    assert not any(one.defects or one.changed_inputs for one in verify(root))
+    # shards of both runs are rebuilt, for another one
+    write_rows(sources / "code" / "part-2.jsonl.zst", texts("code", 41))
+    write_rows(sources / "web" / "train-00000.parquet", texts("web", 61))
+    now = finished(pretraining(sources, num_shards=2, blend=weighed), root)[1].partition
+    assert len({*runs, now}) == 3
+    found = list(verify(root))
+    assert not any(one.defects for one in found)
+    assert {one.name.rpartition("/")[2] for one in found if one.changed_inputs} == runs

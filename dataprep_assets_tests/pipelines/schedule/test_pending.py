@@ -1,0 +1,157 @@
+"""A schedule stays when its sources or its declaration change, and tells so; a damaged one replaces nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.graph.declaration import SMALL_CELL
+from dataprep_assets.graph.small_cells import SmallCells
+from dataprep_assets.integrity.verify import verify
+from dataprep_assets.pipelines.schedule.dataset import Schedule
+from dataprep_assets.pipelines.schedule.schedule_artifact import (
+    build_schedule,
+    present_schedule,
+    revise_schedule,
+    write_revisions,
+)
+from dataprep_assets.serving.changes import changes_of
+from dataprep_assets.serving.training_data import TrainingData
+from dataprep_assets_tests.serving.training_runs import RUN, TrainingRun
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> TrainingRun:
+    """A run of windows over two corpora of two shards, with its schedule built."""
+    made = TrainingRun(tmp_path, 1)
+    made.corpora.shards = {}
+    for name in ("books", "web"):
+        held = made.corpora.shards[name] = {}
+        for at in range(2):
+            held[f"train-{at:05d}"] = made.corpora.new_documents(12) + made.corpora.new_documents(12)
+    made.read_now, made.weights = ["books", "web"], {"books": 3.0, "web": 1.0}
+    made.declared |= {"batch": 2, "sequence_length": 8, "samples": "windows", "megatron": None}
+    made.write()
+    build_schedule(made.declaration, made.store)
+    return made
+
+
+def pending(run: TrainingRun) -> list[str]:
+    return [one.sentence for one in Schedule(run.declaration).pending(run.store)]
+
+
+def revise(run: TrainingRun, step: int) -> None:
+    declaration = run.declaration
+    present = present_schedule(declaration, run.store)
+    write_revisions(declaration, revise_schedule(declaration, run.store, present, from_step=step))
+    build_schedule(declaration, run.store)
+
+
+def test_what_a_schedule_does_not_read_yet_is_told_until_a_revision(run: TrainingRun) -> None:
+    assert pending(run) == []
+    assert Schedule(run.declaration).standing(run.store) == []
+    run.corpora.shards["books"]["train-00002"] = run.corpora.new_documents(5)
+    run.corpora.shards["web"]["train-00001"].pop(0)
+    run.write()
+    run.declared |= {"batch": 4, "sequence_length": 16, "steps": 300}
+    run.weights["web"] = 3.0
+    assert pending(run) == [
+        "`batch`: 4 declared, 2 scheduled",
+        "`sequence_length`: 16 declared, 8 scheduled",
+        "`steps`: 300 declared, 400 scheduled",
+        "source books: 50.00% of the samples declared, 75.00% scheduled",
+        "source web: 50.00% of the samples declared, 25.00% scheduled",
+        "source books: 1 shard new, the first is train-00002",
+        "source web: 1 shard changed, the first is train-00001",
+    ]
+    standing = Schedule(run.declaration).standing(run.store)
+    assert f"dataprep schedule {RUN} --from-step N" in standing[-1]
+    # none of it counts people, so a sensitive schedule tells it, too
+    assert [SmallCells(SMALL_CELL, rounded=True).text(one) for one in standing] == standing
+    assert build_schedule(run.declaration, run.store)[1], "a run takes nothing of it up"
+    # all of it is right: the schedule stays when its shards change
+    assert not any(one.defects or one.changed_inputs for one in verify(run.store.root) if one.name.startswith(RUN))
+    revise(run, 10)
+    assert pending(run) == []
+    assert changes_of(TrainingData(run.store, RUN).schedule, 1) == [
+        "batch 2 → 4", "sequence_length 8 → 16", "steps 400 → 300",
+        "books 75.00% → 50.00%", "shards of books: 1 new", "web 25.00% → 50.00%", "shards of web: 1 changed",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ["removal", "length"])
+def test_packed_documents_are_read_after_a_revision(run: TrainingRun, change: str) -> None:
+    run.declared |= {"samples": "documents"}
+    revise(run, 5)
+    if change == "removal":
+        run.corpora.shards["books"]["train-00000"].pop(1)
+        run.write()
+    else:
+        run.declared["sequence_length"] = 16
+    revise(run, 9)
+    data = TrainingData(run.store, RUN, boundaries=True)
+    assert all(len(data.batch(step).tokens) for step in (9, 10, 60))
+
+
+def test_one_megatron_data_set_that_is_left_of_several_has_padding_where_the_others_were(run: TrainingRun) -> None:
+    run.declared["megatron"] = {"tokenizer": {"class": "t"}}
+    run.meet()
+    step = run.train(0, 20)
+    run.read_now = ["web"]
+    assert run.revise(step)
+    run.train(step, 20)
+    run.compare_megatron()
+    assert run.told.wrong == []
+    assert run.told.megatron == run.told.samples == 40 * 2
+
+
+@pytest.mark.parametrize(("step", "said"), [(-5, "is of step -5"), (401, "is of step 401"), (400, None)])
+def test_a_state_is_of_a_step_of_the_run(run: TrainingRun, step: int, said: str | None) -> None:
+    data = TrainingData(run.store, RUN)
+    state: dict[str, Any] = data.state(step)
+    if said is None:
+        assert data.restore(state) == step
+    else:
+        with pytest.raises(ConfigError, match=f"{said}.*steps 0 to 399"):
+            data.restore(state)
+
+
+@pytest.mark.parametrize("key", ["tokens", "samples", "removed"])
+def test_an_edited_file_of_revisions_replaces_nothing(run: TrainingRun, key: str) -> None:
+    declaration, store = run.declaration, run.store
+    path = write_revisions(declaration, present_schedule(declaration, store))
+    before = TrainingData(store, RUN).handle.receipt
+    value = json.loads(path.read_bytes())
+    shard = value["revisions"][0]["sources"][0]["shards"][0]
+    shard[key] = [[0, 1]] if key == "removed" else shard[key] - 1
+    path.write_text(json.dumps(value))
+    with pytest.raises(DataprepError, match="Was it edited by hand"):
+        build_schedule(declaration, store)
+    assert TrainingData(store, RUN).handle.receipt == before
+
+
+def test_spans_that_follow_one_another_are_one_document(run: TrainingRun) -> None:
+    run.corpora.shards = {"books": {"train-00000": [range(1, 25)]}}
+    run.read_now = ["books"]
+    run.write()
+    joined = 0
+    # six samples of four tokens, of which five are left: by some seeds two that follow one another come together
+    for seed in range(8):
+        run.declared |= {"batch": 1, "sequence_length": 4, "seed": seed}
+        revise(run, 0)
+        run.declared["sequence_length"] = 8
+        revise(run, 1)
+        data = TrainingData(run.store, RUN, boundaries=True)
+        for step in range(1, 3):
+            batch = data.batch(step)
+            assert batch.document_ids is not None
+            assert batch.position_ids is not None
+            tokens, documents, places = batch.tokens[0], batch.document_ids[0], batch.position_ids[0]
+            follows = np.diff(tokens) == 1
+            assert ((np.diff(documents) == 0) == follows)[documents[1:] >= 0].all()
+            assert (np.diff(places)[follows] == 1).all()
+            joined += int(follows[3])
+    assert joined
