@@ -1,6 +1,7 @@
 """The facts of a manifest's receipt, and the files of the source that it does not list."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dataprep_assets.graph.facts import Facts
@@ -28,14 +29,17 @@ def facts_of_no_split(files: Sequence[str]) -> dict[str, Any]:
     return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
 
 
-def left_out_files(receipt: Receipt) -> Loss:
-    """The included files of the source that a manifest left out, because they match no split."""
-    facts = ManifestFacts.of(receipt)
-    return Loss(
-        action="left out",
-        reason="no_split",
-        count=facts.no_split,
-        of=facts.files + facts.no_split,
-        unit="file",
-        files=dict.fromkeys(facts.first_of_no_split, 1),
-    )
+def left_out_files(receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """The included files of the source that a manifest left out: they match no split, or are no data."""
+    for receipt in receipts:
+        facts = ManifestFacts.of(receipt)
+        no_data = int(receipt.facts.get("files_left_out", 0))
+        split = Loss(
+            action="left out",
+            reason="no_split",
+            count=facts.no_split,
+            of=facts.files + facts.no_split + no_data,
+            unit="file",
+            files=dict.fromkeys(facts.first_of_no_split, 1),
+        )
+        yield from (split, replace(split, reason="no_data", count=no_data, files={}))
