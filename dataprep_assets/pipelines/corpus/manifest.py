@@ -324,7 +324,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
         build=partial(_build, corpus),
         foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
-        losses=lambda _, receipts: (loss for receipt in receipts for loss in left_out_files(receipt)),
+        losses=lambda _, receipts: left_out_files(receipts),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
     )
 

@@ -1,7 +1,7 @@
 """The facts of a manifest's receipt, and the files of the source that it does not list."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from dataprep_assets.graph.facts import Facts
@@ -31,11 +31,16 @@ def facts_of_no_split(files: Sequence[str]) -> dict[str, Any]:
     return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
 
 
-def left_out_files(receipt: Receipt) -> Iterator[Loss]:
-    """Yield what a manifest left out of the included files: those of no split, and those that are no data."""
-    facts = ManifestFacts.of(receipt)
-    every = facts.files + facts.no_split + facts.files_left_out
-    left_out = partial(Loss, action="left out", of=every, unit="file")
-    yield left_out(reason="no_split", count=facts.no_split, files=dict.fromkeys(facts.first_of_no_split, 1))
-    if facts.files_left_out:
-        yield left_out(reason="no_data", count=facts.files_left_out)
+def left_out_files(receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """The included files of the source that a manifest left out: they match no split, or are no data."""
+    for receipt in receipts:
+        facts = ManifestFacts.of(receipt)
+        split = Loss(
+            action="left out",
+            reason="no_split",
+            count=facts.no_split,
+            of=facts.files + facts.no_split + facts.files_left_out,
+            unit="file",
+            files=dict.fromkeys(facts.first_of_no_split, 1),
+        )
+        yield from (split, replace(split, reason="no_data", count=facts.files_left_out, files={}))
