@@ -100,7 +100,8 @@ def token_shards(
                 budget=corpus.bad_records.budget,
                 files=source_parts(corpus, store, manifest, partition, ruled_out),
                 sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
-                retracted=retracted_here(store, artifact, plan.retracted_ids),
+                # a selection drops what is retracted, and its rows are in the key
+                retracted=() if corpus.selects else retracted_here(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
             )
         )
@@ -112,7 +113,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
     for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
         (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
         # which retractions apply to an absent shard is only known when it is made
-        is_known = not plan.retracted or store.receipt(shard.artifact) is not None
+        is_known = corpus.selects or not plan.retracted or store.receipt(shard.artifact) is not None
         yield shard.recipe if is_known else replace(shard.recipe, key="")
 
 
