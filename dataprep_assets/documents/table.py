@@ -250,9 +250,14 @@ def _sources(
     values: Mapping[int, Mapping[str, Any]], numbers: Sequence[int], label: str, fields: CarriedFields
 ) -> list[str]:
     if fields.source is None:
-        return [label.rpartition("/")[0] or "."] * len(numbers)
+        return [source_of(label)] * len(numbers)
     named = (value_at(values[number], fields.source) for number in numbers)
     return [one if isinstance(one, str) else "unknown" for one in named]
+
+
+def source_of(file: str) -> str:
+    """The source of a file's rows where no field names it: its folder."""
+    return file.rpartition("/")[0] or "."
 
 
 def value_at(value: Any, path: str) -> Any:

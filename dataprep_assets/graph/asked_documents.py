@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dataprep_assets.graph.small_cells import SmallCells
-from dataprep_assets.sentences import sentence, typed
+from dataprep_assets.sentences import safe_number_of, sentence, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,9 @@ class Drops:
         for told in self.over_budget:
             yield cells.text(sentence(f"over the budget, so `within_budget` will block: {typed(told)}"))
         if self.untagged:
-            yield f"{self.untagged:,} shards are not tagged yet, and not counted"
+            yield sentence(
+                f"not counted, because `dataprep run` has to tag them: {safe_number_of(self.untagged, 'shard')}"
+            )
 
     def to_json(self, cells: SmallCells) -> dict[str, Any]:
         """Plain builtins, with the counts that `cells` shows."""

@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.documents_sums import FILE
 from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, DocumentsFacts, table_columns
 from dataprep_assets.pipelines.corpus.listed_rows import listed_ids
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, NONE_REMOVED, removed_rows
 from dataprep_assets.pipelines.corpus.ruled_rows import RuledRows, ruled_rows
 from dataprep_assets.pipelines.corpus.selection_budget import over_budget
@@ -35,11 +35,15 @@ class CorpusDocuments(AskedDocuments):
     """The table of documents of a corpus."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Take a corpus; raises ConfigError if it declares no table."""
+        """Take a corpus; raises ConfigError if it declares no table, MissingArtifactError before it is planned."""
         if not corpus.has_table:
             raise ConfigError(
                 f"{corpus.dataset} has no table of documents. Declare `tag`, `keep` or `drop`, or `keep_fields: {{}}` "
                 "in `document` for the table alone, and run it"
+            )
+        if not has_manifest(corpus, store):
+            raise MissingArtifactError(
+                f"{corpus.dataset} has no table of documents yet. Run `dataprep run {corpus.dataset}`"
             )
         self._corpus, self._store = corpus, store
 

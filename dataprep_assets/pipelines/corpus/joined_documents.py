@@ -51,7 +51,11 @@ class Joined:
 
 
 def joined(
-    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, ages: Mapping[str, int] | None = None
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    manifest: Manifest,
+    ages: Mapping[str, int] | None = None,
+    partitions: Sequence[str] | None = None,
 ) -> Joined:
     """The documents of all shards, and of datasets that come before: which rows are compared, and their priority.
 
@@ -60,6 +64,7 @@ def joined(
         store: Where its signatures and tags are.
         manifest: Its shards.
         ages: Source file → its generation; None: those of the present duplicates.
+        partitions: Some of its shards, in the order of the plan; None: all.
     """
     declared = corpus.duplicates
     assert declared is not None
@@ -68,7 +73,8 @@ def joined(
     ranks = {name: at for at, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
     splits = {name: at for at, name in enumerate(corpus.splits)}
     shards, taken, orders = [], [], []
-    for partition in manifest.plan:
+    partitions = list(manifest.plan) if partitions is None else partitions
+    for partition in partitions:
         signed = opened(store, corpus.artifact(SIGNATURES, partition))
         rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)))
         # rows of both are told by position alone, so they have to be of the same files
@@ -98,7 +104,7 @@ def joined(
         orders.append(other.order(len(splits)))
     documents = Documents(shards, taken)
     priority = Priority(documents=documents, shards=orders, by_split=declared.across_splits == "drop")
-    return Joined(partitions=list(manifest.plan), others=others, documents=documents, priority=priority)
+    return Joined(partitions=partitions, others=others, documents=documents, priority=priority)
 
 
 class _Rows:

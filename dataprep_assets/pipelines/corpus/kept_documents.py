@@ -5,7 +5,7 @@ The artifact `duplicates` is made of it, and `dataprep retract` says by it what 
 Entry points: `kept_documents`, `duplicates_change`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,11 +45,25 @@ class KeptDocuments:
             yield partition, self.kept.removed[here] - first, bits[first:last]
 
 
-def kept_documents(corpus: CorpusDeclaration, store: ArtifactStore, ages: Mapping[str, int]) -> KeptDocuments:
-    """Compare the documents of all shards: source file → age is `ages`."""
+def kept_documents(
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    ages: Mapping[str, int],
+    partitions: Sequence[str] | None = None,
+) -> KeptDocuments:
+    """Compare the documents of some shards, or of all.
+
+    Args:
+        corpus: The dataset.
+        store: Where its signatures and tags are.
+        ages: Source file → its age (`file_ages`).
+        partitions: The shards; None: all of the plan.
+
+    Raises MissingArtifactError if something of a shard is not there.
+    """
     declared = corpus.duplicates
     assert declared is not None
-    found = joined(corpus, store, load_manifest(corpus, store), ages)
+    found = joined(corpus, store, load_manifest(corpus, store), ages, partitions)
     kept = kept_set(
         found.documents,
         found.priority,
@@ -115,6 +129,8 @@ def duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -> Duplic
         return None
     try:
         manifest = load_manifest(corpus, store)
-        return change_of(corpus, store, before, kept_documents(corpus, store, ages_of(corpus, store, manifest)))
-    except DataprepError:  # files that came since, for example, are not signed yet
+        # files that came since are not signed yet, and what they change is not due to the list
+        shards = [one for one in manifest.plan if one in before]
+        return change_of(corpus, store, before, kept_documents(corpus, store, ages_of(corpus, store, manifest), shards))
+    except DataprepError:
         return None

@@ -22,6 +22,7 @@ from dataprep_assets.pipelines.corpus.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
 from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
+from dataprep_assets.pipelines.corpus.unique_ids import IDS_UNIQUE, ids_unique
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.round_trip_proofs import ready
 from dataprep_assets.stream.shard_job import build_token_bins
@@ -70,7 +71,10 @@ def token_bins_spec(
         reads=partial(readings, corpus, tokenized=True),
         metadata=index_metadata,
         proofs=Proofs(
-            proofs=at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
+            proofs=(
+                *at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
+                *(() if corpus.document.id_field is None else (IDS_UNIQUE,)),
+            ),
             examine=partial(_examine, corpus, split),
             documents=documents_in,
         ),
@@ -171,6 +175,9 @@ def _examine(
         # without a list no shard holds anything retracted
         looks_elsewhere = name == "no_retracted_document" and plan.retracted
         yield name, _and_elsewhere(corpus, split, store, manifest, finding) if looks_elsewhere else finding
+    if corpus.document.id_field is not None:
+        # of the whole split, whichever of its shards are examined now
+        yield IDS_UNIQUE.name, ids_unique(corpus, split, store, manifest)
 
 
 def _and_elsewhere(

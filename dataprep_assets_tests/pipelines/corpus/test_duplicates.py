@@ -23,8 +23,8 @@ from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.card import card_sections
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.excerpts import Excerpts
+from dataprep_assets.pipelines.corpus.kept_documents import duplicates_change
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
-from dataprep_assets.pipelines.corpus.removed_duplicates import stood_for
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.documents.signed import one_other, page
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
@@ -221,12 +221,41 @@ def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> Non
 def test_what_stands_for_others_is_told_while_new_files_wait_to_be_looked_at(pages: Pages) -> None:
     one = next(one for one in pages.dropped() if one["similarity"] < 1)
     file, _, row = one["representative"].rpartition(":")
-    digest = f"{hash_id(pages.files[file][int(row) - 1]):016x}"
-    before = stood_for(pages.corpus, pages.store, [digest])
-    assert before >= 1
+    pages.retract(pages.files[file][int(row) - 1])
+    before = duplicates_change(pages.corpus, pages.store)
+    assert before is not None and before.back >= 1
     pages.write({"train/new.jsonl": ["a page of its own, which nobody has looked at"]})
     build_manifest_artifact(pages.corpus, pages.store)
-    assert stood_for(pages.corpus, pages.store, [digest]) == before
+    assert duplicates_change(pages.corpus, pages.store) == before
+
+
+def test_what_is_said_to_come_back_and_to_go_is_what_the_next_build_does(tmp_path: Path) -> None:
+    # chains of versions: the next one that is kept takes out others than the retracted one did
+    draw = random.Random(11)
+    pages = Pages(tmp_path)
+    chains = []
+    for _ in range(6):
+        chain = [page(draw)]
+        for _ in range(7):
+            chain.append(one_other(chain[-1], draw))
+        chains.append(chain)
+    pages.write({f"train/{n}.jsonl": joined([chain[n] for chain in chains]) for n in range(8)})
+    pages.build()
+    told = []
+    for _ in range(6):
+        before = {(one["file"], one["row"]) for one in pages.dropped() if one["reason"] == "duplicate"}
+        stands = draw.choice(sorted({one["representative"] for one in pages.dropped() if one["representative"]}))
+        file, _, row = stands.rpartition(":")
+        lines = (pages.folder / "data" / file).read_text().splitlines()
+        pages.retract(json.loads(lines[int(row) - 1])["text"])
+        change = duplicates_change(pages.corpus, pages.store)
+        assert change is not None
+        pages.build()
+        rows = {(one["file"], one["row"]): one["reason"] for one in pages.dropped()}
+        after = {place for place, reason in rows.items() if reason == "duplicate"}
+        assert (change.back, change.gone) == (len(before - rows.keys()), len(after - before))
+        told.append(change)
+    assert any(one.gone for one in told)
 
 
 def test_documents_of_the_validation_split_block_or_leave_train(tmp_path: Path) -> None:
