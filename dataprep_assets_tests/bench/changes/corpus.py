@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ SELECTS = {
     "drop": {"long": "characters > 480"},
     # by a column: with `oldest` a build from scratch has other ages than one of many appends
     "duplicates": {"priority": {"column": "bytes", "order": "lowest"}, "across_splits": "ignore"},
-    "budget": {"per_rule": {"long": 0.95}},
+    "budget": {"per_source": 0.99},
 }
 """What a corpus declares that decides which documents are kept."""
 
@@ -121,9 +122,7 @@ class Corpus:
             "sample_rate": 0.5,
         }
         if self.selects:
-            value |= {
-                name: dict(setting) if isinstance(setting, dict) else setting for name, setting in SELECTS.items()
-            }
+            value |= deepcopy(SELECTS)
         for name, setting in self.state.settings.items():
             *sections, key = name.split(".")
             inner = value

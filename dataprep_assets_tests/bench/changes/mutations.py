@@ -220,11 +220,9 @@ def take_back(corpus: Corpus) -> Steps:
 
 def renamed_rule(corpus: Corpus) -> Steps:
     """A rule has another name, and drops what it dropped: its reason is another, and nothing is tokenized again."""
-    settings = corpus.state.settings
-    name = "lengthy" if "drop" not in settings else "long"
-    settings |= {"drop": {name: "characters > 480"}, "budget": {"per_rule": {name: 0.95}}}
-    if name == "long":
-        del settings["drop"], settings["budget"]
+    ((name, rule),) = corpus.attributes()["drop"].items()
+    name = "lengthy" if name == "long" else "long"
+    corpus.state.settings["drop"] = {name: rule}
     corpus.declare()
     yield Step(f"the rule is called {name}", dict.fromkeys(("selection/", "duplicates"), ("", ())))
 
@@ -232,10 +230,8 @@ def renamed_rule(corpus: Corpus) -> Steps:
 def other_threshold(corpus: Corpus) -> Steps:
     """The rule drops more, or what it did."""
     settings = corpus.state.settings
-    if "drop" not in settings:
-        settings |= {"drop": {"long": "characters > 420"}, "budget": {"per_rule": {"long": 0.95}}}
-    else:
-        del settings["drop"], settings["budget"]
+    if settings.pop("drop", None) is None:
+        settings["drop"] = {"long": "characters > 420"}
     corpus.declare()
     yield Step("another threshold", _chosen(corpus))
 

@@ -173,7 +173,7 @@ def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, M
 def _tokenized_again(
     built: set[str], before: Mapping[str, Made], after: Mapping[str, Made], step: Step
 ) -> Iterator[str]:
-    """Shards whose tokens were made again although what decides them is what it was: which rows are dropped, not why."""
+    """Shards whose tokens were made again although which rows go, and all else that decides them, is what it was."""
     for name in sorted(built):
         if name.startswith("token_bins/") and name in before and name not in step.damaged:
             key = before[name].receipt.get("key")
