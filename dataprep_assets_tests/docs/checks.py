@@ -150,6 +150,11 @@ REMEDIES = (
         "the columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`.",
     ),
     (
+        "ids_unique",
+        "Documents have the same `document.id_field`, and a removal by it takes out all of them. The table has their "
+        "files and rows: give each its own id, or `accept` the check.",
+    ),
+    (
         "within_budget",
         "Rules drop more than `budget` allows, and nothing is tokenized. `dataprep documents NAME` shows what each "
         "drops of each source: correct the rule, or raise the budget.",
