@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+NOT_BUILT = "not built yet"
+"""Why a row that has no other reason is in no finished partition."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Held:

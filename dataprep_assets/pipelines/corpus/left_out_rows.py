@@ -15,6 +15,7 @@ from dataprep_assets.documents.retractions import hex_ids
 from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.retraction import NOT_BUILT
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, has_manifest, load_manifest
@@ -28,8 +29,6 @@ from dataprep_assets.stream.source import open_source
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-NOT_BUILT = "not built yet"
-"""Why a good row is in no stream that has no other reason."""
 _ANY_SIZE = 1 << 40
 """Bytes of a record that is read for its id alone, which `bad_records` may refuse as too large."""
 

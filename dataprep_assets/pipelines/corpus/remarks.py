@@ -9,9 +9,10 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+from dataprep_assets.documents.documents import source_of
 from dataprep_assets.documents.duplicates.signatures import library_version
 from dataprep_assets.documents.retractions import retracted_ids
-from dataprep_assets.documents.table import column_of, source_of, value_at
+from dataprep_assets.documents.table import column_of, value_at
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.declaration_mistakes import nearest
 from dataprep_assets.graph.remark import Remark
