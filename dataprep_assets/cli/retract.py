@@ -78,13 +78,13 @@ def _retract(declared: "Dataset", component: "Dataset", store: "ArtifactStore", 
         print(f"--dry-run: {added} would be added to {listing}; nothing was written", flush=True)
     else:
         print(f"{added} added to {listing}; nothing is rebuilt yet: `dataprep run {dataset}` does that", flush=True)
-    if found.found:
+    if found.found or found.held:
         print()
         for line in _radius(component, store, found.artifact):
             print(line)
     for line in _left(component, store, found):
         print(line)
-    if found.found:
+    if found.found or found.held:
         for line in _beyond(component, found.files):
             print(line)
     for line in trained:
@@ -206,8 +206,8 @@ def _tell(dataset: str, found: "Retracted") -> None:
     totals = [sum(held.counts[at] for held in planned) for at in range(len(found.counted))]
     told = sentence(", ".join(number_of(count, noun) for count, noun in zip(totals, found.counted, strict=True)))
     print(project.shown(f"{dataset}: {found.given} given, {found.already} retracted already"))
-    where = sentence(f"found {found.found}: {typed(told)} in {safe_number_of(len(planned), found.partitions)}")
-    print(project.shown(where))
+    count = sentence(f"found {found.found}" if found.found or not planned else "still there until the next run")
+    print(project.shown(sentence(f"{typed(count)}: {typed(told)} in {safe_number_of(len(planned), found.partitions)}")))
     for held in found.held[:MOST_SHOWN]:
         columns = zip(held.counts, _WIDTHS, found.counted, strict=False)
         print(

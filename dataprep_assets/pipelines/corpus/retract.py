@@ -78,7 +78,7 @@ class Located:
         listed: Entries for the retraction list: the found ones, and ids that no row has, for future documents.
         already: Lines whose ids are on the list already.
         unknown: Lines that match no row.
-        shards: The shards that hold the found documents.
+        shards: The shards that hold documents of the list, also those that the next run drops anyway.
     """
 
     found: tuple[Retraction, ...]
@@ -184,7 +184,7 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     before = read_retractions(corpus.retractions, ids).keys()
     new = {one for one in hashes if one is not None} - before
     # sorted, as `with_hashes` searches them
-    wanted = np.array(sorted(int(one, 16) for one in new), np.uint64)
+    wanted = np.array(sorted({int(one, 16) for one in hashes if one is not None}), np.uint64)
     held: set[str] = set()
     counted = []
     for number, shard in enumerate(shards):
@@ -207,7 +207,7 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     reasons = {one.hash: one.why for one in reversed(elsewhere) if one.hash in new - held}
     pairs = list(zip(given, hashes, strict=True))
     listed = {h: Retraction(hash=h, given=one.id or one.text) for one, h in pairs if h is not None}
-    known = {*held, *reasons}
+    known = {*held, *reasons} - before
     return Located(
         found=tuple(one for h, one in listed.items() if h in known),
         left_out=dict(Counter(reasons.values()).most_common()),
