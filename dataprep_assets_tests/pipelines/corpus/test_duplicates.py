@@ -235,7 +235,7 @@ def test_what_is_said_to_come_back_and_to_go_is_what_the_next_build_does(tmp_pat
     draw, pages = random.Random(11), Pages(tmp_path, **BY_SCORE)
     chain = [page(draw)]
     for _ in range(5):
-        chain.append(edited(chain[-1], draw, 0.03))
+        chain.append(edited(chain[-1], draw, 0.02))
     pages.write({"train/a.jsonl": [{"text": text, "score": at} for at, text in enumerate(joined(chain))]})
     pages.build()
     before = {one["row"] for one in pages.dropped()}
