@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,42 +41,67 @@ def command(
         str | None,
         typer.Option(
             metavar="EXPRESSION",
-            help="Instead of --ids: the kept documents of which this is true, by the table of documents.",
+            help="Instead of --ids: the documents of which this is true, kept or not, by the table of documents.",
         ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="If something is not found, write nothing and exit with code 1.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write nothing; show the same lines, and exit with the same code.")
+    ] = False,
 ) -> int:
-    """Put documents, or patients of notes, on a dataset's retraction list, and say what will be rebuilt."""
-    component = project.component(dataset)
-    store = component.store(project.storage())
+    """Put documents, or patients of notes, on a dataset's retraction list, and show what will be rebuilt."""
+    declared = project.component(dataset)
+    store = declared.store(project.storage())
     if (ids is None) == (where is None):
         raise ConfigError("give --ids FILE or --where EXPRESSION")
-    with _listed(component, store, ids, where) as given:
-        found = component.retract(store, given, strict=strict)
-        # with the list as it is now: while it is short, totals before and after it are rounded
-        project.take(component)
-        # inside of the block: the list that an expression gives is a temporary file
-        trained = [] if strict and found.not_found else list(_trained(component, given))
-    _tell(component.declaration.dataset, found)
+    rehearsed = _rehearsed(declared) if dry_run else nullcontext(declared)
+    with rehearsed as component, _listed(component, store, ids, where) as given:
+        return _retract(declared, component, store, given, strict=strict)
+
+
+def _retract(declared: "Dataset", component: "Dataset", store: "ArtifactStore", given: Path, *, strict: bool) -> int:
+    """Retract of a dataset as it is `declared`, or of a `component` with a copy of its list."""
+    dataset, is_rehearsed = declared.declaration.dataset, component is not declared
+    found = component.retract(store, given, strict=strict)
+    # with the list as it is now: while it is short, totals before and after it are rounded
+    project.take(component)
+    trained = [] if strict and found.not_found else list(_trained(component, given))
+    _tell(dataset, found)
+    listing = getattr(declared.declaration, "retractions", found.list)
     if strict and found.not_found:
-        print(f"--strict: nothing was written to {found.list}")
+        print(f"--strict: nothing {'would be' if is_rehearsed else 'was'} written to {listing}")
         return 1
     added = project.shown(str(found.added))
-    print(f"{added} added to {found.list}; nothing is rebuilt yet: `dataprep run {dataset}` does that", flush=True)
-    if found.found:
+    if is_rehearsed:
+        print(f"--dry-run: {added} would be added to {listing}; nothing was written", flush=True)
+    else:
+        print(f"{added} added to {listing}; nothing is rebuilt yet: `dataprep run {dataset}` does that", flush=True)
+    if found.found or found.held:
         print()
         for line in _radius(component, store, found.artifact):
             print(line)
     for line in _left(component, store, found):
         print(line)
-    if found.found:
+    if found.found or found.held:
         for line in _beyond(component, found.files):
             print(line)
     for line in trained:
         print(line)
     return 0
+
+
+@contextmanager
+def _rehearsed(component: "Dataset") -> "Iterator[Dataset]":
+    """The dataset with a copy of its retraction list, which is forgotten afterwards."""
+    listing: Path | None = getattr(component.declaration, "retractions", None)
+    with tempfile.TemporaryDirectory(prefix="dataprep-retract-") as folder:
+        copy = Path(folder) / "retracted.jsonl"
+        if listing is not None and listing.exists():
+            copy.write_bytes(listing.read_bytes())
+        # a kind without a list refuses, and says why
+        yield component if listing is None else component.with_list(copy)
 
 
 @contextmanager
@@ -89,9 +114,10 @@ def _listed(component: "Dataset", store: "ArtifactStore", ids: Path | None, wher
     if "id" not in asked.columns:
         raise ConfigError("--where: the documents of this dataset have no ids. Declare `document.id_key`, and run it")
     with tempfile.NamedTemporaryFile("w", prefix="dataprep-retract-", suffix=".jsonl") as file:
-        hashes = dict.fromkeys(row["id"] for row in asked.rows(where=where, kept=True))
+        # dropped ones, too: a rule that drops them today may keep them tomorrow
+        hashes = dict.fromkeys(row["id"] for row in asked.rows(where=where) if row["id"] is not None)
         if not hashes:
-            raise ConfigError(f"--where: it is true of no document that was kept: {where}")
+            raise ConfigError(f"--where: it is true of no document: {where}")
         file.writelines(json.dumps({"hash": one}) + "\n" for one in hashes)
         file.flush()
         yield Path(file.name)
@@ -180,8 +206,8 @@ def _tell(dataset: str, found: "Retracted") -> None:
     totals = [sum(held.counts[at] for held in planned) for at in range(len(found.counted))]
     told = sentence(", ".join(number_of(count, noun) for count, noun in zip(totals, found.counted, strict=True)))
     print(project.shown(f"{dataset}: {found.given} given, {found.already} retracted already"))
-    where = sentence(f"found {found.found}: {typed(told)} in {safe_number_of(len(planned), found.partitions)}")
-    print(project.shown(where))
+    count = sentence(f"found {found.found}" if found.found or not planned else "still there until the next run")
+    print(project.shown(sentence(f"{typed(count)}: {typed(told)} in {safe_number_of(len(planned), found.partitions)}")))
     for held in found.held[:MOST_SHOWN]:
         columns = zip(held.counts, _WIDTHS, found.counted, strict=False)
         print(
@@ -190,10 +216,17 @@ def _tell(dataset: str, found: "Retracted") -> None:
             + ("" if held.planned else "  in no plan any more")
         )
     _more(len(found.held))
-    if found.back:
-        told = project.shown(sentence(number_of(found.back, "document")))
+    if found.left_out:
+        total = sum(found.left_out.values())
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.left_out.items())
+        print(project.shown(sentence(f"in no {found.partitions} now: {number_of(total, 'row')} ({reasons})")))
+    if found.change is not None:
+        told = project.shown(sentence(number_of(found.change.back, "document")))
         comes = "comes" if told.startswith("1 ") else "come"
         print(f"{told} for which they stand as duplicates {comes} back")
+        if found.change.gone:
+            told = project.shown(sentence(number_of(found.change.gone, "document")))
+            print(f"{told} {'goes' if told.startswith('1 ') else 'go'} as duplicates instead")
     if found.not_found:
         print(project.shown(f"not found {len(found.not_found)}; ") + found.kept)
     for one in found.not_found[:MOST_SHOWN]:

@@ -128,7 +128,7 @@ def _foretell(name: str, *, as_json: bool) -> int:
     with suppress(DataprepError):  # nothing is planned yet
         drops = dataset.component.documents(dataset.store).drops()
         if drops is not None and drops.documents:
-            told = sentence(f"{name}: what the rules drop of {number_of(drops.documents, 'document')}")
+            told = sentence(f"{name}: what is dropped of {number_of(drops.documents, 'document')}")
             print(project.shown(told))
             print("\n".join(drops.lines(cells_of(dataset.component.declaration))))
     return code

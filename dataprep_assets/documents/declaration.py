@@ -326,7 +326,7 @@ class BudgetDeclaration(Declared):
     """How much rules may drop: more than that is a blocking check, before anything is tokenized."""
 
     per_source: float | None = Field(
-        None, ge=0, le=1, description="Largest share of the documents, and of the bytes, of a source that rules drop."
+        None, ge=0, le=1, description="Largest share that rules drop of a source; those of under 20 documents are one."
     )
     per_rule: dict[RuleName, Annotated[float, Field(ge=0, le=1)]] = Field(
         default_factory=dict,

@@ -71,6 +71,11 @@ class Documents:
         return chosen
 
 
+def source_of(file: str) -> str:
+    """The source of a file's rows where no field names it: its folder."""
+    return file.rpartition("/")[0] or "."
+
+
 def sampled(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:
     """Indices of the rows that fall in the sample: decided by file digest and row, so always the same.
 

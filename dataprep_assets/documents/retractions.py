@@ -27,6 +27,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.documents import NONE_RETRACTED
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.sentences import safe
 from dataprep_assets.stores.partial import owned_part
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
@@ -187,6 +188,11 @@ def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[n
         return np.zeros(len(ids), np.bool_)
     found: NDArray[np.bool_] = listed[np.minimum(np.searchsorted(listed, ids), len(listed) - 1)] == ids
     return found
+
+
+def counted_ids(ids: Sequence[str]) -> str:
+    """Ids of documents as a recipe shows them: how many, and a digest; empty without any."""
+    return f"{len(ids)} documents' ids ({digest_value(list(ids))[:12]})" if ids else ""
 
 
 def hex_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""The rows of a shard that the dataset's rules drop, each with the rule: `dropped.parquet` of the artifact `selection`.
+"""The rows of a shard that its selection drops, each with the reason: `dropped.parquet` of the artifact `selection`.
 
-What is made of a shard depends on these rows and reasons (`digest`), not on the rules that chose them.
+A reason is the name of a rule, `duplicate` or `retracted`. What is made of a shard depends only on which rows are
+dropped (`digest`), not on the reasons: a rule with another name tokenizes nothing again.
 """
 
 import hashlib
@@ -27,19 +28,23 @@ COLUMNS: Columns = {"file": "string", "row": "integer", "reason": "string"}
 
 @dataclass(frozen=True)
 class RuledOutRows:
-    """Some rows of one file: their numbers, increasing, shape `(rows,)`, uint64, and the rule that drops each."""
+    """Some rows of one file: their numbers, increasing, shape `(rows,)`, uint64, and why each is dropped."""
 
     rows: NDArray[np.uint64]
-    rules: Sequence[str]
+    why: Sequence[str]
+
+    def dropped(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Whether each of the given rows is dropped: shape `(rows,)`."""
+        return np.isin(rows, self.rows)
 
     def reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:
-        """The rule that drops each of the given rows; None for those that none drops."""
+        """Why each of the given rows is dropped; None for those that are not."""
         if not len(self.rows):
             return [None] * len(rows)
         # a row beyond the last one is compared with the last one, and differs from it
         at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         found = self.rows[at] == rows
-        return [self.rules[place] if there else None for place, there in zip(at.tolist(), found.tolist(), strict=True)]
+        return [self.why[place] if there else None for place, there in zip(at.tolist(), found.tolist(), strict=True)]
 
 
 _NONE = RuledOutRows(np.empty(0, np.uint64), ())
@@ -47,17 +52,19 @@ _NONE = RuledOutRows(np.empty(0, np.uint64), ())
 
 @dataclass(frozen=True)
 class RuledOut:
-    """The rows of a shard that rules drop. Picklable: the rows are read where they are needed.
+    """The rows of a shard that its selection drops. Picklable: the rows are read where they are needed.
 
     Attributes:
         store: Where the selection is.
         artifact: The selection of the shard.
-        digest: Of the dropped rows by file and rule (`digest_of`); empty if there are none.
+        content: Of its files, with the reasons.
+        digest: Of the dropped rows by file (`digest_of`); empty if there are none.
         rows: How many there are.
     """
 
     store: ArtifactStore
     artifact: Artifact
+    content: str
     digest: str
     rows: int
 
@@ -70,12 +77,12 @@ class RuledOut:
         """The dropped rows of one of its files."""
         if not self.digest:
             return _NONE
-        # Read once for all files of the shard; by its digest, because a selection may be made again in the same folder.
-        return _read(self.store.local(self.artifact), self.digest).get(file, _NONE)
+        # Read once for all files of the shard; by its content, because the same folder may get another selection.
+        return _read(self.store.local(self.artifact), self.content, self.digest).get(file, _NONE)
 
 
 @lru_cache(maxsize=2)
-def _read(directory: Path, digest: str) -> Mapping[str, RuledOutRows]:
+def _read(directory: Path, _: str, digest: str) -> Mapping[str, RuledOutRows]:
     found = read_dropped(directory)
     if digest_of(found) != digest:
         raise IntegrityError(f"{directory / DROPPED}: other rows than its receipt says. Materialize `selection` again")
@@ -99,33 +106,27 @@ def by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows
     dropped: dict[str, tuple[list[int], list[str]]] = {}
     for rows in pieces:
         for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
-            numbers, rules = dropped.setdefault(file, ([], []))
+            numbers, reasons = dropped.setdefault(file, ([], []))
             numbers.append(row)
-            rules.append(reason)
-    return {file: RuledOutRows(np.array(rows, np.uint64), rules) for file, (rows, rules) in dropped.items()}
+            reasons.append(reason)
+    return {file: RuledOutRows(np.array(rows, np.uint64), reasons) for file, (rows, reasons) in dropped.items()}
 
 
 def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
-    """SHA-256 (hex) of dropped rows, by file and rule; empty if there are none."""
+    """SHA-256 (hex) of dropped rows, by file; empty if there are none."""
     digest = hashlib.sha256()
     for file, one in sorted(dropped.items()):
-        names = sorted(set(one.rules))
-        code = {name: at for at, name in enumerate(names)}
-        # rules by their place in the alphabet: the digest is of rows and reasons, in whatever order rules were met
-        codes = np.array([code[rule] for rule in one.rules], "<u2")
-        digest.update(canonical_json([file, names, len(one.rows)]))
-        digest.update(one.rows.astype("<u8").tobytes() + codes.tobytes())
+        digest.update(canonical_json([file, len(one.rows)]))
+        digest.update(one.rows.astype("<u8").tobytes())
     # Empty where nothing is dropped: such a shard has the key that it has without any rules.
     return digest.hexdigest() if any(len(one.rows) for one in dropped.values()) else ""
 
 
 def other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOutRows]) -> Iterator[str]:
     """A sentence for each of the first rows of a file that are dropped otherwise than they have to be."""
-    if digest_of(wanted) == digest_of(stored):
-        return
     for file in sorted({*wanted, *stored}):
         by_tags, held = (
-            dict(zip(one.rows.tolist(), one.rules, strict=True)) if one is not None else {}
+            dict(zip(one.rows.tolist(), one.why, strict=True)) if one is not None else {}
             for one in (wanted.get(file), stored.get(file))
         )
         other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))

@@ -5,7 +5,7 @@ retracted documents, and `trace` for a row that is no document.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import NONE_RETRACTED, Documents
 from dataprep_assets.documents.ruled_out import RuledOut, RuledOutRows
-from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.ledger import RETRACTED, SELECTED
 from dataprep_assets.sources.csv_rows import BAD_CSV
 from dataprep_assets.sources.records import ID_REASONS, REASONS, Block
 from dataprep_assets.sources.warc import NOT_TEXT
@@ -25,21 +25,21 @@ DUPLICATE = "duplicate"
 """The reason of a document that is like one that is kept. It counts as a rule, whose name it is."""
 
 FILTERED = {
+    SELECTED: "is dropped by the dataset's selection",
     RETRACTED: "is retracted",
     SHORT: "has fewer characters than `min_doc_chars`",
     NO_TOKENS: "has no token, and none is put around a document",
 }
-"""Reasons for dropping a good record, in words; those beside it are the names of the dataset's rules. Such a record is
-counted in the ledger; a bad one is in the quarantine, too."""
+"""Reasons for dropping a good record, in words. Such a record is counted in the ledger of its stream; a bad one is in
+the quarantine, too. What the selection drops has a reason of its own there: a rule's name, `duplicate`, `retracted`."""
 RESERVED = frozenset((*REASONS, *ID_REASONS, BAD_CSV, NOT_TEXT, *FILTERED))
 """Reasons that no rule may be named: those above, and of bad records those that this package gives. Formats of other
 packages have reasons of their own, so a reason that is not here need not be a rule's."""
 
 
-def bad_rows(dropped: Mapping[str, int], rules: Collection[str]) -> Counter[str]:
-    """What is dropped because it is bad, out of counts by reason, of which `rules` are names of rules."""
-    chosen = {*FILTERED, *rules}
-    return Counter({reason: count for reason, count in dropped.items() if count and reason not in chosen})
+def bad_rows(dropped: Mapping[str, int]) -> Counter[str]:
+    """What is dropped because it is bad, out of the counts by reason in the ledger of a stream."""
+    return Counter({reason: count for reason, count in dropped.items() if count and reason not in FILTERED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Selection:
         ids: How documents are identified; None if they are not.
         retracted: Ids of the documents that are not wanted: shape `(ids,)`, uint64, sorted.
         min_characters: Fewest characters of a document; None for any number.
-        ruled_out: The rows of a file that its rules drop; None if there are no rules (`in_file`).
+        ruled_out: The rows of a file that the dataset's selection drops; None without a selection (`in_file`).
     """
 
     ids: DocumentIds | None
@@ -83,7 +83,13 @@ class Selection:
         What has no tokens is known only when it has been encoded (`with_tokens`).
         """
         documents, dropped = Documents.of(block, self.ids), Counter[str]()
-        # Each record has one reason, the first in this order: a retracted one is counted as that, whatever else it is.
+        # Each record has one reason, the first in this order. A selection knows the list: what it drops is counted as
+        # one, so that the ledger depends only on which rows go.
+        if self.ruled_out is not None:
+            out = self.ruled_out.dropped(documents.rows)
+            if out.any():
+                dropped[SELECTED] = int(np.count_nonzero(out))
+                documents = documents.only(np.flatnonzero(~out).tolist())
         listed = self.listed(documents)
         held = frozenset[str]()
         if listed.any():
@@ -96,11 +102,6 @@ class Selection:
             if short := len(documents.texts) - len(long):
                 dropped[SHORT] = short
                 documents = documents.only(long)
-        if self.ruled_out is not None:
-            reasons = self.ruled_out.reasons(documents.rows)
-            if any(reasons):
-                dropped.update(reason for reason in reasons if reason is not None)
-                documents = documents.only([at for at, reason in enumerate(reasons) if reason is None])
         return Selected(documents=documents, dropped=dropped, retracted=held)
 
     def listed(self, documents: Documents) -> NDArray[np.bool_]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
+from dataprep_assets.documents.documents import source_of
 from dataprep_assets.errors import FormatError, SourceError
 from dataprep_assets.sentences import safe
 from dataprep_assets.sources.records import Block, RecordFields
@@ -249,10 +250,9 @@ def _batch(
 def _sources(
     values: Mapping[int, Mapping[str, Any]], numbers: Sequence[int], label: str, fields: CarriedFields
 ) -> list[str]:
-    if fields.source is None:
-        return [label.rpartition("/")[0] or "."] * len(numbers)
-    named = (value_at(values[number], fields.source) for number in numbers)
-    return [one if isinstance(one, str) else "unknown" for one in named]
+    if (path := fields.source) is None:
+        return [source_of(label)] * len(numbers)
+    return [one if isinstance(one := value_at(values[at], path), str) else "unknown" for at in numbers]
 
 
 def value_at(value: Any, path: str) -> Any:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dataprep_assets.graph.small_cells import SmallCells
+from dataprep_assets.sentences import safe_number_of, sentence, typed
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleDrops:
-    """What a rule drops, as it is declared now, or what goes as a duplicate, as they were found last.
+    """What a rule drops as it is declared now, what is retracted, or what went as a duplicate when last looked for.
 
     Attributes:
-        rule: Its name, or `duplicate`.
+        rule: Its name, `duplicate` or `retracted`.
         drops: What it drops, as an expression.
         documents: How many documents.
         bytes: Their bytes of text.
@@ -34,13 +35,17 @@ class RuleDrops:
 
 @dataclass(frozen=True, kw_only=True)
 class Drops:
-    """What all rules drop of the shards that are tagged: `documents` and `bytes` are of all of these shards."""
+    """What is dropped of the shards that are tagged: `documents` and `bytes` are of all of these shards.
+
+    `over_budget` has a sentence for each rule and source that drops more than the declared budget.
+    """
 
     documents: int
     bytes: int
     sources: Mapping[str, int]
     rules: Sequence[RuleDrops]
     untagged: int = 0
+    over_budget: Sequence[str] = ()
 
     def lines(self, cells: SmallCells) -> Iterator[str]:
         """A table of the rules, then what each drops of each source, with the counts that `cells` shows."""
@@ -80,8 +85,12 @@ class Drops:
                 yield f"{one.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
             if one.examples:
                 yield f"{one.rule}: for example {', '.join(one.examples)}"
+        for told in self.over_budget:
+            yield cells.text(sentence(f"over the budget, so `within_budget` will block: {typed(told)}"))
         if self.untagged:
-            yield f"{self.untagged:,} shards are not tagged yet, and not counted"
+            yield sentence(
+                f"not counted, because `dataprep run` has to tag them: {safe_number_of(self.untagged, 'shard')}"
+            )
 
     def to_json(self, cells: SmallCells) -> dict[str, Any]:
         """Plain builtins, with the counts that `cells` shows."""
@@ -93,7 +102,9 @@ class Drops:
             by_source = _shown(cells, one.by_source)
             rules.append({**vars(one), **counts, "by_source": by_source, "examples": list(one.examples)})
         whole = cells.row({"documents": self.documents, "bytes": self.bytes})
-        return {**whole, "sources": _shown(cells, self.sources), "rules": rules, "untagged": self.untagged}
+        return {**whole, "sources": _shown(cells, self.sources), "rules": rules, "untagged": self.untagged} | {
+            "over_budget": [cells.text(told) for told in self.over_budget]
+        }
 
 
 def _shown(cells: SmallCells, counts: Mapping[str, int]) -> dict[str, int | str]:

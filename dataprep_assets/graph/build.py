@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
@@ -23,7 +24,7 @@ class Written:
 
     `inputs` is what they were made of, name → digest. `digests` are the SHA-256 digests that the writer already knows,
     by file name: these files are not read again. `joined` are files that `ArtifactStore.join` made. `recipe` is given
-    if only writing completes it; the receipt then has this one.
+    if only writing completes it; the receipt then has this one. `sources` are lines of the source files.
     """
 
     inputs: Mapping[str, str]
@@ -32,6 +33,7 @@ class Written:
     digests: Mapping[str, str] = field(default_factory=dict)
     joined: tuple[Joined, ...] = ()
     recipe: Recipe | None = None
+    sources: tuple[Mapping[str, Any], ...] = ()
 
 
 def ensure(
@@ -92,6 +94,7 @@ def ensure(
             files=tuple(files[name] for name in sorted(files)),
             facts=written.facts.to_json() if written.facts is not None else {},
             ledger=written.ledger,
+            sources=written.sources,
             measured={"created": now(), "versions": versions(), "wall_seconds": round(seconds, 3)},
             recipe=made.to_json(),
         )

@@ -7,7 +7,8 @@ files or partitions, no places of sources, no content digests.
 Entry points: `CardSubject`, which a wing makes, and `gathered`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dataprep_assets.errors import MissingArtifactError
@@ -180,6 +181,7 @@ class CardSubject:
         specs: All its artifacts except the card.
         products: The artifacts that trainers read, whose files are described one by one.
         counted: The artifacts whose ledgers account for every row of the sources.
+        selected: The artifacts whose receipts have the reasons of the rows that these ledgers count as `selection`.
         sources: The dataset's sources.
         tokenizer: Its tokenizer; None if nothing is tokenized.
         splits: The counts of its splits; by default from the ledgers of `counted`.
@@ -191,6 +193,7 @@ class CardSubject:
     specs: Sequence[ArtifactSpec]
     products: Sequence[ArtifactSpec]
     counted: Sequence[ArtifactSpec]
+    selected: Sequence[ArtifactSpec] = ()
     sources: Callable[[ArtifactStore, Receipts], Sequence[CardSource]]
     tokenizer: Callable[[Receipts], CardTokenizer | None] = field(default=lambda _: None)
     splits: Callable[[Receipts], Sequence[SplitCounts]] | None = None
@@ -206,6 +209,15 @@ def ledger_counts(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
     return SplitCounts(
         split=split, files=files or None, rows=total.rows_in, documents=total.documents, tokens=total.tokens
     )
+
+
+def selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
+    """How many rows selections drop by reason, by the lines of source files in their receipts."""
+    found: Counter[str] = Counter()
+    for receipt in receipts:
+        for line in receipt.sources:
+            found.update(line["dropped"])
+    return found
 
 
 def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
@@ -227,7 +239,9 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         declared=declaration.card,
         sources=tuple(subject.sources(store, receipts)),
         splits=tuple(splits),
-        ledger=_ledger(counted, splits),
+        ledger=_ledger(counted, splits).named_drops(
+            selected_by_reason(receipt for spec in subject.selected for receipt in receipts[spec])
+        ),
         tokenizer=_tokenizer(subject, receipts),
         artifacts=tuple(
             _artifact(spec, every, product=spec in subject.products) for spec, every in receipts.items() if spec.kept

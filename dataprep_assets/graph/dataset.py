@@ -170,9 +170,15 @@ class Dataset(ABC):
             "patients of notes. Retract them of the dataset that it is made of"
         )
 
+    def with_list(self, path: Path) -> Self:
+        """The same dataset with another retraction list, for a request that is only rehearsed."""
+        other = type(self)(self.declaration.model_copy(update={"retractions": path}))
+        other.folder = self.folder
+        return other
+
     @property
     def has_rules(self) -> bool:
-        """Whether rules say which documents are kept."""
+        """Whether rules or duplicates decide which documents are kept."""
         return False
 
     def documents(self, store: ArtifactStore) -> AskedDocuments:

@@ -4,8 +4,12 @@ A wing implements `DatasetComponent.retract`: it reads the list of ids, adds to 
 returns a `Retracted`. For sensitive data nothing in it names a document or a patient.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+NOT_BUILT = "not built yet"
+"""Why a row that has no other reason is in no finished partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +30,14 @@ class NotFound:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DuplicatesChange:
+    """What the next run makes of duplicates: how many documents come back, and how many go that did not before."""
+
+    back: int
+    gone: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Retracted:
     """The result of retracting a list of ids.
 
@@ -33,7 +45,8 @@ class Retracted:
         list: The dataset's retraction list.
         given: Number of lines in the list of ids.
         already: How many of them had been retracted before.
-        found: How many are new and were found in finished partitions.
+        found: How many are new and were found, in finished partitions or elsewhere.
+        left_out: Why some of these are in no finished partition → how many.
         added: Number of lines added to the retraction list.
         not_found: The lines that match nothing.
         counted: Nouns of the counts in a partition, in the singular: `("document", "token")`.
@@ -43,7 +56,7 @@ class Retracted:
         kept: Which of the lines that were not found are on the retraction list nevertheless.
         files: SHA-256 of the source files of what was found: other datasets may be made of them too.
         copies: The files in which a mirror of the source keeps a copy of these.
-        back: How many documents come back, for which retracted ones stand as duplicates.
+        change: What this makes of duplicates; None if nothing was added, or it is known only after a run.
     """
 
     list: Path
@@ -59,4 +72,5 @@ class Retracted:
     kept: str
     files: frozenset[str] = frozenset()
     copies: tuple[Path, ...] = ()
-    back: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    change: DuplicatesChange | None = None

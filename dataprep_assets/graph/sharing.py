@@ -98,8 +98,9 @@ def still_held(
         others: The specs of each other dataset, and its store.
     """
     for specs, store in others if retracted else ():
+        # of a dataset with a selection this one's receipts have the counts, not those of what is made of it
+        dropped = retracted_of(specs, store)
         for spec, receipts in _by_artifact(specs, store):
-            dropped = _dropped(receipts)
             behind = {file for file, count in retracted.items() if dropped.get(file, 0) < count}
             held = sum(not behind.isdisjoint(source_digests(receipt)) for receipt in receipts)
             if held:
@@ -127,11 +128,10 @@ def _dropped(receipts: Iterable[Receipt]) -> dict[str, int]:
     """SHA-256 of a source file → documents that were dropped as retracted, summed over partitions."""
     found: dict[str, int] = {}
     for receipt in receipts:
-        if receipt.ledger is None:
-            continue
         lines = [(str(line["sha256"]), line.get("dropped", {})) for line in receipt.sources]
-        if not lines and (file := receipt.recipe.get("sources", {}).get("cohort")):  # one file of notes
-            lines = [(str(file), receipt.ledger.dropped)]
+        of_notes = receipt.recipe.get("sources", {}).get("cohort")  # one file
+        if not lines and receipt.ledger is not None and of_notes:
+            lines = [(str(of_notes), receipt.ledger.dropped)]
         for file, dropped in lines:
             found[file] = found.get(file, 0) + int(dropped.get(RETRACTED, 0))
     return found

@@ -15,6 +15,12 @@ LOSSES = ("unknown_tokens", "dropped_characters")
 """The counts of what a tokenizer does not keep, which the line of a source file has where they are not 0."""
 RETRACTED = "retracted"
 """The reason, in a ledger, for dropping documents on the dataset's retraction list."""
+SELECTED = "selection"
+"""The reason, in the ledger of a stream, for dropping rows that the dataset's selection drops.
+
+The selection knows each row's own reason (a rule, `duplicate`, `retracted`): so a stream depends only on which rows are
+dropped. `named_drops` puts the two together.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,13 @@ class Ledger:
             min_id=min((one.min_id for one in every if one.min_id is not None), default=None),
             max_id=max((one.max_id for one in every if one.max_id is not None), default=None),
         )
+
+    def named_drops(self, reasons: Mapping[str, int]) -> Self:
+        """The ledger with these counts by reason of the selection, instead of the number of the rows it drops."""
+        if not self.dropped.get(SELECTED):
+            return self
+        others = {reason: count for reason, count in self.dropped.items() if reason != SELECTED}
+        return replace(self, dropped=dict(sorted((Counter(others) + Counter(reasons)).items())))
 
     def to_json(self) -> dict[str, Any]:
         """Plain builtins, for a receipt."""

@@ -8,6 +8,7 @@ and their tokens are searched in the file. Downstream artifacts are proven to be
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,14 +58,14 @@ def no_retracted_document(
         return verdict(defects, _NONE_LISTED, _AGAIN, facts={"retracted": 0})
     ids = open_ids(directory / IDS, ledger_of(receipt).documents)
     held = np.flatnonzero(np.isin(ids, listed))
-    looked = list(_sampled(receipt, plan, files)) if facts.retracted else []
+    looked = list(_sampled(receipt, plan, files))
     left = list(_left(directory, receipt, plan, held))
     copies = list(_copies(directory, receipt, plan, bundle, looked)) if looked else []
     by_field = plan.ids is not None and plan.ids.id_field is not None
     # what the list names, and has to go, and what it does not name
     listed_ones = left if by_field else [*left, *(told for told, is_whole in copies if is_whole)]
     others = [told for told, is_whole in copies if by_field or not is_whole]
-    dropped = ledger_of(receipt).dropped.get(RETRACTED, 0)
+    dropped = sum(_retracted_of(line, files) for line in receipt.sources)
     return verdict(
         listed_ones or others,
         f"None of the {len(listed)} ids on the list is among the {len(ids)} documents; {len(looked)} of "
@@ -130,7 +131,7 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
     """File, row and text of some retracted documents, from the first source file that held any."""
     selection, found = plan.selection, 0
     # one file alone is read, and only as far as the sample needs
-    line = next((line for line in receipt.sources if line["dropped"].get(RETRACTED)), None)
+    line = next((line for line in receipt.sources if _retracted_of(line, files)), None)
     if line is None or (part := files.get(line["file"])) is None:
         return
     for block in part.read_records(plan.fields):
@@ -140,6 +141,13 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
             found += 1
             if found == SAMPLED:
                 return
+
+
+def _retracted_of(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
+    """How many documents of a source file were dropped as retracted, by the ledger and by the selection."""
+    part = files.get(line["file"])
+    selected = () if part is None or part.ruled_out is None else part.ruled_out.of(part.label).why
+    return int(line["dropped"].get(RETRACTED, 0)) + sum(reason == RETRACTED for reason in selected)
 
 
 def _places(path: Path, wanted: bytes, item: int) -> Iterator[int]:
@@ -171,7 +179,7 @@ def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint
         if len(listed)
         else _NONE_LISTED,
         "Materialize token_bins, then combined_bins",
-        facts={"retracted": ledger_of(whole).dropped.get(RETRACTED, 0)},
+        facts={"listed": len(listed)},
     )
 
 

@@ -135,7 +135,7 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
     rows = quarantined_rows(directory / QUARANTINE)
     quarantined = {file: Counter(reason for *_, reason in found) for file, found in rows.items()}
     for line in receipt.sources:
-        dropped = bad_rows(line["dropped"], facts.rules)
+        dropped = bad_rows(line["dropped"])
         held = quarantined.pop(line["file"], Counter())
         if dropped != held:
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dataprep_assets.bounds import json_of
+from dataprep_assets.documents.retractions import counted_ids
 from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError
 from dataprep_assets.execution.tasks import report
@@ -48,8 +49,8 @@ class TokenBinsFacts(Facts):
 
     `truncated` counts documents cut to the plan's maximum length, if there is one. `document_ids` says what
     `document_ids.bin` has hashes of (None: there is no such file), `id_field` the field's name, `id_key` the digest
-    of the key of a keyed hash. `retracted` are the ids (16 hex digits) that dropped documents of the shard, `rules` the
-    names of the dataset's rules that dropped any.
+    of the key of a keyed hash. `retracted` are the ids (16 hex digits) that dropped documents of the shard; those of a
+    shard with a selection are in there.
     """
 
     dtype: str
@@ -62,7 +63,6 @@ class TokenBinsFacts(Facts):
     id_field: str | None = None
     id_key: str | None = None
     retracted: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
 
 
 def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
@@ -99,7 +99,7 @@ class TokenShard:
         salt: Any text; it changes the key, to force a new build.
         retracted: Ids of the plan's retraction list that apply here, as far as is known before the shard is made; with
             them the key is that of the finished shard.
-        ruled_out: The rows of its files that the dataset's rules drop; None if there are no rules.
+        ruled_out: The rows of its files that the dataset's selection drops; None without a selection.
     """
 
     artifact: Artifact
@@ -133,7 +133,7 @@ class TokenShard:
         """Digest of everything that decides the shard's bytes."""
         files = [_identity(f) for f in self.files]
         parts = ["token_bins", VERSION, self.plan.key_parts(), self.budget, files]
-        # not the rules: a shard of which they drop the same rows stays as it is, whatever they say
+        # not the reasons: a shard of which the same rows are dropped stays as it is, whatever drops them
         ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
         if added := self._added(list(self.retracted), ruled_out):
             parts.append(added)
@@ -169,14 +169,10 @@ class TokenShard:
                 "bad_records.policy": policy,
                 "bad_records.budget": self.budget,
                 **{name: limit for file in self.files for name, limit in file.limits.items()},
-                **self._added(_counted(self.retracted), "" if self.ruled_out is None else str(self.ruled_out)),
+                **self._added(counted_ids(self.retracted), "" if self.ruled_out is None else str(self.ruled_out)),
             },
             sources={"tokenizer": tokenizer, **files},
         )
-
-
-def _counted(ids: Sequence[str]) -> str:
-    return f"{len(ids)} documents' ids ({digest_value(list(ids))[:12]})" if ids else ""
 
 
 def _name(file: SourcePart) -> str:
@@ -338,9 +334,6 @@ def _facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
     some: dict[str, Any] = {}
     if shard.retracted:
         some["retracted"] = shard.retracted
-    if shard.ruled_out is not None and shard.ruled_out.digest:
-        ruled = (shard.ruled_out.of(file.label).rules for file in shard.files)
-        some["rules"] = tuple(sorted({rule for rules in ruled for rule in rules}))
     if plan.max_tokens is not None:
         some["truncated"] = sum(part.truncated for part in parts)
     if plan.ids is not None:

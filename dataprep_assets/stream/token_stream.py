@@ -119,7 +119,7 @@ Fetch = Callable[[], None]
 class SourcePart:
     """One source file to encode, or some of its rows: where it is, what it should be, and how messages name it.
 
-    `sha256` is the file's digest as `digests` makes it, `ruled_out` the rows of its shard that rules drop.
+    `sha256` is the file's digest as `digests` makes it, `ruled_out` the rows of its shard that the selection drops.
     """
 
     label: str

@@ -172,6 +172,21 @@ def test_strict_writes_nothing_when_an_id_is_not_found(own: Own) -> None:
     assert own.listed() == ["doc-3", "doc-none"]
 
 
+def test_a_dry_run_shows_the_same_and_writes_nothing(own: Own) -> None:
+    before = {path: path.stat().st_mtime_ns for path in own.root.rglob("*") if path.is_file()}
+    dry = own.retract(f"doc-{GONE}\ndoc-none\n", "--dry-run")
+    assert own.listed() == []
+    after = {path: path.stat().st_mtime_ns for path in own.artifacts.rglob("*") if path.is_file()}
+    assert {path: before[path] for path in after} == after
+    done = own.retract(f"doc-{GONE}\ndoc-none\n")
+    assert (dry.returncode, done.returncode) == (0, 0)
+    # all but the line that says what was written, or would be
+    told = [[line for line in one.stdout.splitlines() if str(own.list) not in line] for one in (dry, done)]
+    assert told[0] == told[1]
+    assert own.retract("doc-other\n", "--dry-run", "--strict").returncode == 1
+    assert own.listed() == [f"doc-{GONE}", "doc-none"]
+
+
 def test_a_list_that_windows_wrote_is_read_whole(own: Own) -> None:
     told = own.retract(b"\xef\xbb\xbfdoc-3\r\ndoc-4\r\n", "--strict")
     assert told.returncode == 0, told.stdout

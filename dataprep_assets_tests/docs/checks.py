@@ -17,6 +17,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
 from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
 from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
+from dataprep_assets.pipelines.corpus.unique_ids import IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
 from dataprep_assets.project import at
 
@@ -155,6 +156,11 @@ REMEDIES = (
         "the columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`.",
     ),
     (
+        "ids_unique",
+        "Documents have the same `document.id_field`, and a removal by it takes out all of them. The table has their "
+        "files and rows: give each its own id, or `accept` the check.",
+    ),
+    (
         "within_budget",
         "Rules drop more than `budget` allows, and nothing is tokenized. `dataprep documents NAME` shows what each "
         "drops of each source: correct the rule, or raise the budget.",
@@ -216,6 +222,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
+    found["TokenizedCorpus"]["`token_bins` where `document.id_field` is declared"] = (IDS_UNIQUE,)
     alike: dict[str, _Rows] = {
         "signatures": SIGNATURES_PROOFS,
         "duplicates": DUPLICATES_PROOFS,

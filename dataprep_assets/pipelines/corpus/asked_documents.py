@@ -14,15 +14,19 @@ from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.graph.asked_documents import AskedDocuments, Drops, RuleDrops
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.documents_sums import FILE
 from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, DocumentsFacts, table_columns
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.listed_rows import listed_ids
+from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, NONE_REMOVED, removed_rows
 from dataprep_assets.pipelines.corpus.ruled_rows import RuledRows, ruled_rows
+from dataprep_assets.pipelines.corpus.selection_budget import over_budget
 from dataprep_assets.pipelines.corpus.selection_counts import Counted, folded
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.planning import shard_plan
+from dataprep_assets.sentences import safe, sentence, typed
 
 _EXAMPLES = 10
 
@@ -31,11 +35,15 @@ class CorpusDocuments(AskedDocuments):
     """The table of documents of a corpus."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Take a corpus; raises ConfigError if it declares no table."""
+        """Take a corpus; raises ConfigError if it declares no table, MissingArtifactError before it is planned."""
         if not corpus.has_table:
             raise ConfigError(
                 f"{corpus.dataset} has no table of documents. Declare `tag`, `keep` or `drop`, or `keep_fields: {{}}` "
                 "in `document` for the table alone, and run it"
+            )
+        if not has_manifest(corpus, store):
+            raise MissingArtifactError(
+                f"{corpus.dataset} has no table of documents yet. Run `dataprep run {corpus.dataset}`"
             )
         self._corpus, self._store = corpus, store
 
@@ -54,25 +62,31 @@ class CorpusDocuments(AskedDocuments):
             told[DUPLICATE] = (
                 "equal to one that is kept" if least == 1 else f"alike to one that is kept, by {least:g} or more"
             )
-        counted, untagged = Counted(), 0
+        if len(listed_ids(self._corpus)):
+            told[RETRACTED] = "on the retraction list"
+        by_split = {split: Counted() for split in self._corpus.splits}
+        untagged = 0
         examples: dict[str, list[str]] = {name: [] for name in told}
         for partition in self._partitions:
             try:
                 tags = self._store.local(self._corpus.artifact(TAGS, partition))
                 removed = removed_rows(self._corpus, self._store, partition) if DUPLICATE in told else NONE_REMOVED
                 for piece in ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed):
-                    counted.add(piece)
+                    by_split[shard_plan.split_of(partition)].add(piece)
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
             except DataprepError:  # not there, or made by other taggers
                 untagged += 1
+        counted = Counted.total(by_split.values())
         every = folded(counted.sources.values())
+        over = (over_budget(self._corpus, split, one.sources, one.by_rule) for split, one in by_split.items())
         return Drops(
             documents=every[0],
             bytes=every[1],
             sources={source: documents for source, (documents, _) in counted.sources.items()},
             rules=[_drops_of(name, drops, counted, examples[name]) for name, drops in told.items()],
             untagged=untagged,
+            over_budget=[sentence(f"{typed(told)}") for of_split in over for _, told in of_split],
         )
 
     def rows(

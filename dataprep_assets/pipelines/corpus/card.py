@@ -24,6 +24,7 @@ from dataprep_assets.pipelines.corpus.manifest import MANIFEST
 from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts
 from dataprep_assets.pipelines.corpus.recall_plot import curve
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
+from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.stream.engine_certificate import told_engine
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS
@@ -58,6 +59,7 @@ def corpus_card(
             specs=specs,
             products=[spec for spec in specs if spec.name in products],
             counted=[spec for spec in specs if spec.name == TOKEN_BINS],
+            selected=[spec for spec in specs if spec.name == SELECTION],
             sources=partial(_sources, corpus),
             tokenizer=partial(_tokenizer, stream),
             records=partial(_records, corpus),

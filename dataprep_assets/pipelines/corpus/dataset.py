@@ -75,7 +75,7 @@ class Corpus(Dataset):
 
     @property
     def has_rules(self) -> bool:
-        return bool(self.declaration.rules)
+        return self.declaration.selects
 
     def documents(self, store: ArtifactStore) -> AskedDocuments:
         return CorpusDocuments(self.declaration, store)

@@ -1,7 +1,7 @@
 """The sums of a table of documents, file by file, as they have to be in the ledger of the stream."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.table import runs_of, side_by_side
+from dataprep_assets.integrity.ledger import SELECTED
 from dataprep_assets.integrity.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -37,8 +38,11 @@ def _hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
 class TableSums:
     """The sums of a table, file by file, and the ids of its documents."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, selected: Collection[str]) -> None:
+        """Read a table. `selected` are the reasons of its dataset's selection, which the ledger counts as one."""
         import pyarrow.compute as pc
+
+        self._selected = frozenset(selected)
 
         self.rows = self.kept = 0
         self.reasons: Counter[str] = Counter()
@@ -66,12 +70,19 @@ class TableSums:
             for name in ("rows_in", "documents", "tokens"):
                 if found[name] != line[name]:
                     yield f"{line['file']}: {name} sum to {found[name]:,}, the ledger says {line[name]:,}"
-            # `+` leaves out zeros: a reason that dropped nothing makes no difference
-            if +found["dropped"] != +Counter(line["dropped"]):
-                yield f"{line['file']}: drops are {dict(found['dropped'])}, the ledger says {dict(line['dropped'])}"
+            dropped, told = self._as_one(found["dropped"]), self._as_one(line["dropped"])
+            if dropped != told:
+                yield f"{line['file']}: drops are {dict(dropped)}, the ledger says {dict(told)}"
         # what is left: the files of the ledger were taken out above
         for file in self._lines:
             yield f"{file}: is in the table, and no file of the shard"
+
+    def _as_one(self, dropped: Mapping[str, int]) -> Counter[str]:
+        """Counts by reason as the ledger of a stream has them; a reason that dropped nothing makes no difference."""
+        found: Counter[str] = Counter()
+        for reason, count in dropped.items():
+            found[SELECTED if reason in self._selected else reason] += count
+        return +found
 
     def other_ids(self, stored: NDArray[np.uint64] | None) -> Iterator[str]:
         """A sentence if the ids of the kept rows are not those of the stream's documents."""

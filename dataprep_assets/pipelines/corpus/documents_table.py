@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DOCUMENTS = "documents"
-VERSION = 1
+VERSION = 2
 
 
 class DocumentsFacts(Facts):
@@ -192,8 +192,8 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
         tokens = []
         for file, run in runs_of(piece):
             there, lengths = shard.of(file, run["row"].to_numpy().astype(np.uint64))
-            by_rule = None if ruled_out is None else ruled_out.of(file)
-            reasons += _reasons(run, there, by_rule, shard.retracted)
+            selected = None if ruled_out is None else ruled_out.of(file)
+            reasons += _reasons(run, there, selected, shard.retracted)
             # of a row that is no document `lengths` has a neighbour's, which the mask makes null
             tokens.append(pa.array(lengths, mask=~there))
         # duplicates are found by their place in the shard, what rules drop by file and row
@@ -217,17 +217,17 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
 
 
 def _reasons(
-    run: "pa.Table", there: NDArray[np.bool_], by_rule: RuledOutRows | None, retracted: frozenset[str]
+    run: "pa.Table", there: NDArray[np.bool_], selected: RuledOutRows | None, retracted: frozenset[str]
 ) -> list[str | None]:
     """Why each row of a file is no document; None for those that are, in the order of `documents.selection`."""
     # what comes first in that order is written last
     reasons: list[str | None] = [None if kept else NO_TOKENS for kept in there.tolist()]
-    if by_rule is not None and len(by_rule.rows):
-        rules = by_rule.reasons(run["row"].to_numpy().astype(np.uint64))
-        reasons = [reason if rule is None else rule for reason, rule in zip(reasons, rules, strict=True)]
     if retracted and "id" in run.column_names:
         ids = run["id"].to_pylist()
         reasons = [RETRACTED if one in retracted else reason for reason, one in zip(reasons, ids, strict=True)]
+    if selected is not None and len(selected.rows):
+        told = selected.reasons(run["row"].to_numpy().astype(np.uint64))
+        reasons = [reason if one is None else one for reason, one in zip(reasons, told, strict=True)]
     if run["bad"].null_count < run.num_rows:
         bad = run["bad"].to_pylist()
         reasons = [reason if one is None else one for reason, one in zip(reasons, bad, strict=True)]
@@ -259,7 +259,7 @@ class _Tokenized:
 
     @cached_property
     def retracted(self) -> frozenset[str]:
-        """Ids, 16 hex digits, that dropped documents of the shard."""
+        """Ids, 16 hex digits, that dropped documents of the shard, beside those that its selection drops."""
         return frozenset(TokenBinsFacts.of(self.receipt).retracted)
 
     @cached_property
@@ -361,7 +361,7 @@ def _sums_equal_ledger(
 ) -> Finding:
     facts = DocumentsFacts.of(receipt)
     shard = _Tokenized(corpus, store, partition)
-    sums = TableSums(directory)
+    sums = TableSums(directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
     defects = [*sums.other_than(shard.receipt), *sums.other_ids(shard.ids())]
     if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
         defects.append("its receipt counts other rows than the table has")

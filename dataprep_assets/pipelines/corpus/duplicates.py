@@ -22,10 +22,8 @@ import numpy as np
 from pydantic import Field
 
 from dataprep_assets.documents.duplicates.candidates import Nodes
-from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, kept_set
-from dataprep_assets.documents.retractions import retracted_ids
+from dataprep_assets.documents.duplicates.kept_set import KeptSet
 from dataprep_assets.documents.table import Columns, ParquetRows
-from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -38,7 +36,15 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.cluster_table import CLUSTERS, largest_clusters
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_of, write_ages
-from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
+from dataprep_assets.pipelines.corpus.joined_documents import Joined
+from dataprep_assets.pipelines.corpus.kept_documents import (
+    PAIRS,
+    KeptDocuments,
+    change_of,
+    kept_documents,
+    present_duplicates,
+)
+from dataprep_assets.pipelines.corpus.listed_rows import listed_ids
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.other_datasets import others_of
 from dataprep_assets.pipelines.corpus.removed_duplicates import (
@@ -46,7 +52,6 @@ from dataprep_assets.pipelines.corpus.removed_duplicates import (
     REMOVED,
     kept_file,
     removed_file,
-    removed_rows,
 )
 from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
@@ -55,7 +60,7 @@ from dataprep_assets.planning import shard_plan
 from dataprep_assets.sentences import number_of, sentence
 
 VERSION = 2
-PAIRS, ACROSS = "pairs.bin", "across.parquet"
+ACROSS = "across.parquet"
 _CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
 _ACROSS: Columns = {
     "split": "string",
@@ -153,7 +158,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
     if declared.against:
         settings["against"] = list(declared.against)
     ages = ages_of(corpus, store, manifest)
-    retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    retracted = listed_ids(corpus)
     # names, because a kept document is named by file and row; ages, because they decide which one is kept
     sources = {"files": digest_value(_files_by_age(manifest, ages)), **others.sources}
     if len(retracted):
@@ -176,9 +181,11 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     store, artifact = request.store, corpus.artifact(DUPLICATES)
     recipe = _recipe(corpus, store)
     # asked now, because `ensure` replaces them
-    before = _present(corpus, store)
-    receipt, reused = ensure(recipe, store, partial(_write, corpus, store, recipe), corpus.verify)
-    back = 0 if reused else _come_back(corpus, store, before)
+    before = present_duplicates(corpus, store)
+    compared: list[KeptDocuments] = []
+    write = partial(_write, corpus, store, recipe, compared)
+    receipt, reused = ensure(recipe, store, write, corpus.verify)
+    back = change_of(corpus, store, before, compared[0]).back if compared else 0
     if back:
         # without a verb, which would tell whether it is one
         request.warn(sentence(f"{artifact}: back, because the representative is gone: {number_of(back, 'document')}"))
@@ -186,62 +193,33 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 
 
-def _present(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, tuple[str, Nodes]]:
-    """Shard → content of its signatures and the rows that go, of the present duplicates; empty if there are none."""
-    try:
-        if (receipt := store.receipt(corpus.artifact(DUPLICATES))) is None:
-            return {}
-        made_of = receipt.recipe["upstream"]
-        shards = [name.partition("/")[2] for name in made_of if name.startswith(f"{SIGNATURES}/")]
-        return {one: (made_of[f"{SIGNATURES}/{one}"], removed_rows(corpus, store, one).positions) for one in shards}
-    except (DataprepError, OSError, KeyError):
-        return {}
-
-
-def _come_back(corpus: CorpusDeclaration, store: ArtifactStore, before: Mapping[str, tuple[str, Nodes]]) -> int:
-    """How many rows that went before, of shards with the same texts, are taken in again."""
-    now = _present(corpus, store)
-    return sum(
-        len(np.setdiff1d(rows, now[shard][1], assume_unique=True))
-        for shard, (content, rows) in before.items()
-        # positions are of the same rows only if the signatures are the same
-        if shard in now and now[shard][0] == content
-    )
-
-
-def _write(corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, staged: Path) -> Written:
-    declared, manifest = corpus.duplicates, load_manifest(corpus, store)
+def _write(
+    corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, compared: list[KeptDocuments], staged: Path
+) -> Written:
+    declared = corpus.duplicates
     assert declared is not None
-    ages = ages_of(corpus, store, manifest)
-    found = joined(corpus, store, manifest, ages)
+    ages = ages_of(corpus, store, load_manifest(corpus, store))
+    # for whoever compares it with what was there before
+    compared.append(kept_documents(corpus, store, ages))
+    found, kept = compared[0].found, compared[0].kept
     documents = found.documents
-    kept = kept_set(
-        documents,
-        found.priority,
-        threshold=declared.similarity,
-        across=declared.across_splits,
-        known=_known(corpus, store),
-    )
     # the documents that a file names: no other name is read
     nodes = np.unique(np.concatenate([kept.removed, kept.representatives, kept.across.ravel()]))
     names = _Names(corpus, store, found, nodes)
     removed: dict[str, int] = dict.fromkeys(corpus.splits, 0)
-    bits = documents.taken.copy()
-    bits[kept.removed] = False
-    for number, partition in enumerate(found.partitions):
-        first, last = documents.first[number : number + 2].tolist()
-        # numbers increase, so those that go from a shard are one slice
-        here = slice(*np.searchsorted(kept.removed, [first, last]).tolist())
-        removed[shard_plan.split_of(partition)] += here.stop - here.start
+    start = 0
+    for partition, positions, is_kept in compared[0].by_shard():
+        here = slice(start, start := start + len(positions))
+        removed[shard_plan.split_of(partition)] += len(positions)
         with ParquetRows(staged / removed_file(partition), REMOVED) as rows:
             rows.add(
                 {
-                    "position": (kept.removed[here] - first).tolist(),
+                    "position": positions.tolist(),
                     "representative": names.of(kept.representatives[here]),
                     "similarity": kept.similarities[here].tolist(),
                 }
             )
-        np.packbits(bits[first:last]).tofile(staged / kept_file(partition))
+        np.packbits(is_kept).tofile(staged / kept_file(partition))
     _write_clusters(staged / CLUSTERS, kept, names)
     _write_across(staged / ACROSS, kept, names, found)
     (staged / PAIRS).write_bytes(kept.compared.pairs.astype("<u8").tobytes())
@@ -269,26 +247,6 @@ def _by_other(found: Joined, kept: KeptSet) -> dict[str, int]:
     for number, other in enumerate(found.others):
         counts[other.dataset] = counts.get(other.dataset, 0) + int(np.count_nonzero(homes == number))
     return counts
-
-
-def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
-    """What the present duplicates compared: of the same shingles, whatever the threshold was."""
-    artifact = corpus.artifact(DUPLICATES)
-    try:
-        # distrusted: its own check failed, and a wrong pair may be the reason
-        if store.is_distrusted(artifact) or (receipt := store.receipt(artifact)) is None:
-            return Compared()
-        now, before = corpus.signing.key_parts, receipt.recipe["settings"]
-        # not the bands: they decide which pairs are compared, not how alike these are
-        if any(now.get(name) != before.get(name) for name in ("kind", "normalization", "unicode", "shingle", "key")):
-            return Compared()
-        # these pairs are taken without a look at their shingles, so every byte is verified first
-        if store.damage(artifact, receipt, "full"):
-            return Compared()
-        data = (store.local(artifact, [PAIRS]) / PAIRS).read_bytes()
-    except (DataprepError, OSError, KeyError):  # what cannot be read is compared again
-        return Compared()
-    return Compared(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4))
 
 
 class _Names:

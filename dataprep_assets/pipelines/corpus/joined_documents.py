@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.duplicates.candidates import Documents
 from dataprep_assets.documents.duplicates.kept_set import Priority, ShardOrder
-from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -52,7 +51,11 @@ class Joined:
 
 
 def joined(
-    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, ages: Mapping[str, int] | None = None
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    manifest: Manifest,
+    ages: Mapping[str, int] | None = None,
+    partitions: Sequence[str] | None = None,
 ) -> Joined:
     """The documents of all shards, and of datasets that come before: which rows are compared, and their priority.
 
@@ -61,18 +64,19 @@ def joined(
         store: Where its signatures and tags are.
         manifest: Its shards.
         ages: Source file → its generation; None: those of the present duplicates.
+        partitions: Some of its shards, in the order of the plan; None: all.
     """
     declared = corpus.duplicates
     assert declared is not None
-    retracted = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
     ages = ages_of(corpus, store, manifest) if ages is None else ages
     # by name, not by place in the plan, which depends on the appends that brought the files
     ranks = {name: at for at, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
     splits = {name: at for at, name in enumerate(corpus.splits)}
     shards, taken, orders = [], [], []
-    for partition in manifest.plan:
+    partitions = list(manifest.plan) if partitions is None else partitions
+    for partition in partitions:
         signed = opened(store, corpus.artifact(SIGNATURES, partition))
-        rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)), retracted)
+        rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)))
         # rows of both are told by position alone, so they have to be of the same files
         if len(rows.taken) != signed.rows:
             raise IntegrityError(
@@ -100,13 +104,13 @@ def joined(
         orders.append(other.order(len(splits)))
     documents = Documents(shards, taken)
     priority = Priority(documents=documents, shards=orders, by_split=declared.across_splits == "drop")
-    return Joined(partitions=list(manifest.plan), others=others, documents=documents, priority=priority)
+    return Joined(partitions=partitions, others=others, documents=documents, priority=priority)
 
 
 class _Rows:
     """The rows of a shard: which are compared, where files begin, and the values of the column that decides."""
 
-    def __init__(self, corpus: CorpusDeclaration, directory: Path, retracted: NDArray[np.uint64]) -> None:
+    def __init__(self, corpus: CorpusDeclaration, directory: Path) -> None:
         assert corpus.duplicates is not None
         self.starts: list[int] = []
         self.files: list[str] = []
@@ -115,13 +119,8 @@ class _Rows:
         asked = [] if isinstance(priority, str) else [priority.column]
         # begun with nothing, because a shard may have no row
         taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
-        with_ids = ["id"] if len(retracted) else []
-        for piece in ruled_rows(corpus, directory, ("file", *with_ids, *asked)):
-            wanted = piece.good & (piece.rule < 0)
-            if with_ids:
-                # a refused record has no id, and is not wanted anyway
-                ids = np.array([int(one or "0", 16) for one in piece.table["id"].to_pylist()], np.uint64)
-                wanted &= ~np.isin(ids, retracted)
+        for piece in ruled_rows(corpus, directory, ("file", *asked)):
+            wanted = piece.good & ~piece.listed & (piece.rule < 0)
             taken.append(wanted)
             for column in asked:
                 values.append(_sortable(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]

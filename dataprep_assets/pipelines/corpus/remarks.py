@@ -11,10 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.documents.documents import source_of
 from dataprep_assets.documents.duplicates.signatures import library_version
 from dataprep_assets.documents.retractions import retracted_ids
-from dataprep_assets.documents.table import value_at
+from dataprep_assets.documents.table import column_of, value_at
 from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError
+from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -127,6 +129,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )
+    yield from _order_remarks(corpus, entries)
     faults = list(_field_remarks(corpus, entries, bundle))
     yield from faults
     # where a field is wrong no text is found, and every split would seem too short
@@ -134,6 +137,31 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         for view in map(view_named, corpus.views):
             if view.shortest is not None:
                 yield from _split_remarks(corpus, view.shortest(corpus), bundle, entries)
+
+
+def _order_of(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
+    """The column whose values have an order that is declared, and the order; both empty without one."""
+    priority = "oldest" if corpus.duplicates is None else corpus.duplicates.priority
+    if isinstance(priority, str) or isinstance(priority.order, str):
+        return "", ()
+    return priority.column, priority.order
+
+
+def _order_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+    """Remarks on sources in the order of a priority that no file is of; of other columns the values are not known."""
+    column, order = _order_of(corpus)
+    if column != "source" or corpus.document.source_field is not None:
+        return
+    there = sorted({source_of(entry.relpath) for entry in entries}, key=natural_key)
+    for name in order:
+        if name not in there:
+            near = nearest(name, there)
+            known = "" if corpus.sensitive else f". Available: {', '.join(there)}"
+            meant = f"; did you mean {near!r}?" if near and not corpus.sensitive else ""
+            yield Remark(
+                keys=("duplicates", "priority", "order"),
+                sentence=f"duplicates.priority.order: no file is of the source {name!r}{meant}{known}",
+            )
 
 
 def _field_remarks(
@@ -257,6 +285,13 @@ def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) 
             there = "" if corpus.sensitive else f": they have {', '.join(map(repr, names))}"
             told = f"{'.'.join(keys[:2])}: no row that was looked at has {path!r}{there}"
             yield Remark(keys=keys, sentence=told, hint=True)
+    column, order = _order_of(corpus)
+    fields = {"source": kept.source_field, **{column_of(path): path for path in kept.keep_fields or ()}}
+    if rows and (path := fields.get(column)) is not None:
+        values = {value_at(row, path) for row in rows}
+        for value in [one for one in order if one not in values][:_SHOWN]:
+            told = f"duplicates.priority.order: no row that was looked at has {value!r} in {path!r}"
+            yield Remark(keys=("duplicates", "priority", "order"), sentence=told, hint=True)
 
 
 def _split_remarks(

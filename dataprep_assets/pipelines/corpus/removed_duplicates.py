@@ -1,6 +1,6 @@
 """The rows of a shard that go as duplicates, in the artifact `<dataset>/duplicates`, for whoever reads them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,6 @@ from dataprep_assets.documents.table import Columns, side_by_side
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 
 DUPLICATES = "duplicates"
 REMOVED: Columns = {"position": "integer", "representative": "string", "similarity": "number"}
@@ -82,35 +80,3 @@ def read_removed(path: Path) -> RemovedRows:
         representatives=columns["representative"],
         similarities=columns["similarity"],
     )
-
-
-def stood_for(corpus: CorpusDeclaration, store: ArtifactStore, hashes: Iterable[str]) -> int:
-    """How many documents go as duplicates of documents with these ids, 16 hex digits, and are none of these themselves.
-
-    They come back when these are retracted, unless others stand for them. Zero if duplicates were not looked for yet.
-    """
-    wanted, names = set(hashes), set[str]()
-    receipt = None if corpus.duplicates is None or not wanted else store.receipt(corpus.artifact(DUPLICATES))
-    if receipt is None:
-        return 0
-    rows: list[tuple[str, str]] = []
-    # a shard of new files has none before the next run
-    looked_for = {record.path for record in receipt.files}
-    for partition in load_manifest(corpus, store).plan:
-        if removed_file(partition) not in looked_for:
-            continue
-        removed, start = removed_rows(corpus, store, partition), 0
-        directory = store.local(corpus.artifact(TAGS, partition), [ROWS])
-        for piece in side_by_side([directory / ROWS], ["file", "row", "id"]):
-            ids = piece["id"].to_pylist()
-            here = removed.among(start, start + len(ids))
-            # what stands for a row may be in a shard that is read later, so both are matched at the end
-            rows += [(name, ids[at]) for at, (name, _) in here.items()]
-            listed = [at for at, one in enumerate(ids) if one in wanted]
-            if listed:
-                chosen = piece.take(listed)
-                names |= {
-                    f"{f}:{r}" for f, r in zip(chosen["file"].to_pylist(), chosen["row"].to_pylist(), strict=True)
-                }
-            start += len(ids)
-    return sum(name in names and one not in wanted for name, one in rows)

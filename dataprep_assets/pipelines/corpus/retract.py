@@ -1,5 +1,9 @@
-"""Finds the documents of a corpus that a list of ids names, with the index of its shards, and counts them by shard."""
+"""Finds the documents of a corpus that a list of ids names, and counts them by shard.
 
+Those of finished shards are found by the index, other rows by their tags or in the source (`left_out_rows`).
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,9 +24,13 @@ from dataprep_assets.documents.retractions import (
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.kept_documents import duplicates_change
+from dataprep_assets.pipelines.corpus.left_out_rows import LeftOut, LeftOutRows
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
-from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, stood_for
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
+from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sentences import safe
 from dataprep_assets.stream.source import open_source
@@ -65,14 +73,16 @@ class Located:
     """The result of looking up a list of ids.
 
     Attributes:
-        found: Documents of present shards that are to be retracted.
-        listed: Entries for the retraction list: the found ones, and ids that are in no shard, for future documents.
-        already: Lines whose documents were already dropped.
-        unknown: Lines that match no shard.
-        shards: The shards that hold the found documents.
+        found: Those that are not on the list yet and that a row has, in a finished shard or not.
+        left_out: Why rows of these are in no finished shard → how many of the found ids they have.
+        listed: Entries for the retraction list: the found ones, and ids that no row has, for future documents.
+        already: Lines whose ids are on the list already.
+        unknown: Lines that match no row.
+        shards: The shards that hold documents of the list, also those that the next run drops anyway.
     """
 
     found: tuple[Retraction, ...]
+    left_out: Mapping[str, int]
     listed: tuple[Retraction, ...]
     already: tuple[Given, ...]
     unknown: tuple[Given, ...]
@@ -150,17 +160,18 @@ def _is_hash(text: str) -> bool:
 
 
 def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Given]) -> Located:
-    """Find the documents of a list in the finished shards.
+    """Find the documents of a list, in finished shards and elsewhere.
 
     Args:
         corpus: The dataset.
         store: Where its shards are.
         given: The parsed lines of the list.
 
-    Raises ConfigError for declared ids if the dataset declares no field of ids. A dataset that was never built has no
-    shards.
+    Raises ConfigError for declared ids if the dataset declares no field of ids, and another DataprepError if a row has
+    to be read from the source and cannot be.
     """
     ids = document_ids_of(corpus)
+    left_out = LeftOutRows(corpus, store, ids)
     planned, unplanned = _shards(corpus, store)
     shards = [*planned, *unplanned]
     # planned shards come first: of a file that is in two plans the present one is asked first
@@ -168,7 +179,10 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     for shard in shards if any(one.file is not None for one in given) else ():
         for file in shard.files:
             of_file.setdefault(file, []).append(shard)
-    hashes = [_hash(corpus, one, ids, of_file) for one in given]
+    elsewhere: list[LeftOut] = []
+    hashes = [_hash(corpus, one, ids, of_file, left_out, elsewhere) for one in given]
+    before = read_retractions(corpus.retractions, ids).keys()
+    new = {one for one in hashes if one is not None} - before
     # sorted, as `with_hashes` searches them
     wanted = np.array(sorted({int(one, 16) for one in hashes if one is not None}), np.uint64)
     held: set[str] = set()
@@ -186,16 +200,20 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
                     files=shard.sources_of(at),
                 )
             )
-    # those that finished shards dropped, and those on the list, which the next build drops
-    dropped = {one for shard in planned for one in shard.facts.retracted}
-    dropped |= read_retractions(corpus.retractions, ids).keys()
+    elsewhere += left_out.with_ids(new - held - {one.hash for one in elsewhere})
+    # dropped by a list from which they were taken since, while no run was made
+    elsewhere += [LeftOut(hash=one, why=RETRACTED) for shard in planned for one in shard.facts.retracted]
+    # one reason for each id, the first that was found
+    reasons = {one.hash: one.why for one in reversed(elsewhere) if one.hash in new - held}
     pairs = list(zip(given, hashes, strict=True))
     listed = {h: Retraction(hash=h, given=one.id or one.text) for one, h in pairs if h is not None}
+    known = {*held, *reasons} - before
     return Located(
-        found=tuple(one for h, one in listed.items() if h in held),
+        found=tuple(one for h, one in listed.items() if h in known),
+        left_out=dict(Counter(reasons.values()).most_common()),
         listed=tuple(listed.values()),
-        already=tuple(one for one, h in pairs if h not in held and h in dropped),
-        unknown=tuple(one for one, h in pairs if h not in held and h not in dropped),
+        already=tuple(one for one, h in pairs if h in before),
+        unknown=tuple(one for one, h in pairs if h not in known and h not in before),
         shards=tuple(counted),
     )
 
@@ -225,14 +243,25 @@ def _indexed(corpus: CorpusDeclaration, store: ArtifactStore, keys: Iterable[str
 
 
 def _hash(
-    corpus: CorpusDeclaration, one: Given, ids: DocumentIds, of_file: Mapping[str, Sequence[IndexedShard]]
+    corpus: CorpusDeclaration,
+    one: Given,
+    ids: DocumentIds,
+    of_file: Mapping[str, Sequence[IndexedShard]],
+    left_out: LeftOutRows,
+    elsewhere: list[LeftOut],
 ) -> str | None:
+    """The id of what a line names; a row that is in no finished shard is added to `elsewhere`."""
     if one.hash is not None:
         return one.hash
     if one.file is not None:
         asked = (shard.hash_at(one.file, one.row) for shard in of_file.get(one.file, ()))
         found = next((h for h in asked if h is not None), None)
-        return None if found is None else f"{found:016x}"
+        if found is not None:
+            return f"{found:016x}"
+        if (row := left_out.at(one.file, one.row)) is None:
+            return None
+        elsewhere.append(row)
+        return row.hash
     if ids.id_field is None:
         what = "" if corpus.sensitive else f" ({one.id!r})"
         raise ConfigError(
@@ -258,26 +287,36 @@ def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, stri
     found = locate(corpus, store, given)
     listed = () if strict and found.unknown else found.listed
     names = sorted({name for shard in found.shards for name in shard.files})
+    added = add_retractions(corpus.retractions, document_ids_of(corpus), listed)
+    # with the list as it is now
+    change = duplicates_change(corpus, store) if added else None
     return Retracted(
         list=corpus.retractions,
         given=len(given),
         already=len(found.already),
         found=len(found.found),
-        added=add_retractions(corpus.retractions, document_ids_of(corpus), listed),
+        added=added,
         # an id of a sensitive dataset is secret even if it is in no document
         not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in found.unknown),
         counted=("document", "token"),
         held=tuple(
             Held(partition=s.partition, counts=(s.documents, s.tokens), planned=s.planned) for s in found.shards
         ),
-        # what stood for others brings these back, in other shards
-        artifact=TOKEN_BINS if corpus.duplicates is None else DUPLICATES,
-        back=stood_for(corpus, store, (one.hash for one in found.found)),
+        left_out=found.left_out,
+        artifact=_first_made_again(corpus),
+        change=change,
         partitions="shard",
         kept="ids and hashes among them are dropped if they come later",
         files=frozenset(digest for shard in found.shards for digest in shard.files.values()),
         copies=_copies(corpus, names),
     )
+
+
+def _first_made_again(corpus: CorpusDeclaration) -> str:
+    """The first artifact that a retraction reaches."""
+    if corpus.duplicates is not None:
+        return DUPLICATES
+    return SELECTION if corpus.selects else TOKEN_BINS
 
 
 def _copies(corpus: CorpusDeclaration, names: Sequence[str]) -> tuple[Path, ...]:

@@ -1,12 +1,14 @@
-"""The artifact `<dataset>/selection_<split>`, one partition per shard: the rows that the rules drop, and by which rule.
+"""The artifact `<dataset>/selection_<split>`, one partition per shard: the rows that are dropped, and why.
 
-A document that is like one that is kept has the reason `duplicate`, with that one and how alike they are.
+The reason is the first of: `retracted`, the name of a rule, `duplicate`. A duplicate is named with the document that
+stands for it and how alike they are.
 
-It is made of the tags, without the texts, so a changed threshold costs little; and token bins depend on the dropped
-rows, not on the rules, so it reaches only the shards in which it drops other rows. What is dropped of each source is
-counted here, before anything is tokenized: more than the declared budget is a blocking check.
+It is made of the tags, without the texts, so a changed threshold costs little; and token bins depend only on which rows
+are dropped, so it reaches only the shards in which it drops other rows. What is dropped of each source is counted here,
+before anything is tokenized: more than the declared budget is a blocking check.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.documents.retractions import counted_ids
 from dataprep_assets.documents.ruled_out import (
     COLUMNS,
     DROPPED,
@@ -38,6 +41,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK, no_benchmark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_in_shard
+from dataprep_assets.pipelines.corpus.listed_rows import listed_in
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
 from dataprep_assets.pipelines.corpus.ruled_rows import ruled_rows
@@ -58,7 +62,7 @@ VERSION = 2
 
 
 def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
-    """The rows of a shard that the rules drop, or that are duplicates; None if neither is declared.
+    """The rows of a shard that the selection drops; None if neither rules nor duplicates are declared.
 
     Raises MissingArtifactError if its selection is not there.
     """
@@ -66,7 +70,8 @@ def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str
         return None
     artifact = corpus.artifact(SELECTION, partition)
     receipt = store.require(artifact)
-    return RuledOut(store, artifact, SelectionFacts.of(receipt).dropped, folded(totals_of([receipt])[1].values())[0])
+    dropped = folded(totals_of([receipt])[1].values())[0]
+    return RuledOut(store, artifact, receipt.content, SelectionFacts.of(receipt).dropped, dropped)
 
 
 def columns_of(corpus: CorpusDeclaration) -> Columns:
@@ -96,7 +101,8 @@ def selection_spec(
         name=SELECTION,
         split=split,
         version=VERSION,
-        description="The rows of each shard that the rules drop, and by which rule.",
+        description="The rows of each shard that are retracted, that the rules drop or that are duplicates, with the "
+        "reason.",
         kinds={"parquet"},
         inputs=(tags, *(() if duplicates is None else (duplicates,))),
         partitions=partitions,
@@ -116,14 +122,16 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     # of the duplicates only those of the shard: others change without it
     removed = duplicates_of(corpus, store, partition)
     of_shard = {} if removed is None else {DUPLICATES: removed}
+    # a receipt keeps the ages of its files, so they are part of what it is made of
+    ages, retracted = ages_in_shard(corpus, store, partition), listed_in(corpus, store, partition)
+    told = {"retracted": counted_ids(retracted)} if retracted else {}
+    told |= {"ages": digest_value(ages)} if ages else {}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
         # a list, because the first rule is the reason
-        key=digest_value(
-            [SELECTION, VERSION, tags.content, [list(pair) for pair in rules.items()], *of_shard.values()]
-        ),
+        key=digest_value([SELECTION, VERSION, tags.content, list(rules.items()), *of_shard.values(), ages, retracted]),
         version=VERSION,
-        settings={"rules": rules, "order": list(rules)},
+        settings={"rules": rules, "order": list(rules), **told},
         sources=of_shard,
         upstream={f"{TAGS}/{partition}": tags.content},
     )
@@ -147,7 +155,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 
 
 def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> Written:
-    tags = corpus.artifact(TAGS, partition)
+    tags = store.require(corpus.artifact(TAGS, partition))
     counted = Counted()
     with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
 
@@ -160,13 +168,17 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
         found = by_file(written())
     ages = ages_in_shard(corpus, store, partition)
     return Written(
-        inputs={str(tags): store.require(tags).content},
+        inputs={str(corpus.artifact(TAGS, partition)): tags.content},
         # a fact that is not given is not written: without duplicates receipts are as before
         facts=SelectionFacts(
             dropped=digest_of(found),
             sources=counted.sources,
             by_rule=counted.by_rule,
             **({"ages": ages} if ages else {}),
+        ),
+        sources=tuple(
+            {"file": file, "sha256": digest, "dropped": dict(Counter(found[file].why)) if file in found else {}}
+            for file, digest in tags.inputs.items()
         ),
     )
 
@@ -226,7 +238,7 @@ SELECTION_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof(
         "rules_hold",
-        "The dropped rows are those of which the rules are true by the tags, and the duplicates, no more and no less.",
+        "The dropped rows are the retracted ones, those of which the rules are true by the tags, and the duplicates.",
     ),
     Proof("within_budget", "Rules drop no more of a source, and each no more in all, than `budget` allows."),
     Proof("sources_kept", "No rule without a budget drops 95 % of a source, or of a split.", blocking=False),

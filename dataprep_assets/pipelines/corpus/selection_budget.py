@@ -1,16 +1,24 @@
-"""The proofs that rules and duplicates drop no more than `budget` allows, and without one not nearly everything."""
+"""Compares what rules and duplicates drop with `budget`: of each source, and of all documents by rule.
+
+What is retracted is no rule's, and counts neither as dropped nor as a document. A share of few documents says nothing,
+so sources of fewer than `FEW` are compared together, as one.
+
+Entry points: `within_budget` and `sources_kept`, the proofs; `over_budget`, for what is not built yet.
+"""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.corpus.budget_examples import examples_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.selection_counts import (
     NOTHING,
     SELECTION,
+    Counts,
+    added,
     by_source,
     folded,
     pair,
@@ -18,20 +26,22 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
     source_rows,
     totals_of,
 )
+from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
 
 _NEARLY_ALL = 0.95
 """The share of a source of which a rule without a budget is warned of: no published filter drops as much of one."""
-_FEWEST = 20
-"""Fewest documents of a source whose shares are judged."""
 _EXAMPLES = 3
 """Sources over their budget of which examples are shown."""
+FEW = 20
+"""Documents of a source below which it is not compared on its own: of one document a rule drops all or nothing."""
+ByRule = Mapping[str, Counts]
 
 
 def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """The proof itself, of the shards of a split that are there."""
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     every, by_rule = totals_of(receipts)
-    gone = folded(by_rule.values())
+    gone = folded(counts for rule, counts in by_rule.items() if rule != RETRACTED)
     facts: dict[str, int | float | str] = {
         "documents": every[0],
         "dropped": gone[0],
@@ -39,10 +49,10 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
         "dropped_bytes_%": percent(*pair(gone, every, 1)),
         **{f"dropped_by_{rule}_%": percent(*pair(counts, every, 0)) for rule, counts in sorted(by_rule.items())},
     }
-    over = list(_sources_over(corpus, split, receipts))
-    examples = examples_of(corpus, store, partitions, [name for name, _ in over[:_EXAMPLES]])
+    over = list(over_budget(corpus, split, *by_source(receipts)))
+    examples = examples_of(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
     return verdict(
-        [*_rules_over(corpus, receipts), *(told for _, told in over)],
+        [told for _, told in over],
         f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
         facts=facts,
@@ -69,7 +79,7 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
             f"({percent(*pair(counts[rule], whole, 0))} %)"
             for name, (whole, counts) in wholes.items()
             for rule in sorted(free & counts.keys())
-            if whole[0] >= _FEWEST and counts[rule][0] >= _NEARLY_ALL * whole[0]
+            if whole[0] >= FEW and counts[rule][0] >= _NEARLY_ALL * whole[0]
         ],
         f"No rule drops {_NEARLY_ALL:.0%} of a source of {split}, or it has a budget.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
@@ -78,27 +88,55 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
     )
 
 
-def _rules_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]:
+def over_budget(
+    corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped: Mapping[str, ByRule]
+) -> Iterator[tuple[Sequence[str], str]]:
+    """A sentence for each rule and source over its budget, with the sources that it is about.
+
+    Args:
+        corpus: The dataset.
+        split: The split that was counted.
+        sources: What each source has.
+        dropped: What each reason drops of it.
+    """
+    retracted = {source: by_rule.get(RETRACTED, NOTHING) for source, by_rule in dropped.items()}
+    # without what is retracted, which no rule could keep
+    there = {source: _without(counts, retracted.get(source, NOTHING)) for source, counts in sources.items()}
+    by_rules = {
+        source: {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
+        for source, by_rule in dropped.items()
+    }
+    yield from (((), told) for told in _rules_over(corpus, folded(there.values()), by_rules))
+    yield from _sources_over(corpus, split, there, by_rules)
+
+
+def _without(counts: Counts, others: Counts) -> Counts:
+    return counts[0] - others[0], counts[1] - others[1]
+
+
+def _rules_over(corpus: CorpusDeclaration, every: Counts, dropped: Mapping[str, ByRule]) -> Iterator[str]:
     """A sentence for each rule that drops more than its budget."""
-    budget = corpus.budget
-    every, by_rule = totals_of(receipts)
-    for rule, most in budget.per_rule.items():
+    for rule, most in corpus.budget.per_rule.items():
+        gone = folded(by_rule.get(rule, NOTHING) for by_rule in dropped.values())
         for noun, at in (("documents", 0), ("bytes", 1)):
-            part, whole = pair(by_rule.get(rule, NOTHING), every, at)
+            part, whole = pair(gone, every, at)
             if whole and part / whole > most:
                 yield f"the rule {rule} drops {part:,} of {whole:,} {noun} ({part / whole:.2%}), more than {most:.2%}"
                 break
 
 
-def _sources_over(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> Iterator[tuple[str, str]]:
-    """Each source of which more is dropped than its budget, and a sentence: that which loses most comes first."""
+def _sources_over(
+    corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped: Mapping[str, ByRule]
+) -> Iterator[tuple[Sequence[str], str]]:
+    """The sources over their budget, with a sentence: that which loses most comes first."""
     most = corpus.budget.per_source
     if most is None:
         return
-    sources, dropped = by_source(receipts)
     lost = []
-    for source, counts in sources.items():
-        gone = folded(dropped.get(source, {}).values())
+    for names in _compared(sources):
+        counts = folded(sources[name] for name in names)
+        by_rule = _summed(dropped.get(name, {}) for name in names)
+        gone = folded(by_rule.values())
         shares = [
             (part / whole if whole else 0.0, part, whole)
             for part, whole in (pair(gone, counts, 0), pair(gone, counts, 1))
@@ -106,11 +144,35 @@ def _sources_over(corpus: CorpusDeclaration, split: str, receipts: Sequence[Rece
         # told by its documents, and by its bytes only if these alone are over the budget
         at = 0 if shares[0][0] > most else 1
         if shares[at][0] > most:
-            lost.append((max(share for share, _, _ in shares), source, at, shares[at]))
-    for _, source, at, (share, part, whole) in sorted(lost, key=lambda one: (-one[0], one[1])):
-        worst = Counter({rule: one[at] for rule, one in dropped[source].items()}).most_common(1)[0][0]
+            lost.append((max(share for share, _, _ in shares), names, at, shares[at], by_rule))
+    for _, names, at, (share, part, whole), by_rule in sorted(lost, key=lambda one: (-one[0], one[1])):
+        worst = Counter({rule: one[at] for rule, one in by_rule.items()}).most_common(1)[0][0]
+        few = sentence(f"{safe_number_of(len(names), 'source')} of fewer than {safe(FEW)} documents each")
+        whose = sentence(f"the source {names[0]}") if len(names) == 1 else few
         yield (
-            source,
-            f"of the source {source} in {split} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} "
-            f"({share:.2%}), most of them {worst}; `budget.per_source` allows {most:.2%}",
+            names,
+            sentence(
+                f"of {typed(whose)} in {split} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} "
+                f"({share:.2%}), most of them {worst}; `budget.per_source` allows {most:.2%}"
+            ),
         )
+
+
+def _compared(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
+    """The sources that are compared on their own, then all others together, if these have enough documents."""
+    few = []
+    for name, (documents, _) in sorted(sources.items()):
+        if documents >= FEW:
+            yield (name,)
+        else:
+            few.append(name)
+    if sum(sources[name][0] for name in few) >= FEW:
+        yield tuple(few)
+
+
+def _summed(every: Iterator[ByRule]) -> dict[str, Counts]:
+    sums: dict[str, Counts] = {}
+    for by_rule in every:
+        for rule, counts in by_rule.items():
+            sums[rule] = added(sums.get(rule, NOTHING), counts)
+    return sums

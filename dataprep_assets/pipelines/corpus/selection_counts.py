@@ -1,4 +1,4 @@
-"""Counts of the documents of a shard: of each source, and what each rule drops of it."""
+"""Counts of the documents of a shard: of each source, and how many are dropped of it by reason."""
 
 from collections.abc import Iterable
 from itertools import compress
@@ -26,7 +26,7 @@ class Counted:
         self.by_rule: dict[str, dict[str, Counts]] = {}
 
     def add(self, rows: RuledRows) -> None:
-        """Count the documents among some rows, and of each source what each rule drops."""
+        """Count the documents among some rows, and of each source what each reason drops."""
         of_good = zip(
             rows.table["source"].filter(rows.good).to_pylist(),
             rows.table["bytes"].filter(rows.good).to_pylist(),
@@ -38,6 +38,19 @@ class Counted:
             if reason is not None:
                 of_source = self.by_rule.setdefault(source, {})
                 of_source[reason] = added(of_source.get(reason, NOTHING), (1, size))
+
+    @classmethod
+    def total(cls, every: "Iterable[Counted | SelectionFacts]") -> "Counted":
+        """The sum of many."""
+        found = cls()
+        for one in every:
+            for source, counts in one.sources.items():
+                found.sources[source] = added(found.sources.get(source, NOTHING), counts)
+            for source, by_rule in one.by_rule.items():
+                of_source = found.by_rule.setdefault(source, {})
+                for rule, counts in by_rule.items():
+                    of_source[rule] = added(of_source.get(rule, NOTHING), counts)
+        return found
 
 
 def added(one: Counts, other: Counts) -> Counts:
@@ -64,7 +77,7 @@ def pair(part: Counts, whole: Counts, at: int) -> Counts:
 
 
 class SelectionFacts(Facts):
-    """Facts of a selection: the digest of what is dropped, and of each source what it has and what each rule drops.
+    """Facts of a selection: the digest of the dropped rows, and of each source what it has and what each reason drops.
 
     A count is of documents and of bytes; refused records are neither. `ages` are those of the shard's files
     (`file_ages`), where they decide which duplicates are kept.
@@ -77,15 +90,13 @@ class SelectionFacts(Facts):
 
 
 def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
-    """What all documents of some selections are, and what each rule drops of them."""
-    every, by_rule = NOTHING, dict[str, Counts]()
-    for receipt in receipts:
-        facts = SelectionFacts.of(receipt)
-        every = added(every, folded(facts.sources.values()))
-        for of_source in facts.by_rule.values():
-            for rule, counts in of_source.items():
-                by_rule[rule] = added(by_rule.get(rule, NOTHING), counts)
-    return every, by_rule
+    """What all documents of some selections are, and what each reason drops of them."""
+    sources, dropped = by_source(receipts)
+    by_rule: dict[str, Counts] = {}
+    for of_source in dropped.values():
+        for rule, counts in of_source.items():
+            by_rule[rule] = added(by_rule.get(rule, NOTHING), counts)
+    return folded(sources.values()), by_rule
 
 
 def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
@@ -109,15 +120,6 @@ def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
 
 
 def by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:
-    """What each source has, and what each rule drops of it."""
-    sources: dict[str, Counts] = {}
-    dropped: dict[str, dict[str, Counts]] = {}
-    for receipt in receipts:
-        facts = SelectionFacts.of(receipt)
-        for source, counts in facts.sources.items():
-            sources[source] = added(sources.get(source, NOTHING), counts)
-        for source, by_rule in facts.by_rule.items():
-            for rule, counts in by_rule.items():
-                of_source = dropped.setdefault(source, {})
-                of_source[rule] = added(of_source.get(rule, NOTHING), counts)
-    return sources, dropped
+    """What each source has, and what each reason drops of it."""
+    total = Counted.total(SelectionFacts.of(receipt) for receipt in receipts)
+    return total.sources, total.by_rule

@@ -30,7 +30,7 @@ def source_parts(
         store: Where its snapshot is.
         manifest: Which files the shard has.
         partition: The shard.
-        ruled_out: Its rows that rules drop.
+        ruled_out: Its rows that the selection drops.
     """
     access = open_source(corpus.source)
     digests, told = snapshot_digests(corpus, store, partition), corpus.source_digests()

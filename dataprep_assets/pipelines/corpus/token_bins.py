@@ -22,6 +22,7 @@ from dataprep_assets.pipelines.corpus.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
 from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
+from dataprep_assets.pipelines.corpus.unique_ids import IDS_UNIQUE, ids_unique
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.round_trip_proofs import ready
 from dataprep_assets.stream.shard_job import build_token_bins
@@ -72,7 +73,10 @@ def token_bins_spec(
         metadata=index_metadata,
         losses=lambda _, receipts: stream_losses(receipts, split),
         proofs=Proofs(
-            proofs=at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
+            proofs=(
+                *at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
+                *(() if corpus.document.id_field is None else (IDS_UNIQUE,)),
+            ),
             examine=partial(_examine, corpus, split),
             documents=documents_in,
         ),
@@ -102,7 +106,8 @@ def token_shards(
                 budget=corpus.bad_records.budget,
                 files=source_parts(corpus, store, manifest, partition, ruled_out),
                 sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
-                retracted=retracted_here(store, artifact, plan.retracted_ids),
+                # a selection drops what is retracted, and its rows are in the key
+                retracted=() if corpus.selects else retracted_here(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
             )
         )
@@ -114,7 +119,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
     for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
         (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
         # which retractions apply to an absent shard is only known when it is made
-        is_known = not plan.retracted or store.receipt(shard.artifact) is not None
+        is_known = corpus.selects or not plan.retracted or store.receipt(shard.artifact) is not None
         yield shard.recipe if is_known else replace(shard.recipe, key="")
 
 
@@ -172,6 +177,9 @@ def _examine(
         # without a list no shard holds anything retracted
         looks_elsewhere = name == "no_retracted_document" and plan.retracted
         yield name, _and_elsewhere(corpus, split, store, manifest, finding) if looks_elsewhere else finding
+    if corpus.document.id_field is not None:
+        # of the whole split, whichever of its shards are examined now
+        yield IDS_UNIQUE.name, ids_unique(corpus, split, store, manifest)
 
 
 def _and_elsewhere(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.retractions import id_lines
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.retraction import Held, NotFound, Retracted
+from dataprep_assets.graph.retraction import NOT_BUILT, Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
@@ -89,8 +89,9 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     there = _at(notes, store, [one for _, one in lines if isinstance(one, At)], key)
     # None: a place without a note, which is told as not found
     given = [(number, there.get(one) if isinstance(one, At) else one) for number, one in lines]
-    wanted = {digest for _, digest in given if digest is not None}
-    dropped = set(retractions_on(listing, key))
+    before = set(retractions_on(listing, key))
+    wanted = {digest for _, digest in given if digest is not None} - before
+    dropped = set(before)
     # notes have a count of their own only where some are named
     kinds = [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(one) > DIGEST_BYTES for one in wanted) else [DIGEST_BYTES]
     held: set[bytes] = set()
@@ -117,15 +118,19 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     known = dropped | emptied
 
     def is_known(digest: bytes | None) -> bool:
-        return digest is not None and (digest in known or digest[:DIGEST_BYTES] in dropped)
+        return digest is not None and digest not in held and (digest in known or digest[:DIGEST_BYTES] in dropped)
 
-    not_found = tuple(NotFound(line=n) for n, digest in given if digest not in held and not is_known(digest))
+    # the source has them, and no month was packed of it yet
+    waiting = {one for one in there.values() if one in wanted - held and not is_known(one)}
+    found = held | waiting
+    not_found = tuple(NotFound(line=n) for n, digest in given if digest not in found and not is_known(digest))
     source = open_source(notes.source)
     return Retracted(
         list=listing,
         given=len(given),
-        already=sum(is_known(digest) and digest not in held for _, digest in given),
-        found=len(held),
+        already=sum(is_known(digest) for _, digest in given),
+        found=len(found),
+        left_out={NOT_BUILT: len(waiting)} if waiting else {},
         # those who are in no month, too: their notes may come later
         added=add_retractions(listing, key, () if strict and not_found else filter(None, (one for _, one in given))),
         not_found=not_found,

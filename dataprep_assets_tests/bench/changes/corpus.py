@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,15 @@ SPLITS = ("train", "val", "test")
 VIEWS = ("nanogpt", "olmo")
 DOCUMENTS = 4
 FILES = {"train": 9, "val": 3, "test": 3}
+
+SELECTS = {
+    "tag": ["gopher"],
+    "drop": {"long": "characters > 480"},
+    # by a column: with `oldest` a build from scratch has other ages than one of many appends
+    "duplicates": {"priority": {"column": "bytes", "order": "lowest"}, "across_splits": "ignore"},
+    "budget": {"per_source": 0.99},
+}
+"""What a corpus declares that decides which documents are kept."""
 
 Document = tuple[str, str, str]
 """Id, text, and a remark that no setting but `text_field` reads."""
@@ -60,7 +70,8 @@ class State:
 class Corpus:
     """A corpus in a folder: sources, two tokenizers; its declaration and its list of retractions are in `home`.
 
-    With a `hub` the files are on its branch, which `publish` moves; `data` is then what is committed next.
+    With a `hub` the files are on its branch, which `publish` moves; `data` is then what is committed next. One that
+    `selects` has a table of documents, a rule, and duplicates, of which now and then a document is one.
     """
 
     def __init__(
@@ -72,8 +83,10 @@ class Corpus:
         home: Path | None = None,
         root: Path | None = None,
         hub: HubServer | None = None,
+        selects: bool = False,
     ) -> None:
         self.name, self.folder, self.data, self.hub = name, folder, folder / "data", hub
+        self.selects = selects
         self.home, self.root = home or folder, root or folder / "root"
         self.list = self.home / "retracted.jsonl"
         self.store = LocalArtifacts(self.root)
@@ -108,6 +121,8 @@ class Corpus:
             "mds_sequence_length": 64,
             "sample_rate": 0.5,
         }
+        if self.selects:
+            value |= deepcopy(SELECTS)
         for name, setting in self.state.settings.items():
             *sections, key = name.split(".")
             inner = value
@@ -138,6 +153,9 @@ class Corpus:
         """A new one, of an id that no other has; now and then with a separator in its text."""
         self._made += 1
         text = sentence(self.rng, self._words, self.rng.randint(30, 90))
+        others = [one for file in self.state.files.values() for _, one, _ in file.documents]
+        if self.selects and others and self.rng.random() < 0.2:
+            return f"d{self._made}", self.rng.choice(others), sentence(self.rng, self._words, 6)
         marked = f" {SEPARATORS[0]}" if self.rng.random() < 0.1 else ""
         return f"d{self._made}", text + marked, sentence(self.rng, self._words, 6)
 

@@ -182,8 +182,12 @@ def keys(corpus: Corpus) -> dict[str, Key]:
             "source.cache_dir": Key(turned={"source.cache_dir": str(corpus.folder / "mirror")}, back=True),
             "source.allow_http": Key(turned={"source.allow_http": True}),
         }
-    else:
+    if corpus.hub is None:
         found["source.path"] = Key(turned={"source.path": partial(corpus.copy_of, corpus.data)}, back=True)
+    if corpus.selects:
+        # what it declares itself is turned by changes of their own; sensitive data carry no field of text
+        for name in (*_RULED, *_OF_A_TABLE, *_ALIKE, "document.keep_fields"):
+            found.pop(name, None)
     return found
 
 

@@ -47,7 +47,15 @@ def _files_changed(corpus: Corpus, what: str, counted: str, names: list[str]) ->
             if not set(files).isdisjoint(names):
                 because[f"{artifact}{key}"] = told
     corpus.publish()
-    return Step(what, because)
+    return Step(what, because | _chosen(corpus))
+
+
+def _chosen(corpus: Corpus) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The artifacts that choose documents, and shards in which other rows may be dropped, for whatever reason."""
+    if not corpus.selects:
+        return {}
+    names = ("tags/", "signatures/", "duplicates", "selection/", "documents/", "token_bins/")
+    return dict.fromkeys(names, ("", ()))
 
 
 def _edited(corpus: Corpus, path: str, what: str) -> Step:
@@ -185,7 +193,8 @@ def retract(corpus: Corpus) -> Steps:
     ids.write_text("".join(f"{one}\n" for one in given))
     state.retracted |= set(chosen)
     told = ("settings changed", ("retracted was ",))
-    yield Step(f"retracted {given}", {"token_bins/": told}, commands=[["retract", "--ids", str(ids)]])
+    commands = [["retract", "--ids", str(ids), "--dry-run"], ["retract", "--ids", str(ids)]]
+    yield Step(f"retracted {given}", {"token_bins/": told} | _chosen(corpus), commands=commands)
 
 
 def _row(corpus: Corpus, wanted: str) -> str:
@@ -205,7 +214,26 @@ def take_back(corpus: Corpus) -> Steps:
     gone = lines.pop(corpus.rng.randrange(len(lines)))
     corpus.list.write_text("".join(lines))
     corpus.state.retracted.discard(json.loads(gone).get("id", ""))
-    yield Step(f"took back {gone.strip()}", {"token_bins/": ("settings changed", ("retracted was ",))})
+    because = {"token_bins/": ("settings changed", ("retracted was ",))}
+    yield Step(f"took back {gone.strip()}", because | _chosen(corpus))
+
+
+def renamed_rule(corpus: Corpus) -> Steps:
+    """A rule has another name, and drops what it dropped: its reason is another, and nothing is tokenized again."""
+    ((name, rule),) = corpus.attributes()["drop"].items()
+    name = "lengthy" if name == "long" else "long"
+    corpus.state.settings["drop"] = {name: rule}
+    corpus.declare()
+    yield Step(f"the rule is called {name}", dict.fromkeys(("selection/", "duplicates"), ("", ())))
+
+
+def other_threshold(corpus: Corpus) -> Steps:
+    """The rule drops more, or what it did."""
+    settings = corpus.state.settings
+    if settings.pop("drop", None) is None:
+        settings["drop"] = {"long": "characters > 420"}
+    corpus.declare()
+    yield Step("another threshold", _chosen(corpus))
 
 
 def prune(_corpus: Corpus) -> Steps:
@@ -229,7 +257,7 @@ def _turns(name: str) -> Callable[[Corpus], Steps]:
         if "sensitive" in settings:
             close(corpus.root / corpus.name)
         now = settings.get(name, ", ".join(f"{one} {settings[one]!r}" for one in key.turned))
-        yield Step(f"{name} is {now!r}", _of_key(name, key))
+        yield Step(f"{name} is {now!r}", _of_key(name, key) | _chosen(corpus))
         if key.back or corpus.rng.random() < 0.3:
             yield _turned_back(corpus, name, key)
 
@@ -247,7 +275,7 @@ def _turned_back(corpus: Corpus, name: str, key: Key) -> Step:
         del corpus.state.settings[one]
     corpus.declare()
     commands = [["prune", "--yes"]] if key.prunes else []
-    return Step(f"{name} is what it was", _of_key(name, key), commands=commands)
+    return Step(f"{name} is what it was", _of_key(name, key) | _chosen(corpus), commands=commands)
 
 
 def _of_key(name: str, key: Key) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -307,7 +335,7 @@ def _some_product(corpus: Corpus, artifact: str) -> Path:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
         and ".staging" not in path.parts  # locks of those who build
-        and (artifact not in ("snapshot", "token_bins") or path.parent.name in plan)
+        and (artifact not in ("snapshot", "token_bins", *_SHARDED) or path.parent.name in plan)
     ]
     name = corpus.rng.choice(sorted({path.name for path in files}))
     return corpus.rng.choice([path for path in files if path.name == name])
@@ -340,11 +368,13 @@ def _damages_unseen(artifact: str) -> Callable[[Corpus], Steps]:
     return damage
 
 
+_SHARDED = ("tags", "signatures", "selection", "documents")
 _KEPT = ("manifest", "engine_certificate", "snapshot", "token_bins", "combined_bins", "views", "data_card")
 
 
 def kinds(corpus: Corpus) -> dict[str, Callable[[Corpus], Steps]]:
     """Name → the change, of those that can happen to this corpus."""
+    damaged = (*_KEPT, *_SHARDED, "duplicates") if corpus.selects else _KEPT
     on_hub = {"hub: README": moved_readme, "hub: one file": moved_file, "hub: force-pushed": force_pushed}
     return {
         "edit": edit,
@@ -361,7 +391,8 @@ def kinds(corpus: Corpus) -> dict[str, Callable[[Corpus], Steps]]:
         "take back": take_back,
         "prune": prune,
         **(on_hub if corpus.hub is not None else {}),
-        **{f"damage: {name}": _damages(name) for name in _KEPT},
+        **({"rule: name": renamed_rule, "rule: threshold": other_threshold} if corpus.selects else {}),
+        **{f"damage: {name}": _damages(name) for name in damaged},
         **{f"unseen: {name}": _damages_unseen(name) for name in _KEPT},
         **{f"key: {name}": _turns(name) for name in keys(corpus)},
     }

@@ -68,9 +68,11 @@ class Project:
         (copy.root / corpus.name).chmod(0o700)  # where it is sensitive that is asked for
         return copy
 
-    def corpus(self, name: str, sources: Path, seed: int, hub: HubServer | None = None) -> Corpus:
+    def corpus(
+        self, name: str, sources: Path, seed: int, hub: HubServer | None = None, *, selects: bool = False
+    ) -> Corpus:
         """Declare a new corpus in it."""
-        corpus = Corpus(sources, seed, name=name, home=self.defs / name, root=self.root, hub=hub)
+        corpus = Corpus(sources, seed, name=name, home=self.defs / name, root=self.root, hub=hub, selects=selects)
         corpus.declare()
         return corpus
 

@@ -39,7 +39,8 @@ class Round:
 
 
 def rounds(folder: Path, count: int, seed: int, *, check_every: int = 10, only: Sequence[str] = ()) -> Iterator[Round]:
-    """Make a project with a corpus on the disk and one on a hub, change one of them `count` times, yield each round.
+    """Make a project with a corpus on the disk, one on a hub and one that selects its documents, change one of them
+    `count` times, yield each round.
 
     Every kind comes once, in an order of the seed, before any comes again. After `check_every` rounds of a corpus, and
     after the last, its files are compared with a build from scratch. A corpus that is stuck is built anew.
@@ -50,6 +51,7 @@ def rounds(folder: Path, count: int, seed: int, *, check_every: int = 10, only: 
         corpora = [
             project.corpus("harvest", folder / "harvest", seed),
             project.corpus("imports", folder / "imports", seed + 1, hub),
+            project.corpus("orchard", folder / "orchard", seed + 2, selects=True),
         ]
         for corpus in corpora:
             project.command("run", corpus).check_returncode()
@@ -107,6 +109,9 @@ def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
     if status.returncode or "all is up to date" not in status.stdout:
         found.append(f"after the run, status: rc {status.returncode}: {_last(status.stdout + status.stderr)}")
     found += [f"left behind: {name}" for name in debris(corpus.root / corpus.name)]
+    verified = project.command("verify", corpus)
+    if verified.returncode and not step.unseen:
+        found.append(f"{step.what}: verify: rc {verified.returncode}: {_last(verified.stdout + verified.stderr)}")
     if failed or step.unseen:
         return
     certain = {name for name, one in announced.items() if not one["provisional"] and name in {*before, *after}}
@@ -115,6 +120,8 @@ def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
     found += [f"damaged, not made again: {name}" for name in sorted(step.damaged - built)]
     found += _untrue(announced, _unplanned(corpus, before), left, step)
     found += _needless(built, before, after, step)
+    if corpus.selects:
+        found += _tokenized_again(built, before, after, step)
 
 
 def _last(text: str, lines: int = 6) -> str:
@@ -161,6 +168,17 @@ def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, M
         was, now = (one[name].receipt.get("recipe", {}).get("upstream", {}) for one in (before, after))
         if was == now:
             yield f"{step.what}: made again without need: {name}"
+
+
+def _tokenized_again(
+    built: set[str], before: Mapping[str, Made], after: Mapping[str, Made], step: Step
+) -> Iterator[str]:
+    """Shards whose tokens were made again although which rows go, and all else that decides them, is what it was."""
+    for name in sorted(built):
+        if name.startswith("token_bins/") and name in before and name not in step.damaged:
+            key = before[name].receipt.get("key")
+            if key is not None and key == after[name].receipt["key"]:
+                yield f"{step.what}: tokenized again with the same key: {name}"
 
 
 def _compared(project: Project, corpus: Corpus, judged: Round, folder: Path, since: int) -> None:

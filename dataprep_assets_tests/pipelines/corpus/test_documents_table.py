@@ -33,8 +33,9 @@ def test_the_table_has_every_row_of_the_source_and_its_sums_are_the_ledgers(coas
         assert ledger is not None
         dropped.update(ledger.dropped)
         documents, tokens = documents + ledger.documents, tokens + ledger.tokens
-    assert {name: count for name, count in reasons.items() if name} == dropped
-    assert dropped.keys() == {"ours", "short", "bad_json", "missing_text"}
+    assert (reasons["ours"], reasons["short"]) == (8, 10)
+    # the stream knows which rows go, and the selection why
+    assert dropped == {"selection": 18, "bad_json": reasons["bad_json"], "missing_text": reasons["missing_text"]}
     kept = [row for row in rows if row["kept"]]
     assert (len(kept), sum(row["tokens"] for row in kept)) == (documents, tokens)
     for row in rows:
@@ -108,7 +109,7 @@ def test_a_changed_threshold_runs_no_tagger_and_reaches_only_shards_whose_select
     calls, tags, bins = coast.log.read_text(), coast.made("tags"), coast.made("token_bins")
     coast.declare(drop={"short": "words < 50"})
     said = coast("run", "pages", "--dry-run", code=1)
-    assert "what the rules drop of" in said
+    assert "what is dropped of" in said
     assert "token_bins_train           1  train-00001" in " ".join(said.split("\n")) or "train-00001" in said
     coast("run", "pages")
     assert coast.log.read_text() == calls
@@ -156,9 +157,13 @@ def test_retract_where_drops_documents_of_a_host_and_says_so_afterwards(tmp_path
 def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path) -> None:
     coast = Coast(tmp_path / "coast")
     coast.declare(budget={"per_source": 0.2, "per_rule": {"short": 0.5}})
+    assert "Run `dataprep run pages`" in coast("documents", "pages", code=1)
     said = coast("run", "pages", code=1)
     assert "of the source books in train rules drop 6 of 20 documents (30.00%), most of them short" in said
     assert not (coast.root.parent / "artifacts" / "pages" / "token_bins").exists()
+    for line in (("documents", "pages"), ("run", "pages", "--dry-run")):
+        told = coast(*line, code=int("--dry-run" in line))
+        assert "`within_budget` will block: of the source books in train rules drop 6 of 20" in told
     coast.declare(budget={"per_rule": {"short": 0.1}})
     assert "the rule short drops 10 of 60 documents (16.67%), more than 10.00%" in coast("run", "pages", code=1)
     coast.declare(budget={"per_source": 0.4, "per_rule": {"short": 0.2}})

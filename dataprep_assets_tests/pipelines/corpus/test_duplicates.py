@@ -18,15 +18,16 @@ import pytest
 from dataprep_assets.documents.duplicates.signatures import Signer
 from dataprep_assets.documents.retractions import Retraction, add_retractions
 from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.graph.retraction import DuplicatesChange
 from dataprep_assets.graph.shown import Table
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.card import card_sections
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.excerpts import Excerpts
+from dataprep_assets.pipelines.corpus.kept_documents import duplicates_change
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
-from dataprep_assets.pipelines.corpus.removed_duplicates import stood_for
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.documents.signed import one_other, page
+from dataprep_assets_tests.documents.signed import edited, one_other, page
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
@@ -211,8 +212,8 @@ def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> Non
     text = pages.files[file][int(row) - 1]
     pages.retract(text)
     built = pages.build()
-    assert built[0] == "duplicates"
-    assert len(built) == 2
+    # the shard of the retracted document, and that of the one that comes back
+    assert (built[0], len(built)) == ("duplicates", 3)
     assert pages.warnings == ["pages/duplicates: back, because the representative is gone: 1 document"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
     assert pages.build() == []
@@ -221,12 +222,33 @@ def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> Non
 def test_what_stands_for_others_is_told_while_new_files_wait_to_be_looked_at(pages: Pages) -> None:
     one = next(one for one in pages.dropped() if one["similarity"] < 1)
     file, _, row = one["representative"].rpartition(":")
-    digest = f"{hash_id(pages.files[file][int(row) - 1]):016x}"
-    before = stood_for(pages.corpus, pages.store, [digest])
-    assert before >= 1
+    pages.retract(pages.files[file][int(row) - 1])
+    before = duplicates_change(pages.corpus, pages.store)
+    assert before is not None
+    assert before.back >= 1
     pages.write({"train/new.jsonl": ["a page of its own, which nobody has looked at"]})
     build_manifest_artifact(pages.corpus, pages.store)
-    assert stood_for(pages.corpus, pages.store, [digest]) == before
+    assert duplicates_change(pages.corpus, pages.store) == before
+
+
+def test_what_is_said_to_come_back_and_to_go_is_what_the_next_build_does(tmp_path: Path) -> None:
+    # Each page is like the one before it alone: of a chain every second one goes, and without its first the others do.
+    draw, pages = random.Random(11), Pages(tmp_path, **BY_SCORE)
+    chain = [page(draw)]
+    for _ in range(5):
+        chain.append(edited(chain[-1], draw, 0.02))
+    pages.write({"train/a.jsonl": [{"text": text, "score": at} for at, text in enumerate(joined(chain))]})
+    pages.build()
+    before = {one["row"] for one in pages.dropped()}
+    pages.retract(joined(chain)[0])
+    change = duplicates_change(pages.corpus, pages.store)
+    pages.build()
+    after = {one["row"] for one in pages.dropped() if one["reason"] == "duplicate"}
+    retracted = {one["row"] for one in pages.dropped() if one["reason"] == "retracted"}
+    assert retracted == {1}
+    assert change == DuplicatesChange(back=len(before - after), gone=len(after - before))
+    assert change.back > 0
+    assert change.gone > 0
 
 
 def test_documents_of_the_validation_split_block_or_leave_train(tmp_path: Path) -> None:

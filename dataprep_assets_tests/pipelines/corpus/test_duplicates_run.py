@@ -45,7 +45,7 @@ def test_a_run_drops_duplicates_commands_name_them_and_a_retraction_says_what_co
     assert all(at[row["representative"]]["kept"] and row["similarity"] > 0.9 for row in gone)
     assert all(row["representative"] is None for row in rows if row["reason"] != "duplicate")
     ledgers = [pages.receipt("token_bins", name).ledger for name in pages.made("token_bins")]
-    assert sum(one.dropped["duplicate"] for one in ledgers if one is not None) == 10
+    assert sum(one.dropped.get("selection", 0) for one in ledgers if one is not None) == 10
     assert len(pages("documents", "pages", "--reason", "duplicate", "--csv").splitlines()) == 11
     (told,) = json.loads(pages("documents", "pages", "--json"))["rules"]
     assert (told["rule"], told["documents"], told["bytes"]) == ("duplicate", 10, sum(row["bytes"] for row in gone))
