@@ -54,7 +54,7 @@ from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.sentences import number_of, sentence
 
-VERSION = 2
+VERSION = 3
 PAIRS, ACROSS = "pairs.bin", "across.parquet"
 _CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
 _ACROSS: Columns = {
@@ -281,7 +281,10 @@ def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
             return Compared()
         now, before = corpus.signing.key_parts, receipt.recipe["settings"]
         # not the bands: they decide which pairs are compared, not how alike these are
-        if any(now.get(name) != before.get(name) for name in ("kind", "normalization", "unicode", "shingle", "key")):
+        if any(
+            now.get(name) != before.get(name)
+            for name in ("kind", "normalization", "unicode", "words", "shingle", "key")
+        ):
             return Compared()
         # these pairs are taken without a look at their shingles, so every byte is verified first
         if store.damage(artifact, receipt, "full"):
