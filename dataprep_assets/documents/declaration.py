@@ -126,8 +126,8 @@ class DuplicatesDeclaration(Declared):
     normalize: Normalization | None = Field(
         None,
         description="What is compared: `words` (words, signs and symbols, in one case and Unicode form), `space` (the "
-        "text except white space), `none` (the text). Line ends and Unicode's form (NFC) never count. Default: `words`; "
-        "of `exact`, `none`.",
+        "text except white space), `none` (the text). Line ends and Unicode's form (NFC) never count. Default: "
+        "`words`; of `exact`, `none`.",
     )
     threshold: float | None = Field(
         None,

@@ -9,7 +9,8 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.documents.benchmark_files import check_address, in_bucket, is_elsewhere
-from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkSet, BenchmarkTagger
+from dataprep_assets.documents.benchmark_items import BenchmarkSet
+from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkTagger
 from dataprep_assets.documents.declaration import RuleName
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declared import Declared
@@ -19,7 +20,7 @@ class DeclaredSet(Declared):
     """A benchmark whose items are not to be in the documents."""
 
     path: str = Field(
-        description="A file of JSON lines or Parquet, an item a row: relative to this YAML, "
+        description="A file of any format that sources may have, an item per row: relative to this YAML, "
         "`hf://datasets/organization/name@revision/file`, `s3://bucket/file` or `gs://bucket/file`."
     )
     cache_dir: Path | None = Field(
@@ -28,7 +29,7 @@ class DeclaredSet(Declared):
         "standard cache.",
     )
     fields: tuple[str, ...] = Field(
-        (), description="Fields that are looked for, each by itself; default: all that hold a text, or a list of texts."
+        (), description="Fields that are looked for; default: all that hold a text, texts in lists or in objects."
     )
 
     @model_validator(mode="after")
@@ -62,10 +63,20 @@ class DecontaminateDeclaration(Declared):
     )
     ngram: int = Field(8, ge=2, le=64, description="Words of an n-gram.")
     min_words: int = Field(
-        13, ge=2, description="Fewest words of a text that is looked for; shorter ones are in half of the world."
+        13,
+        ge=2,
+        description="Fewest words of a text that is looked for by itself. Shorter texts of an item are looked for "
+        "together: this many words of them, or all if they have fewer, but no fewer than `ngram`.",
     )
     containment: float | None = Field(
         None, gt=0, le=1, description="Share of an item's n-grams from which on a document contains it; default 0.5."
+    )
+    coverage: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Smallest share of the items of each set that has to be looked for; less blocks. Items with too "
+        "few words are not looked for. Default 0.9.",
     )
     action: Literal["drop", "block", "tag"] = Field(
         "drop",
@@ -91,12 +102,19 @@ class DecontaminateDeclaration(Declared):
             )
         if self.action == "tag" and self.containment is not None:
             raise ValueError("`containment` has no effect with `action: tag`; leave it out, and use it in a rule")
+        if self.action == "tag" and self.coverage is not None:
+            raise ValueError("`coverage` has no effect with `action: tag`; leave it out")
         return self
 
     @property
     def share(self) -> float:
         """The share of an item's n-grams from which on a document contains it."""
         return 0.5 if self.containment is None else self.containment
+
+    @property
+    def least_covered(self) -> float:
+        """The smallest share of the items of a set that has to be looked for."""
+        return 0.9 if self.coverage is None else self.coverage
 
     @property
     def rule(self) -> str:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from dataprep_assets.tokenization.document_ids import hash_id
 
 Normalization = Literal["words", "space", "none"]
-"""What makes two texts equal: their words and signs; their text but for white space and Unicode's form (NFC); their text
-but for line ends and that form."""
+"""What makes two texts equal: their words and signs; their text except white space and Unicode's form (NFC); their text
+except line ends and that form."""
 
 WORDS = 2
 """The version of what a word is."""
@@ -45,6 +45,7 @@ _UNSPACED = (
     (0xF900, 0xFAFF),
     (0x20000, 0x323AF),
 )
+_MAY_BE_UNSPACED = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED) + "]")
 
 
 class _Letters(dict[int, str]):
@@ -85,6 +86,11 @@ def is_unspaced(character: str) -> bool:
     return code >= 0x0E00 and any(a <= code <= b for a, b in _UNSPACED) and unicodedata.category(character) == "Lo"
 
 
+def has_unspaced(text: str) -> bool:
+    """Whether a text may have such a letter."""
+    return _MAY_BE_UNSPACED.search(text) is not None
+
+
 def words_of(text: str, *, signs: bool = False) -> list[str]:
     """The words of a text; none of an empty one.
 
@@ -121,7 +127,7 @@ def plain_text(text: str) -> str:
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-class _WordHashes(dict[str, int]):
+class WordHashes(dict[str, int]):
     """Word → its 64-bit hash, keyed if there is a key."""
 
     def __init__(self, key: bytes | None) -> None:
@@ -156,7 +162,7 @@ class ShingleHashes:
             key: The secret of a keyed hash; anybody could guess at unkeyed ones.
         """
         self._words = words
-        self._known = _WordHashes(key)
+        self._known = WordHashes(key)
 
     def of(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """The sets of shingles of texts, given as words.
