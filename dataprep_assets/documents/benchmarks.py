@@ -48,12 +48,14 @@ may have as many letters as a short question."""
 _SENTENCE = re.compile(r"[.!?\u3002\uff01\uff0e\uff1f\uff61][\s\"'\u2019\u201d)\u300d\u300f\uff09\u300b]*$")
 _STOP_WORDS = frozenset(
     """
+    all and any are but can did for get got had has her him his how its let may not now off one our out own say see she
+    the too two was way who why yet you
     about also been both could does each from have into just like made make many more most much must only other over
     same should some such than that their them then there these they this those were what when where which while will
     with would your
     """.split()  # noqa: SIM905
 )
-"""English words of four letters and more that say nothing; shorter ones are left out as they are."""
+"""English words that say nothing; those of one and two letters are left out, whatever they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +268,7 @@ def _says_something(
     at = 0
     for words in texts:
         for word in words:
-            if not word.isascii() or (len(word) > 3 and not word.isdigit() and word not in _STOP_WORDS):
+            if not word.isascii() or (len(word) > 2 and not word.isdigit() and word not in _STOP_WORDS):
                 changes.append(word != last)
                 places.append(at)
                 last = word

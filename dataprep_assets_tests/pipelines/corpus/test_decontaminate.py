@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.documents.benchmark_files import fetched
-from dataprep_assets.documents.benchmarks import COLUMNS, OVERLAP, Benchmarks, BenchmarkSet, BenchmarkTagger, rewrites
+from dataprep_assets.documents.benchmark_items import MOST_BYTES, BenchmarkSet
+from dataprep_assets.documents.benchmarks import COLUMNS, OVERLAP, Benchmarks, BenchmarkTagger, Coverage
+from dataprep_assets.documents.planted.benchmarks import look_alikes, renderings, rewrites
 from dataprep_assets.documents.table import DocumentBatch
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.documents.signed import page
@@ -62,10 +64,15 @@ def test_documents_with_items_are_dropped_under_that_reason(tmp_path: Path) -> N
     assert all(one.passed for one in found.values())
     facts = found["no_benchmark"].facts
     assert (facts["dropped"], facts["left"], facts["common_phrases_only"]) == (2, 0, 1)
+    ways = ("case", "punctuation", "white_space", "line_breaks", "embedded", "Unicode")
+    forms = ("plain", "lettered", "bracketed", "numbered", "bulleted", "question_and_answer", "choices_shuffled")
     assert {name: value for name, value in facts.items() if name.startswith("found_")} == {
-        f"found_{way}_%": 0.0 if way == "shuffled" else 100.0
-        for way in ("case", "punctuation", "white_space", "line_breaks", "embedded", "Unicode", "shuffled")
+        f"found_{form}_%": 100.0 for form in (*ways, *forms)
     }
+    assert {name: value for name, value in facts.items() if name.startswith("mistaken_")} == {
+        f"mistaken_{kind}_%": 0.0 for kind in ("shuffled", "one_text", "scattered")
+    }
+    assert (facts["items_quiz"], facts["not_looked_for_quiz"]) == (20, 0)
     # another share runs no tagger
     stricter = Leaky(tmp_path, containment=0.02)
     assert stricter.build() == ["selection/train-00000"]
@@ -118,7 +125,7 @@ def test_an_item_that_would_not_be_found_fails_the_check(tmp_path: Path, monkeyp
         "dataprep_assets.pipelines.corpus.benchmark_proofs.rewrites", lambda text: {"case": text[: len(text) // 3]}
     )
     found = leaky.findings("selection", "train")["no_benchmark"]
-    assert "of planted items are found when rewritten by case" in found.summary
+    assert "of planted items are found in the form 'case'" in found.summary
 
 
 def test_a_changed_set_runs_its_tagger_again(tmp_path: Path) -> None:
@@ -149,7 +156,10 @@ def test_a_declaration_without_effect_is_refused(tmp_path: Path, asked: dict[str
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"min_words": 500}, "none of the 60 texts of .* has 500 words, so nothing would be found"),
+        (
+            {"min_words": 500, "sets": {"quiz": {"path": "quiz.jsonl", "fields": ["question"]}}},
+            "none of the 20 items of .* has 500 words in a text, or 8 in two, so nothing would be found",
+        ),
         ({"sets": {"quiz": {"path": "quiz.jsonl", "fields": ["quest"]}}}, "no item of .* has a field 'quest'"),
         ({"sets": {"quiz": "none.jsonl"}}, "decontaminate.sets.quiz: .*none.jsonl: No such file"),
     ],
@@ -166,7 +176,7 @@ def test_short_texts_and_common_phrases_flag_nothing(tmp_path: Path) -> None:
     items = [{"prompt": f"{instruction} {words(draw, 20)}", "answer": "yes"} for _ in range(10)]
     pq.write_table(pa.Table.from_pylist(items), tmp_path / "set.parquet")
     benchmarks = Benchmarks([BenchmarkSet(name="set", path=tmp_path / "set.parquet")], 8, 13)
-    assert benchmarks.short == 10
+    assert benchmarks.coverage == {"set": Coverage(items=10)}
     assert benchmarks.common > 0
     names, shares = benchmarks.of([instruction, "yes", items[3]["prompt"], words(draw, 100)])
     assert names == [None, None, "set:4:prompt", None]
@@ -181,7 +191,8 @@ def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is
     path = tmp_path / "set.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in items))
     benchmarks = Benchmarks([BenchmarkSet(name="set", path=path)], 8, 13)
-    assert benchmarks.looked_for == 20 + 80
+    assert len(benchmarks.items) == 20 + 80
+    assert benchmarks.coverage == {"set": Coverage(items=80)}
     assert benchmarks.of([passages[2], instruction, items[9]["question"]]) == (
         ["set:9:context", None, "set:10:question"],
         [1, 0, 1],
@@ -217,7 +228,7 @@ def test_items_of_any_language_are_planted_and_found(tmp_path: Path, item: str) 
     assert [(one["row"], one["reason"]) for one in leaky.dropped()] == [(21, "benchmark")]
     found = leaky.findings("selection", "train")["no_benchmark"]
     assert found.passed, found.summary
-    assert found.facts["found_shuffled_%"] == 0
+    assert found.facts["mistaken_shuffled_%"] == 0
     assert found.facts["found_embedded_%"] == 100
 
 
