@@ -19,22 +19,26 @@ _FIRST = 1000
 
 
 def not_looked_for(coverage: Mapping[str, Coverage]) -> Iterator[str]:
-    """A phrase for each set of which some items are not looked for."""
+    """A sentence for each set of which some items are not looked for."""
     for name, one in coverage.items():
-        reasons = {"too short": one.short, "only common phrases": one.common, "empty": one.empty}
-        told = ", ".join(f"{safe(count, ',')} {reason}" for reason, count in reasons.items() if count)
-        if told:
-            yield sentence(f"{name}: of {safe(one.items + one.empty, ',')} items {told}")
+        every = one.items + one.empty
+        if every > one.looked_for:
+            left = f"{safe(every - one.looked_for, ',')} of {safe(every, ',')} items"
+            yield sentence(f"{name}: {left} are not looked for ({typed(_reasons(one))})")
+
+
+def _reasons(coverage: Coverage) -> str:
+    reasons = {"too short": coverage.short, "only common phrases": coverage.common, "empty": coverage.empty}
+    return sentence(", ".join(f"{safe(count, ',')} {reason}" for reason, count in reasons.items() if count))
 
 
 def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
     """A sentence for each set of which less than this share of the items is looked for."""
     for name, one in coverage.items():
         if one.share < floor:
-            (why,) = not_looked_for({name: one})
             yield sentence(
-                f"decontaminate.sets.{name}: {safe(f'{one.share:.0%}')} of its items are looked for, and "
-                f"{safe(f'{floor:.0%}')} have to be. Not looked for: {typed(why)}"
+                f"decontaminate.sets.{name}: {safe(f'{one.share:.0%}')} of its {safe(one.items, ',')} items are looked "
+                f"for, not {safe(f'{floor:.0%}')} ({typed(_reasons(one))})"
             )
 
 
@@ -54,7 +58,7 @@ def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
 def coverage_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
     """A line for each set of which some items are not looked for."""
     for told in not_looked_for(recorded_coverage(corpus, store)):
-        yield sentence(f"benchmark items that are not looked for: {typed(told)}")
+        yield sentence(f"benchmark {typed(told)}")
 
 
 def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Iterator[Remark]:
@@ -79,6 +83,5 @@ def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Ite
                 yield Remark(keys=keys, sentence=sentence(f"{typed(told)}. {todo}"))
             continue
         for told in not_looked_for({one.name: coverage}):
-            whose = "" if every < _FIRST else sentence(f" (first {safe(every, ',')} items)")
-            said = sentence(f"decontaminate.sets.{typed(told)} are not looked for{typed(whose)}")
-            yield Remark(keys=keys, sentence=said, hint=True)
+            whose = "" if every < _FIRST else ", of the first that were examined"
+            yield Remark(keys=keys, sentence=sentence(f"decontaminate.sets.{typed(told)}{whose}"), hint=True)

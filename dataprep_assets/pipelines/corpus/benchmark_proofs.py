@@ -58,7 +58,7 @@ def no_benchmark(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Se
         defects,
         f"No kept document contains one of {safe(sum(one.looked_for for one in every), ',')} items of "
         f"{safe(len(asked.sets), ',')} benchmarks; planted ones are found in {safe(len(found))} forms."
-        + (f" Not looked for: {typed('; '.join(notes))}." if notes else ""),
+        + "".join(f" {typed(note)}." for note in notes),
         todo,
         facts={
             "left": kept.left,
