@@ -12,7 +12,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS, TagsFacts
-from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.sentences import joined, safe, sentence, typed
 
 _FIRST = 1000
 """Items that `dataprep check` looks at."""
@@ -23,13 +23,15 @@ def not_looked_for(coverage: Mapping[str, Coverage]) -> Iterator[str]:
     for name, one in coverage.items():
         every = one.items + one.empty
         if every > one.looked_for:
-            left = f"{safe(every - one.looked_for, ',')} of {safe(every, ',')} items"
-            yield sentence(f"{name}: {left} are not looked for ({typed(_reasons(one))})")
+            yield sentence(
+                f"{name}: {safe(every - one.looked_for, ',')} of {safe(every, ',')} items are not looked for "
+                f"({typed(_reasons(one))})"
+            )
 
 
 def _reasons(coverage: Coverage) -> str:
     reasons = {"too short": coverage.short, "only common phrases": coverage.common, "empty": coverage.empty}
-    return sentence(", ".join(f"{safe(count, ',')} {reason}" for reason, count in reasons.items() if count))
+    return joined(", ", (sentence(f"{safe(count, ',')} {reason}") for reason, count in reasons.items() if count))
 
 
 def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
