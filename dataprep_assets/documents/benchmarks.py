@@ -137,8 +137,8 @@ class Benchmarks:
         for part in item.parts:
             words = words_of(part.text)
             joined = " ".join(words)
-            # a text that a field of an item has twice is one
-            if (part.field, joined) in there or not words:
+            # a text that a field of an item has twice is one, and one of signs alone has no words to be found
+            if (part.field, joined) in there or not any(map(str.isalnum, joined)):
                 continue
             there.add((part.field, joined))
             weights = [weight_of(word) for word in words]

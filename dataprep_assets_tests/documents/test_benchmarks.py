@@ -178,6 +178,10 @@ def test_labels_and_identifiers_are_no_texts(tmp_path: Path) -> None:
     benchmarks = opened(tmp_path, items)
     assert {part.place for whole in benchmarks.wholes for part in whole.parts} == {"question", "choices"}
     assert leaks(benchmarks, [items[0]["url"]]) == [None]
+    # choices that have no words, only signs, do not count
+    asked = {"question": "In Lua, which operator compares two values for equality?", "choices": ["eq", "==", "="]}
+    other = {"question": "In C, which one is it?", "choices": ["an equals sign", "two of them"]}
+    assert leaks(opened(tmp_path, [asked, other]), [f"{asked['question']}\nA. =\nB. ==\nC. eq"]) == ["quiz:1"]
     # a text in pieces, as of sets of tagged words, is one text
     tokens = "The brass lamps of the old harbour were lit by the keeper on that night".split(" ")  # noqa: SIM905
     benchmarks = opened(tmp_path, [{"tokens": tokens, "tags": ["O"] * len(tokens)}])
