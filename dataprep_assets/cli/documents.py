@@ -40,7 +40,8 @@ def command(
     if where is None and reason is None and not as_csv:
         drops = asked.drops()
         if json_:
-            print(json.dumps(None if drops is None else drops.to_json(cells), ensure_ascii=False))
+            found = None if drops is None else {**drops.to_json(cells), "unprotected": list(asked.unprotected())}
+            print(json.dumps(found, ensure_ascii=False))
         elif drops is None:
             print(f"{dataset}: no rules. Columns: {', '.join(asked.columns)}")
             for gone, count in asked.reasons().items():
@@ -49,6 +50,9 @@ def command(
             told = sentence(f"{dataset}: {number_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text")
             print(project.shown(told))
             print("\n".join(drops.lines(cells)))
+        if not json_:
+            for one in asked.unprotected():
+                print(project.shown(one))
         return 0
     if component.declaration.sensitive:
         return _count(asked.rows(where=where, reason=reason))

@@ -12,8 +12,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.documents.asset_tagger import AssetTagger
-from dataprep_assets.documents.benchmark_files import check_address, in_bucket, is_elsewhere
-from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkSet, BenchmarkTagger
 from dataprep_assets.documents.duplicates.banding import PROMISED, Banding, banding_for
 from dataprep_assets.documents.duplicates.kept_set import AcrossSplits
 from dataprep_assets.documents.duplicates.signatures import Kind, SignatureSettings
@@ -123,12 +121,13 @@ class DuplicatesDeclaration(Declared):
     kind: Kind = Field(
         "near",
         description="`near`: texts whose shingles overlap by `threshold` or more, found by MinHash and verified; "
-        "`exact`: equal texts alone.",
+        "`exact`: only equal texts.",
     )
-    normalize: Normalization = Field(
-        "words",
-        description="What is compared: `words` (letters and digits, in one case and Unicode form), `space` (the text "
-        "but for white space), `none` (every character).",
+    normalize: Normalization | None = Field(
+        None,
+        description="What is compared: `words` (words, signs and symbols, in one case and Unicode form), `space` (the "
+        "text except white space), `none` (the text). Line ends and Unicode's form (NFC) never count. Default: "
+        "`words`; of `exact`, `none`.",
     )
     threshold: float | None = Field(
         None,
@@ -189,6 +188,11 @@ class DuplicatesDeclaration(Declared):
         return 1.0 if self.kind == "exact" else 0.8 if self.threshold is None else self.threshold
 
     @property
+    def normalization(self) -> Normalization:
+        """What texts are compared by."""
+        return self.normalize or ("none" if self.kind == "exact" else "words")
+
+    @property
     def banding(self) -> Banding:
         """How signatures are cut into bands."""
         return banding_for(self.similarity, self.permutations or 128)
@@ -202,7 +206,7 @@ class DuplicatesDeclaration(Declared):
         """
         return SignatureSettings(
             kind=self.kind,
-            normalization=self.normalize,
+            normalization=self.normalization,
             shingle=self.shingle or 5,
             banding=self.banding,
             key=key,
@@ -221,105 +225,6 @@ class DuplicatesDeclaration(Declared):
         if listed != (columns[name] == "string"):
             wanted = "a list of its values in `order`" if columns[name] == "string" else "`highest` or `lowest`"
             raise ConfigError(f"duplicates.priority.order: {name} is a {columns[name]}: give {wanted}")
-
-
-class DeclaredSet(Declared):
-    """A benchmark whose items are not to be in the documents."""
-
-    path: str = Field(
-        description="A file of JSON lines or Parquet, an item a row: relative to this YAML, "
-        "`hf://datasets/organization/name@revision/file`, `s3://bucket/file` or `gs://bucket/file`."
-    )
-    cache_dir: Path | None = Field(
-        None,
-        description="Folder for what is fetched, relative to this YAML; needed for a bucket, of a hub by default the "
-        "standard cache.",
-    )
-    fields: tuple[str, ...] = Field(
-        (), description="Fields that are looked for, each by itself; default: all that hold a text, or a list of texts."
-    )
-
-    @model_validator(mode="after")
-    def _is_reachable(self) -> Self:
-        if not is_elsewhere(self.path):
-            if self.cache_dir is not None:
-                raise ValueError("`cache_dir` has no effect on a file that is read in place; leave it out")
-            return self
-        try:
-            check_address(self.path)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-        if in_bucket(self.path) and self.cache_dir is None:
-            raise ValueError(f"{self.path}: name the folder to fetch it to, `cache_dir`")
-        return self
-
-    def benchmark(self, name: str, folder: Path) -> BenchmarkSet:
-        """The set of this name; paths are relative to a folder."""
-        if not is_elsewhere(self.path):
-            return BenchmarkSet(name=name, path=folder / self.path, fields=self.fields)
-        cache_dir = None if self.cache_dir is None else folder / self.cache_dir
-        return BenchmarkSet(name=name, path=self.path, cache_dir=cache_dir, fields=self.fields)
-
-
-class DecontaminateDeclaration(Declared):
-    """Benchmarks whose items are looked for in the documents."""
-
-    sets: dict[RuleName, str | DeclaredSet] = Field(
-        min_length=1,
-        description="Name of each benchmark → its file of items, also `hf://…`, or `{path: …, fields: […]}`.",
-    )
-    ngram: int = Field(8, ge=2, le=64, description="Words of an n-gram.")
-    min_words: int = Field(
-        13, ge=2, description="Fewest words of a text that is looked for; shorter ones are in half of the world."
-    )
-    containment: float | None = Field(
-        None, gt=0, le=1, description="Share of an item's n-grams from which on a document contains it; default 0.5."
-    )
-    action: Literal["drop", "block", "tag"] = Field(
-        "drop",
-        description="What happens to a document that contains an item: `drop`, with the reason `benchmark`; `block` "
-        "the run, with the pairs; `tag` it alone, in the columns `benchmark` and `benchmark_overlap`.",
-    )
-
-    @field_validator("sets", mode="after")
-    @classmethod
-    def _files(cls, sets: dict[str, str | DeclaredSet]) -> dict[str, str | DeclaredSet]:
-        """Look at the short form, too, as at the long one."""
-        for one in sets.values():
-            if isinstance(one, str):
-                DeclaredSet(path=one)
-        return sets
-
-    @model_validator(mode="after")
-    def _has_effect(self) -> Self:
-        if self.min_words < self.ngram:
-            raise ValueError(
-                f"`min_words: {self.min_words}` has no effect: a text of fewer than `ngram: {self.ngram}` words is one "
-                "n-gram. Give at least as many"
-            )
-        if self.action == "tag" and self.containment is not None:
-            raise ValueError("`containment` has no effect with `action: tag`; leave it out, and use it in a rule")
-        return self
-
-    @property
-    def share(self) -> float:
-        """The share of an item's n-grams from which on a document contains it."""
-        return 0.5 if self.containment is None else self.containment
-
-    @property
-    def rule(self) -> str:
-        """The expression of a document that contains an item."""
-        return f"{OVERLAP} >= {self.share}"
-
-    def tagger(self, folder: Path) -> BenchmarkTagger:
-        """The tagger that looks for the items; paths are relative to a folder."""
-        sets = [
-            (DeclaredSet(path=one) if isinstance(one, str) else one).benchmark(name, folder)
-            for name, one in self.sets.items()
-        ]
-        return BenchmarkTagger(
-            name=BENCHMARK, columns=COLUMNS, sets=tuple(sets), ngram=self.ngram, least=self.min_words
-        )
 
 
 class BudgetDeclaration(Declared):

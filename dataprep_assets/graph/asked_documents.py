@@ -124,6 +124,10 @@ class AskedDocuments(ABC):
         """What the rules, as they are declared now, drop of the shards that are tagged, and what goes as a duplicate;
         None without rules and duplicates."""
 
+    def unprotected(self) -> Sequence[str]:
+        """A sentence for each benchmark of which some items are not looked for."""
+        return ()
+
     @abstractmethod
     def reasons(self) -> Mapping[str, int]:
         """Why rows of the finished tables are not kept → how many, the most frequent first."""

@@ -153,7 +153,8 @@ REMEDIES = (
     (
         "no_benchmark",
         "Documents contain items of a benchmark: drop them with `decontaminate.action: drop`, or look at the pairs in "
-        "the columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`.",
+        "the columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`. Too "
+        "few items are looked for: lower `min_words` or `coverage`, or declare other `fields`.",
     ),
     (
         "ids_unique",

@@ -54,6 +54,7 @@ def decided(
     theirs: Sequence[bool] | None = None,
     across: str = "ignore",
     known: Compared | None = None,
+    threshold: float = 0.8,
 ) -> tuple[KeptSet, Documents]:
     """The kept set of texts in shards, each of one file."""
     made = [signed(folder / f"{number}", texts, settings) for number, texts in enumerate(shards)]
@@ -71,7 +72,7 @@ def decided(
         for number in range(len(shards))
     ]
     priority = Priority(documents=documents, shards=order, by_split=across == "drop")
-    return kept_set(documents, priority, threshold=0.8, across=across, known=known), documents  # type: ignore[arg-type]
+    return kept_set(documents, priority, threshold=threshold, across=across, known=known), documents  # type: ignore[arg-type]
 
 
 def kept_texts(shards: Sequence[Sequence[str]], found: KeptSet) -> list[str]:

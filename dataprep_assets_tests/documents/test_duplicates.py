@@ -3,6 +3,7 @@ alike."""
 
 import random
 import time
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -12,9 +13,9 @@ import pytest
 from dataprep_assets.documents.duplicates import candidates
 from dataprep_assets.documents.duplicates.banding import banding_for
 from dataprep_assets.documents.duplicates.kept_set import Compared, overlap
-from dataprep_assets.documents.duplicates.signatures import SignedShard, Signer
+from dataprep_assets.documents.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard, Signer
 from dataprep_assets.documents.duplicates.translations import NOTICES
-from dataprep_assets.documents.duplicates.words import words_of
+from dataprep_assets.documents.duplicates.words import Normalization, compared_words, words_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets_tests.documents.signed import (
     EXACT,
@@ -54,7 +55,9 @@ def dealt(texts: list[str], shards: int, seed: int) -> list[list[str]]:
 
 def by_hand(texts: list[str], key: dict[str, tuple[object, ...]]) -> list[str]:
     """The texts kept by comparing each with every kept one."""
-    sets = {text: frozenset(zip(*(words_of(text)[at:] for at in range(5)), strict=False)) for text in texts}
+    sets = {
+        text: frozenset(zip(*(compared_words(text, "words")[at:] for at in range(5)), strict=False)) for text in texts
+    }
     kept: list[str] = []
     for text in sorted(texts, key=lambda one: key[one]):
         if all(len(sets[text] & sets[o]) < 0.8 * len(sets[text] | sets[o]) for o in kept):
@@ -184,17 +187,91 @@ def test_what_was_compared_before_is_not_compared_again_and_changes_nothing(
     assert (Compared().of_pairs(np.array([1], np.uint64), np.array([2], np.uint64)) == [-1]).all()
 
 
-def test_exact_duplicates_are_those_with_the_same_words(tmp_path: Path) -> None:
-    texts = ["The  sea, calm.", "the sea calm", "The sea: CALM!", "the sea is calm", "☂", "☀", "☂", "", "  ", ""]
-    found, _ = decided(tmp_path / "s", [texts], settings=EXACT)
-    assert len(found.removed) == 3
+@pytest.mark.parametrize(
+    ("normalization", "groups"),
+    [
+        ("words", [{0, 1, 2, 3, 4, 5}, {6, 7}, {9, 11}, {12, 13}, {14, 15}]),
+        ("space", [{0, 1, 2, 3}, {9, 11}, {12, 13}]),
+        ("none", [{0, 1}, {9, 11}, {12, 13}]),
+    ],
+)
+def test_exact_duplicates_are_equal_in_what_is_compared_and_blank_ones_are_counted(
+    tmp_path: Path, normalization: Normalization, groups: list[set[int]]
+) -> None:
+    texts = [
+        *("The sea, calm.\n", "The sea, calm.\r\n", "The sea, calm.", "The  sea, calm.", "the sea, calm."),
+        *("THE SEA , CALM .", "don\u2019t", "DON'T", "the sea calm", "☂", "☀", "☂", "caf\u00e9", "cafe\u0301"),
+        *("\u4e2d\u6587", "\u4e2d \u6587", "", " \n", "\u3000"),
+    ]
+    settings = replace(EXACT, normalization=normalization)
+    found, documents = decided(tmp_path / "s", [texts], settings=settings)
+    kept = np.setdiff1d(np.arange(len(texts)), found.removed)
+    assert len(found.removed) == sum(len(one) - 1 for one in groups)
+    assert all(len(one.intersection(kept.tolist())) == 1 for one in groups)
     assert set(found.similarities.tolist()) == {1.0}
-    assert {7, 8, 9}.isdisjoint(found.removed.tolist())
+    assert documents.compared == len(texts) - 3
+    with SignatureWriter(tmp_path, settings) as writer:
+        writer.add(len(texts) + 1, range(len(texts)), texts)
+    assert (writer.rows, writer.documents, writer.blank) == (len(texts) + 1, len(texts) - 3, 3)
+
+
+@pytest.mark.parametrize("settings", [NEAR, EXACT], ids=["near", "exact"])
+def test_texts_of_which_only_signs_differ_all_stay(tmp_path: Path, settings: SignatureSettings) -> None:
+    texts = [
+        *(f"def f(a, b):\n    return a {sign} b" for sign in ("+", "-", "*", "/", "%", "//", "**", "<", "<=", "==")),
+        *("f(a,b)", "f(a.b)", "f[a,b]", "if (ok) return x;", "if (!ok) return x;", "p.x = 1", "p->x = 1", "#a", "@a"),
+        *(
+            "-5",
+            "5",
+            "+5",
+            "5%",
+            "$5",
+            "3.14",
+            "3,14",
+            "314",
+            "10\u00b2",
+            "102",
+            "1, 2; 3: 4!",
+            "1 2 3 4",
+            "!",
+            "!!",
+            "?",
+        ),
+        *(
+            "\u222b f(x) dx = F(b) - F(a)",
+            "\u222b f(x) dx = F(b) + F(a)",
+            "a \u2264 b",
+            "a \u2265 b",
+            "\u4f60\u597d\uff01",
+            "\u4f60\u597d\uff1f",
+        ),
+    ]
+    found, _ = decided(tmp_path, [texts], settings=settings)
+    assert [texts[at] for at in found.removed.tolist()] == []
+
+
+@pytest.mark.parametrize("threshold", [0.55, 0.56, 0.57, 0.58, 0.7, 0.8])
+def test_a_pair_just_at_the_threshold_goes(tmp_path: Path, threshold: float) -> None:
+    """0.55 * 100 is more than 55 in floating point."""
+    draw, most = random.Random(8), 100
+    words = [f"w{number}" for number in range(most + 4)]
+    settings = replace(NEAR, banding=banding_for(threshold, 128))
+    # as many shingles as the threshold says of 100, and all of them in both
+    texts = [" ".join(words), " ".join(words[: round(threshold * most) + 4])]
+    for seed in range(5):
+        draw.shuffle(words)
+        texts += [" ".join(words), " ".join(words[: round(threshold * most) + 4])]
+        found, _ = decided(tmp_path / f"{seed}", [texts[-2:]], settings=settings, threshold=threshold)
+        if len(found.removed):
+            assert found.similarities.tolist() == [threshold]
+            return
+    pytest.fail("no band of five pairs is shared")
 
 
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
+        ("\u201cgo\u201d \u2013 don\u2019t", '"go" - don\'t', True),
         ("Cafe\u0301 au lait", "café AU lait", True),
         ("ﬁle", "file", True),
         ("soft\u00adhyphen", "softhyphen", True),

@@ -266,8 +266,9 @@ class _Asked:
         digests = self._documents.digests(nodes)[:, 0]
         splits = self._order.split[self._documents.shard_of(nodes)][place]
         of_others = self._order.are_theirs(self._documents, nodes)[place[:, 0]]
-        # The similarity of two sets is at most the quotient of their sizes: many pairs need no look at shingles.
-        alike = sizes.min(axis=1) >= self._threshold * sizes.max(axis=1)
+        # The similarity of two sets is at most the quotient of their sizes: many pairs need no look at shingles. A
+        # quotient, as `similarity` is: a product may be rounded up, and pairs just at the threshold would be lost.
+        alike = sizes.min(axis=1) / np.maximum(sizes.max(axis=1), 1) >= self._threshold
         one, other = digests[place[:, 0]], digests[place[:, 1]]
         held = self._known.of_pairs(one, other)
         gone = np.zeros(len(nodes), np.bool_)

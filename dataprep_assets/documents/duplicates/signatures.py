@@ -25,7 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.duplicates.banding import Banding
-from dataprep_assets.documents.duplicates.words import UNICODE, Normalization, ShingleHashes, mixed, words_of
+from dataprep_assets.documents.duplicates.words import (
+    UNICODE,
+    WORDS,
+    Normalization,
+    ShingleHashes,
+    compared_words,
+    mixed,
+)
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.flat_bins import mapped
@@ -73,6 +80,7 @@ class SignatureSettings:
     def key_parts(self) -> dict[str, Any]:
         """What enters a key; raises ConfigError if the library that is needed is not installed."""
         made: dict[str, Any] = {"kind": self.kind, "normalization": self.normalization, "unicode": UNICODE}
+        made["words"] = WORDS
         if self.kind == "near":
             made |= {"shingle": self.shingle, "bands": self.banding.bands, "rows": self.banding.rows}
             made["rensa"] = library_version()
@@ -105,7 +113,7 @@ class Signer:
 
     def shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """The shingles of texts, as `ShingleHashes.of`."""
-        return self._shingles.of([words_of(text, self._settings.normalization) for text in texts])
+        return self._shingles.of([compared_words(text, self._settings.normalization) for text in texts])
 
     def bands(self, hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The hashes of the bands of texts, of which the shingles are given: ``(texts, bands)``, uint64."""
@@ -129,10 +137,8 @@ class Signer:
             starts = np.concatenate([[0], ends[:-1]]).tolist() if len(ends) else []
             data = hashes.astype(_DTYPE, copy=False)
             equal = [data[start:end].tobytes() for start, end in zip(starts, ends.tolist(), strict=True)]
-        elif self._settings.normalization == "none":
-            equal = [text.encode() for text in texts]
         else:
-            equal = [" ".join(words_of(text, self._settings.normalization)).encode() for text in texts]
+            equal = [" ".join(compared_words(text, self._settings.normalization)).encode() for text in texts]
         made = b"".join(hashlib.blake2b(one, digest_size=16, key=self._key).digest() for one in equal)
         halves = np.frombuffer(made, _DTYPE).reshape(len(texts), 2)
         return np.column_stack([halves, hash_texts(texts, self._settings.key)]).astype(np.uint64)
@@ -148,7 +154,7 @@ class SignatureWriter:
             directory: The folder.
             settings: What decides the signatures.
         """
-        self.rows = self.documents = 0
+        self.rows = self.documents = self.blank = 0
         self._directory, self._settings = directory, settings
         self._signer = Signer(settings)
         # Kept until the end, because the tables are written sorted: 8 bytes for each key of each document.
@@ -170,7 +176,7 @@ class SignatureWriter:
             good: The positions, among them, of those with a text.
             texts: Their texts.
         """
-        # empty texts are not alike, and are compared with nothing
+        # texts of white space alone are not alike, and are compared with nothing
         kept = [(at, text) for at, text in zip(good, texts, strict=True) if text and not text.isspace()]
         at = np.array([one for one, _ in kept], np.int64)
         counts, digests = np.zeros(rows, np.uint64), np.zeros((rows, 3), np.uint64)
@@ -190,6 +196,7 @@ class SignatureWriter:
         self._ends.append(self._last + np.cumsum(counts))
         self._last = int(self._ends[-1][-1]) if rows else self._last
         self.rows, self.documents = self.rows + rows, self.documents + len(kept)
+        self.blank += len(texts) - len(kept)
 
     def __exit__(self, *error: Any) -> None:
         for one in self._opened:

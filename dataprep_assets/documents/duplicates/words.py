@@ -1,10 +1,11 @@
-"""The words of a text, by which texts are compared, and the hashes of their shingles.
+"""The words of a text, by which duplicates and items of benchmarks are found, and the hashes of their shingles.
 
-A word is what is left between white space, punctuation and symbols, in one Unicode form and one case. Scripts that put
-no space between words give a word for each letter. A text without any word, such as one of signs alone, counts as one
-word, so that it equals nothing but itself.
+A word is a run of letters, marks and digits, in one Unicode form (NFKC) and one case. Scripts that put no space between
+words give a word for each letter. Duplicates are compared by words and signs, because `a + b` is not `a - b`: each sign
+of punctuation, and each symbol, is one more word. Items of benchmarks are looked for without signs, because who quotes
+one sets others. A text without any word counts as one word, so that it equals nothing but itself.
 
-Entry points: `words_of`, `ShingleHashes`.
+Entry points: `words_of`, `compared_words`, `ShingleHashes`.
 """
 
 import re
@@ -19,12 +20,19 @@ from numpy.typing import NDArray
 from dataprep_assets.tokenization.document_ids import hash_id
 
 Normalization = Literal["words", "space", "none"]
-"""What makes two texts equal: their words; their text but for white space and Unicode's forms; every byte."""
+"""What makes two texts equal: their words and signs; their text except white space and Unicode's form (NFC); their text
+except line ends and that form."""
 
+WORDS = 2
+"""The version of what a word is."""
 UNICODE = unicodedata.unidata_version
 """The Unicode version that decides the words of texts beyond ASCII."""
 
 _WORD = re.compile(r"[a-z0-9]+")
+_WORD_OR_SIGN = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
+_RAISED = re.compile("[\u00b2\u00b3\u00b9\u2070\u2071\u2074-\u207f]")
+_LOWERED = re.compile("[\u2080-\u208e]")
+"""Digits and signs that NFKC would join to the word before them: `10²` is not 102."""
 _KNOWN_WORDS = 1 << 20
 """Words whose hashes are remembered: 150 MB at most."""
 _UNSPACED = (
@@ -37,19 +45,27 @@ _UNSPACED = (
     (0xF900, 0xFAFF),
     (0x20000, 0x323AF),
 )
+_MAY_BE_UNSPACED = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED) + "]")
 
 
 class _Letters(dict[int, str]):
     """For `str.translate`: what stands for a character beyond ASCII; found out when it is first met."""
 
+    def __init__(self, *, signs: bool) -> None:
+        super().__init__()
+        self._signs = signs
+
     def __missing__(self, code: int) -> str:
         character = chr(code)
         category = unicodedata.category(character)
-        if category == "Cf":  # marks of direction, joiners, soft hyphens: nobody sees them
+        # marks of direction, joiners, soft hyphens, selectors of a glyph: nobody sees them
+        if category == "Cf" or 0xFE00 <= code <= 0xFE0F:
             found = ""
+        elif category[0] in "PS" and self._signs:
+            found = f" {_TYPED.get(character) or ('-' if category == 'Pd' else character)} "
         elif category[0] in "ZPSC":
             found = " "
-        elif category == "Lo" and any(first <= code <= last for first, last in _UNSPACED):
+        elif is_unspaced(character):
             found = f" {character}"
         else:
             found = character
@@ -57,29 +73,61 @@ class _Letters(dict[int, str]):
         return found
 
 
-_LETTERS = _Letters()
+_TYPED = (
+    dict.fromkeys("\u2018\u2019\u201a\u201b", "'") | dict.fromkeys("\u201c\u201d\u201e\u201f", '"') | {"\u2212": "-"}
+)
+"""Signs that editors put in for what was typed; all dashes are one, too."""
+_LETTERS, _LETTERS_AND_SIGNS = _Letters(signs=False), _Letters(signs=True)
 
 
-def words_of(text: str, normalization: Normalization = "words") -> list[str]:
-    """The words of a text; none of an empty one."""
-    if normalization == "none":
-        # at every single blank: joined by blanks the words are the text again, so every character counts
-        return text.split(" ") if text else []
-    if normalization == "space":
-        return unicodedata.normalize("NFC", text).split()
+def is_unspaced(character: str) -> bool:
+    """Whether a character is a letter of a script that puts no space between words."""
+    code = ord(character)
+    return code >= 0x0E00 and any(a <= code <= b for a, b in _UNSPACED) and unicodedata.category(character) == "Lo"
+
+
+def has_unspaced(text: str) -> bool:
+    """Whether a text may have such a letter."""
+    return _MAY_BE_UNSPACED.search(text) is not None
+
+
+def words_of(text: str, *, signs: bool = False) -> list[str]:
+    """The words of a text; none of an empty one.
+
+    Args:
+        text: The text.
+        signs: Whether each sign of punctuation and each symbol is a word, too.
+    """
     if text.isascii():
-        found = _WORD.findall(text.lower())
+        found = (_WORD_OR_SIGN if signs else _WORD).findall(text.lower())
     else:
+        if signs:
+            text = _LOWERED.sub(r"_\g<0>", _RAISED.sub(r"^\g<0>", text))
         # a second time, because folding may take a text out of its form
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-        found = folded.translate(_LETTERS).split()
+        found = folded.translate(_LETTERS_AND_SIGNS if signs else _LETTERS).split()
     if found:
         return found
     whole = " ".join(unicodedata.normalize("NFKC", text).split())
     return [whole] if whole else []
 
 
-class _WordHashes(dict[str, int]):
+def compared_words(text: str, normalization: Normalization) -> list[str]:
+    """What duplicates are compared by, in pieces; none of an empty text."""
+    if normalization == "words":
+        return words_of(text, signs=True)
+    if normalization == "space":
+        return unicodedata.normalize("NFC", text).split()
+    # at every single blank: joined by blanks the words are the text again, so every character counts
+    return plain_text(text).split(" ") if text else []
+
+
+def plain_text(text: str) -> str:
+    """A text with `\\n` as the end of each line, in one Unicode form (NFC)."""
+    return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+class WordHashes(dict[str, int]):
     """Word → its 64-bit hash, keyed if there is a key."""
 
     def __init__(self, key: bytes | None) -> None:
@@ -114,7 +162,7 @@ class ShingleHashes:
             key: The secret of a keyed hash; anybody could guess at unkeyed ones.
         """
         self._words = words
-        self._known = _WordHashes(key)
+        self._known = WordHashes(key)
 
     def of(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """The sets of shingles of texts, given as words.

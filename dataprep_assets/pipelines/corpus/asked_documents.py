@@ -15,6 +15,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 from dataprep_assets.graph.asked_documents import AskedDocuments, Drops, RuleDrops
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.pipelines.corpus.benchmark_coverage import coverage_lines
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.documents_sums import FILE
 from dataprep_assets.pipelines.corpus.documents_table import DOCUMENTS, DocumentsFacts, table_columns
@@ -157,6 +158,9 @@ class CorpusDocuments(AskedDocuments):
     def _partitions(self) -> Sequence[str]:
         manifest = load_manifest(self._corpus, self._store)
         return [partition for split in self._corpus.splits for partition in manifest.partitions(split)]
+
+    def unprotected(self) -> Sequence[str]:
+        return list(coverage_lines(self._corpus, self._store))
 
     def reasons(self) -> Mapping[str, int]:
         found = Counter[str]()

@@ -1,15 +1,19 @@
 """The proof that no kept document contains an item of a benchmark, and that it would be seen if one did."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from dataprep_assets.documents.benchmarks import BENCHMARK, OVERLAP, BenchmarkTagger, rewrites
+from dataprep_assets.documents.benchmarks import BENCHMARK, OVERLAP, Benchmarks, BenchmarkTagger
 from dataprep_assets.documents.duplicates.words import words_of
+from dataprep_assets.documents.planted.benchmarks import look_alikes, renderings, rewrites
 from dataprep_assets.documents.ruled_out import RuledOutRows, read_dropped
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.graph.finding import SHOWN, Finding, judged, verdict
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.benchmark_coverage import not_looked_for, uncovered
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
@@ -17,13 +21,16 @@ from dataprep_assets.sentences import safe, sentence, typed
 
 NO_BENCHMARK = Proof(
     "no_benchmark",
-    "No kept document contains an item of a benchmark; items planted in six rewrites are found, and texts of the same "
-    "words in another order are not.",
+    "No kept document contains an item of a benchmark. `coverage` of the items are looked for, planted ones are found "
+    "in every form, and what only looks like them is not.",
+    version=2,
 )
 _PLANTED = 200
-"""Texts of items that are planted."""
+"""Items, and texts of items, that are planted."""
+_T = TypeVar("_T")
 _FOUND = 0.95
-"""Smallest share of the planted texts of each rewrite that has to be found."""
+"""Smallest share of the planted texts of each form that has to be found, and of those that only look like them that
+must not."""
 
 
 @judged
@@ -34,27 +41,61 @@ def no_benchmark(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Se
     tagger = next(one for one in corpus.taggers if isinstance(one, BenchmarkTagger))
     kept = _Kept(corpus, store, tagger, asked.share)
     left = list(kept.of(partitions))
-    planted = _planted(tagger, asked.share)
-    defects = [*left, *_missed(planted)]
     benchmarks = tagger.benchmarks
+    found, mistaken = _planted(benchmarks, asked.share), _mistaken(benchmarks, asked.share)
+    below = list(uncovered(benchmarks.coverage, asked.least_covered))
+    defects = [*left, *below, *_missed(found, mistaken)]
+    every = benchmarks.coverage.values()
+    if below and not left:
+        todo = "Lower `min_words`, declare other `fields`, or lower `decontaminate.coverage` if that is good enough"
+    else:
+        todo = (
+            "Declare `decontaminate.action: drop`, or look at the pairs with `dataprep documents --where "
+            f'"{OVERLAP} >= {asked.share}"`'
+        )
+    notes = list(not_looked_for(benchmarks.coverage))
     return verdict(
         defects,
-        f"No kept document contains one of {benchmarks.looked_for:,} texts of {len(asked.sets):,} benchmarks; planted "
-        "ones are found in six rewrites.",
-        "Declare `decontaminate.action: drop`, or look at the pairs with `dataprep documents --where "
-        f'"{OVERLAP} >= {asked.share}"`',
+        f"No kept document contains one of {safe(sum(one.looked_for for one in every), ',')} items of "
+        f"{safe(len(asked.sets), ',')} benchmarks; planted ones are found in {safe(len(found))} forms."
+        + "".join(f" {typed(note)}." for note in notes),
+        todo,
         facts={
             "left": kept.left,
             "dropped": kept.dropped,
             "common_phrases_only": kept.phrases,
-            "looked_for": benchmarks.looked_for,
-            "too_short": benchmarks.short,
             "common_ngrams_left_out": benchmarks.common,
-            **{f"found_{name.replace(' ', '_')}_%": round(100 * share, 2) for name, share in planted.items()},
+            **{f"items_{name}": one.items for name, one in benchmarks.coverage.items()},
+            **{f"not_looked_for_{name}": one.items - one.looked_for for name, one in benchmarks.coverage.items()},
+            **{f"found_{_fact(name)}_%": round(100 * share, 2) for name, share in found.items()},
+            **{f"mistaken_{_fact(name)}_%": round(100 * share, 2) for name, share in mistaken.items()},
         },
         # without a table the defects are listed
-        table=None if left else [{"planted": name, "found_%": round(100 * one, 2)} for name, one in planted.items()],
+        table=None if left else _table(benchmarks, found, mistaken),
     )
+
+
+def _table(
+    benchmarks: Benchmarks, found: Mapping[str, float], mistaken: Mapping[str, float]
+) -> Iterator[dict[str, str | int | float]]:
+    """A row for each form, and for each set."""
+    for name, share in found.items():
+        yield {"planted": name, "found_%": round(100 * share, 2)}
+    for name, share in mistaken.items():
+        yield {"planted": f"no item: {name}", "found_%": round(100 * share, 2)}
+    for name, one in benchmarks.coverage.items():
+        yield {
+            "benchmark": name,
+            "items": one.items,
+            "looked_for": one.looked_for,
+            "too_short": one.short,
+            "common": one.common,
+            "empty": one.empty,
+        }
+
+
+def _fact(name: str) -> str:
+    return name.replace(" ", "_")
 
 
 class _Kept:
@@ -94,31 +135,52 @@ class _Kept:
             yield sentence(f"{typed(where)} contains {share:.0%} of {row[BENCHMARK]}")
 
 
-def _planted(tagger: BenchmarkTagger, containment: float) -> dict[str, float]:
-    """The way of rewriting → the share of items that are found; `shuffled` are no items any more."""
-    benchmarks = tagger.benchmarks
-    items = benchmarks.items
-    # spread over the items, which are those of one set after the other
-    step = max(1, len(items) // _PLANTED)
-    ways: dict[str, list[str]] = {}
-    for name, text in items[::step][:_PLANTED]:
-        words = words_of(text)
+def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
+    """The form → the share of planted texts and items that are found in it."""
+    forms: dict[str, list[str]] = defaultdict(list)
+    for _, text in _some(benchmarks.items):
         # upper case is no rewrite of some texts, as of a Turkish dotless i
         changed = {"case"} if text.upper().casefold() != text.casefold() else set()
         for way, rewritten in rewrites(text).items():
             if way not in changed:
-                ways.setdefault(way, []).append(rewritten)
+                forms[way].append(rewritten)
+    for whole in _some(benchmarks.wholes):
+        for form, written in renderings(whole.parts, whole.name).items():
+            forms[form].append(written)
+    return _flagged(benchmarks, containment, forms)
+
+
+def _mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
+    """The kind of what only looks like an item → the share that is taken for one."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for name, text in _some(benchmarks.items):
+        words = words_of(text)
         # seeded by the item, so each examination plants the same texts
         shuffled = random.Random(name).sample(words, len(words))
         if shuffled != words:
-            ways.setdefault("shuffled", []).append(" ".join(shuffled))
-    return {way: sum(one >= containment for one in benchmarks.of(texts)[1]) / len(texts) for way, texts in ways.items()}
+            kinds["shuffled"].append(" ".join(shuffled))
+    for whole in _some(benchmarks.wholes):
+        for kind, written in look_alikes(whole.parts, whole.name).items():
+            kinds[kind].append(written)
+    return _flagged(benchmarks, containment, kinds)
 
 
-def _missed(planted: dict[str, float]) -> Iterator[str]:
-    for way, share in planted.items():
-        if way == "shuffled":
-            if share > 1 - _FOUND:
-                yield f"{share:.1%} of texts with the words of an item in another order are flagged as the item"
-        elif share < _FOUND:
-            yield f"{share:.1%} of planted items are found when rewritten by {way}, and {_FOUND:.0%} have to be"
+def _some(every: Sequence[_T]) -> Sequence[_T]:
+    # spread over the items, which are those of one set after the other
+    return every[:: max(1, len(every) // _PLANTED)][:_PLANTED]
+
+
+def _flagged(benchmarks: Benchmarks, containment: float, forms: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    return {
+        form: sum(share >= containment for share in benchmarks.of(texts)[1]) / len(texts)
+        for form, texts in forms.items()
+    }
+
+
+def _missed(found: Mapping[str, float], mistaken: Mapping[str, float]) -> Iterator[str]:
+    for form, share in found.items():
+        if share < _FOUND:
+            yield f"{share:.1%} of planted items are found in the form {form!r}, and {_FOUND:.0%} have to be"
+    for kind, share in mistaken.items():
+        if share > 1 - _FOUND:
+            yield f"{share:.1%} of texts that only look like an item ({kind}) are flagged as the item"

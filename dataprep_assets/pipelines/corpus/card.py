@@ -77,7 +77,7 @@ def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[Car
     gone = sum(facts.removed.values())
     text = f"Of {count(facts.documents)} documents {count(gone)} went, because one that is kept is like them. "
     if declared.kind == "exact":
-        text += f"Two are alike if they are equal (`{declared.normalize}`)."
+        text += f"Two are alike if they are equal (`{declared.normalization}`)."
     else:
         text += (
             f"Two are alike if the Jaccard similarity of their runs of {declared.shingle or 5} words is at least "

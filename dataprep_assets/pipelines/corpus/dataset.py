@@ -16,6 +16,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.benchmark_coverage import coverage_lines
 from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
@@ -103,7 +104,7 @@ class Corpus(Dataset):
                     f"{total.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
                 )
             )
-        lines.append(engine_line(corpus, store))
+        lines += [engine_line(corpus, store), *coverage_lines(corpus, store)]
         lines += literal_lines(Ledger.total(every_split), corpus.document.special_tokens)
         return [*lines, *(sentence(f"for the trainer: {safe(line)}") for line in trainer_lines(corpus, store))]
 

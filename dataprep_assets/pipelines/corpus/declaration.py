@@ -20,7 +20,6 @@ from pydantic import (
 from dataprep_assets.documents.benchmarks import BENCHMARK, BenchmarkTagger
 from dataprep_assets.documents.declaration import (
     BudgetDeclaration,
-    DecontaminateDeclaration,
     DuplicatesDeclaration,
     FloorDeclaration,
     RuleName,
@@ -28,6 +27,7 @@ from dataprep_assets.documents.declaration import (
     rules_of,
     taggers_of,
 )
+from dataprep_assets.documents.decontamination import DecontaminateDeclaration
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings
 from dataprep_assets.documents.rules import Rule
 from dataprep_assets.documents.selection import DUPLICATE

@@ -83,7 +83,10 @@ def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
             return Compared()
         now, before = corpus.signing.key_parts, receipt.recipe["settings"]
         # not the bands: they decide which pairs are compared, not how alike these are
-        if any(now.get(name) != before.get(name) for name in ("kind", "normalization", "unicode", "shingle", "key")):
+        if any(
+            now.get(name) != before.get(name)
+            for name in ("kind", "normalization", "unicode", "words", "shingle", "key")
+        ):
             return Compared()
         # these pairs are taken without a look at their shingles, so every byte is verified first
         if store.damage(artifact, receipt, "full"):

@@ -153,7 +153,7 @@ def _absent(corpus: CorpusDeclaration, name: str, what: str) -> MissingArtifactE
 def _require_alike(corpus: CorpusDeclaration, name: str, theirs: Mapping[str, Any]) -> None:
     """Raise ConfigError if the texts of another dataset were compared in another way."""
     own = corpus.signing.key_parts
-    names = ("kind", "normalization", "unicode", "shingle", "bands", "rows", "rensa", "key")
+    names = ("kind", "normalization", "unicode", "words", "shingle", "bands", "rows", "rensa", "key")
     for one in names:
         if own.get(one) == theirs.get(one):
             continue

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.documents.benchmarks import BenchmarkTagger
 from dataprep_assets.documents.documents import source_of
 from dataprep_assets.documents.duplicates.signatures import library_version
 from dataprep_assets.documents.retractions import retracted_ids
@@ -18,6 +19,7 @@ from dataprep_assets.documents.table import column_of, value_at
 from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError
 from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.remark import Remark
+from dataprep_assets.pipelines.corpus.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
@@ -85,6 +87,9 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             yield Remark(keys=keys, sentence=str(error))
         except SourceError as error:  # of an asset
             yield Remark(keys=("tag", at), sentence=str(error), of_source=True)
+        else:
+            if isinstance(tagger, BenchmarkTagger):
+                yield from benchmark_remarks(corpus, tagger)
         if (absent := tagger.absent()) is not None:
             yield Remark(keys=("tag", at), sentence=absent, hint=True)
     if corpus.duplicates is not None and corpus.duplicates.kind == "near":

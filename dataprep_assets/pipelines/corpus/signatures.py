@@ -98,6 +98,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     return {
         "rows": facts.rows,
         "compared": facts.documents,
+        "blank": facts.blank,
         "bands": facts.bands,
         "bytes_per_document": round(size / facts.documents, 1) if facts.documents else 0,
     }

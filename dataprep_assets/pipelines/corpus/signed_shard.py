@@ -21,10 +21,18 @@ VERSION = 2
 
 
 class SignaturesFacts(Facts):
-    """Facts of a shard's signatures: its rows, those among them that are compared, and the bands of a signature."""
+    """Facts of a shard's signatures.
+
+    Attributes:
+        rows: Its rows.
+        documents: Those among them that are compared.
+        blank: Those that hold no text but white space, and are compared with nothing.
+        bands: Bands of a signature.
+    """
 
     rows: int
     documents: int
+    blank: int = 0
     bands: int
 
 
@@ -74,7 +82,9 @@ def _write(shard: SignatureShard, fetch: Fetch | None, staged: Path) -> Written:
                 writer.add(len(batch), batch.good, batch.texts)
     return Written(
         inputs={file.label: file.sha256 for file in shard.files},
-        facts=SignaturesFacts(rows=writer.rows, documents=writer.documents, bands=shard.settings.bands),
+        facts=SignaturesFacts(
+            rows=writer.rows, documents=writer.documents, blank=writer.blank, bands=shard.settings.bands
+        ),
     )
 
 

@@ -6,11 +6,14 @@ A file that would come out as it is there is taken over, so a tagger runs once a
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from dataprep_assets.documents.asset_tagger import AssetTagger
+from dataprep_assets.documents.benchmarks import BenchmarkTagger
 from dataprep_assets.documents.table import CarriedFields, DocumentBatch, ParquetRows, read_batches
 from dataprep_assets.documents.tagging import BatchTagger, CommandTagger, Tagger, align, tags_of
 from dataprep_assets.errors import DataprepError
@@ -32,11 +35,19 @@ VERSION = 2
 
 
 class TagsFacts(Facts):
-    """Facts of a shard's tags: its rows, those among them that are refused, and what decides each of its files."""
+    """Facts of a shard's tags.
+
+    Attributes:
+        rows: Its rows.
+        bad: Those among them that are refused.
+        made_of: What decides each of its files.
+        benchmarks: Of each benchmark how many items are looked for (`Coverage`); only where some are declared.
+    """
 
     rows: int
     bad: int
     made_of: dict[str, str]
+    benchmarks: dict[str, dict[str, int]] = Field(default_factory=dict)
 
 
 def file_of(tagger: Tagger) -> str:
@@ -118,8 +129,16 @@ def _write(shard: TaggedShard, staged: Path) -> Written:
         facts = _tagged(shard, staged, taken)
     return Written(
         inputs={file.label: file.sha256 for file in shard.files},
-        facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=made_of),
+        facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=made_of, **_coverage(shard.taggers)),
     )
+
+
+def _coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
+    """How many items of benchmarks are looked for, as a fact that only those have that look."""
+    looking = next((one for one in taggers if isinstance(one, BenchmarkTagger)), None)
+    if looking is None:
+        return {}
+    return {"benchmarks": {name: asdict(one) for name, one in looking.benchmarks.coverage.items()}}
 
 
 def _taken_over(

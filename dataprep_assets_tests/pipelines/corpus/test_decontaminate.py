@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.documents.benchmark_files import fetched
-from dataprep_assets.documents.benchmarks import COLUMNS, OVERLAP, Benchmarks, BenchmarkSet, BenchmarkTagger, rewrites
+from dataprep_assets.documents.benchmark_items import BenchmarkSet
+from dataprep_assets.documents.benchmarks import COLUMNS, OVERLAP, Benchmarks, BenchmarkTagger, Coverage
+from dataprep_assets.documents.planted.benchmarks import rewrites
 from dataprep_assets.documents.table import DocumentBatch
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.benchmark_coverage import recorded_coverage
+from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets_tests.documents.signed import page
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.hub_server import HubServer
@@ -62,10 +69,15 @@ def test_documents_with_items_are_dropped_under_that_reason(tmp_path: Path) -> N
     assert all(one.passed for one in found.values())
     facts = found["no_benchmark"].facts
     assert (facts["dropped"], facts["left"], facts["common_phrases_only"]) == (2, 0, 1)
+    ways = ("case", "punctuation", "white_space", "line_breaks", "embedded", "Unicode")
+    forms = ("plain", "lettered", "bracketed", "numbered", "bulleted", "question_and_answer", "choices_shuffled")
     assert {name: value for name, value in facts.items() if name.startswith("found_")} == {
-        f"found_{way}_%": 0.0 if way == "shuffled" else 100.0
-        for way in ("case", "punctuation", "white_space", "line_breaks", "embedded", "Unicode", "shuffled")
+        f"found_{form}_%": 100.0 for form in (*ways, *forms)
     }
+    assert {name: value for name, value in facts.items() if name.startswith("mistaken_")} == {
+        f"mistaken_{kind}_%": 0.0 for kind in ("shuffled", "one_text", "scattered")
+    }
+    assert (facts["items_quiz"], facts["not_looked_for_quiz"]) == (20, 0)
     # another share runs no tagger
     stricter = Leaky(tmp_path, containment=0.02)
     assert stricter.build() == ["selection/train-00000"]
@@ -118,7 +130,7 @@ def test_an_item_that_would_not_be_found_fails_the_check(tmp_path: Path, monkeyp
         "dataprep_assets.pipelines.corpus.benchmark_proofs.rewrites", lambda text: {"case": text[: len(text) // 3]}
     )
     found = leaky.findings("selection", "train")["no_benchmark"]
-    assert "of planted items are found when rewritten by case" in found.summary
+    assert "of planted items are found in the form 'case'" in found.summary
 
 
 def test_a_changed_set_runs_its_tagger_again(tmp_path: Path) -> None:
@@ -135,6 +147,7 @@ def test_a_changed_set_runs_its_tagger_again(tmp_path: Path) -> None:
     [
         ({"min_words": 5}, "`min_words: 5` has no effect"),
         ({"action": "tag", "containment": 0.9}, "`containment` has no effect with `action: tag`"),
+        ({"action": "tag", "coverage": 0.9}, "`coverage` has no effect with `action: tag`"),
         ({"sets": {}}, "at least 1 item"),
         ({"sets": {"quiz": "s3://bucket/quiz.jsonl"}}, "name the folder to fetch it to, `cache_dir`"),
         ({"sets": {"quiz": "hf://org/quiz"}}, "'hf://org/quiz' is no file's address"),
@@ -149,7 +162,10 @@ def test_a_declaration_without_effect_is_refused(tmp_path: Path, asked: dict[str
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"min_words": 500}, "none of the 60 texts of .* has 500 words, so nothing would be found"),
+        (
+            {"min_words": 500, "sets": {"quiz": {"path": "quiz.jsonl", "fields": ["question"]}}},
+            "none of the 20 items of .* has 500 words in a text, or 8 in two, so nothing would be found",
+        ),
         ({"sets": {"quiz": {"path": "quiz.jsonl", "fields": ["quest"]}}}, "no item of .* has a field 'quest'"),
         ({"sets": {"quiz": "none.jsonl"}}, "decontaminate.sets.quiz: .*none.jsonl: No such file"),
     ],
@@ -166,12 +182,76 @@ def test_short_texts_and_common_phrases_flag_nothing(tmp_path: Path) -> None:
     items = [{"prompt": f"{instruction} {words(draw, 20)}", "answer": "yes"} for _ in range(10)]
     pq.write_table(pa.Table.from_pylist(items), tmp_path / "set.parquet")
     benchmarks = Benchmarks([BenchmarkSet(name="set", path=tmp_path / "set.parquet")], 8, 13)
-    assert benchmarks.short == 10
+    assert benchmarks.coverage == {"set": Coverage(items=10)}
     assert benchmarks.common > 0
     names, shares = benchmarks.of([instruction, "yes", items[3]["prompt"], words(draw, 100)])
     assert names == [None, None, "set:4:prompt", None]
     assert shares == [0, 0, 1, 0]
     assert set(rewrites("a b")) == {"case", "punctuation", "white space", "line breaks", "embedded", "Unicode"}
+
+
+def partly_short(leaky: Leaky) -> None:
+    """Make 15 of 20 items too short, and one more empty."""
+    items = [{"question": one["question"] if at < 5 else f"What is {at}?"} for at, one in enumerate(leaky.items)]
+    path = leaky.folder / "quiz.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in [*items, {"question": None}]))
+
+
+@pytest.mark.parametrize(("floor", "passed"), [({}, False), ({"coverage": 0.2}, True), ({"coverage": 0.3}, False)])
+def test_items_that_are_not_looked_for_are_told_and_too_many_of_them_block(
+    tmp_path: Path, floor: dict[str, float], passed: bool
+) -> None:
+    leaky = Leaky(tmp_path, **floor)
+    partly_short(leaky)
+    leaky.build()
+    found = leaky.findings("selection", "train")["no_benchmark"]
+    assert (found.passed, found.warning) == (passed, False)
+    assert (found.facts["items_quiz"], found.facts["not_looked_for_quiz"]) == (20, 15)
+    why = "15 too short, 1 empty"
+    assert why in found.summary
+    assert {"benchmark": "quiz", "items": 20, "looked_for": 5, "too_short": 15, "common": 0, "empty": 1} in found.table
+    # so do the commands, without reading the set again
+    (tmp_path / "quiz.jsonl").unlink()
+    assert all(why in line for line in CorpusDocuments(leaky.corpus, leaky.store).unprotected())
+    assert recorded_coverage(leaky.corpus, leaky.store) == {"quiz": Coverage(items=20, short=15, empty=1)}
+    # before anything is built
+    partly_short(leaky)
+    (remark,) = of_sets(leaky)
+    assert (remark.keys, remark.hint) == (("decontaminate", "sets", "quiz"), passed)
+    assert why in remark.sentence
+
+
+def of_sets(leaky: Leaky) -> list[Remark]:
+    """What `dataprep check` says of its sets."""
+    return [one for one in corpus_remarks(leaky.corpus) if one.keys[0] == "decontaminate"]
+
+
+@pytest.mark.parametrize(
+    ("content", "asked", "said"),
+    [
+        (b'{"question": "How many?"}\n' * 12, {}, "none of the 12 items of .* has 13 words"),
+        (b'{"question": "How many?"}\n', {"action": "tag"}, "none of the 1 items of .* has 13 words"),
+        (b"\x89PNG\r\n\x1a\n", {}, "quiz.jsonl: row 1 is no item"),
+        (b'{"answer": "x"}\n', {"sets": {"quiz": {"path": "quiz.jsonl", "fields": ["q"]}}}, "has a field 'q'"),
+        (b"", {}, "has no item with a text"),
+    ],
+)
+def test_check_says_what_is_wrong_with_a_set(tmp_path: Path, content: bytes, asked: dict[str, Any], said: str) -> None:
+    leaky = Leaky(tmp_path, **asked)
+    (tmp_path / "quiz.jsonl").write_bytes(content)
+    (remark,) = of_sets(leaky)
+    assert not remark.hint
+    assert remark.keys == ("decontaminate", "sets", "quiz")
+    assert re.search(said, remark.sentence)
+
+
+def test_check_notes_what_a_tagger_does_not_look_for_and_nothing_of_a_whole_set(tmp_path: Path) -> None:
+    assert of_sets(Leaky(tmp_path)) == []
+    tagged = Leaky(tmp_path, action="tag")
+    partly_short(tagged)
+    (remark,) = of_sets(tagged)
+    assert remark.hint
+    assert "15 too short, 1 empty" in remark.sentence
 
 
 def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is_not(tmp_path: Path) -> None:
@@ -181,7 +261,8 @@ def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is
     path = tmp_path / "set.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in items))
     benchmarks = Benchmarks([BenchmarkSet(name="set", path=path)], 8, 13)
-    assert benchmarks.looked_for == 20 + 80
+    assert len(benchmarks.items) == 20 + 80
+    assert benchmarks.coverage == {"set": Coverage(items=80)}
     assert benchmarks.of([passages[2], instruction, items[9]["question"]]) == (
         ["set:9:context", None, "set:10:question"],
         [1, 0, 1],
@@ -217,7 +298,7 @@ def test_items_of_any_language_are_planted_and_found(tmp_path: Path, item: str) 
     assert [(one["row"], one["reason"]) for one in leaky.dropped()] == [(21, "benchmark")]
     found = leaky.findings("selection", "train")["no_benchmark"]
     assert found.passed, found.summary
-    assert found.facts["found_shuffled_%"] == 0
+    assert found.facts["mistaken_shuffled_%"] == 0
     assert found.facts["found_embedded_%"] == 100
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets.documents.duplicates.words import WORDS
 from dataprep_assets.documents.retractions import Retraction, add_retractions
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.graph.status import stale
@@ -191,7 +192,7 @@ def test_a_check_fails_if_a_document_of_another_dataset_is_named_that_is_not_lik
     assert "train-00001.kept.bin has other rows than those that are kept" in told
 
 
-def test_what_another_dataset_has_to_be_is_told(shelf: Shelf) -> None:
+def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(error: type[DataprepError], said: str, **duplicates: Any) -> None:
         with pytest.raises(error, match=said):
             shelf.pages(**duplicates).build()
@@ -200,6 +201,9 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf) -> None:
     refused(ConfigError, r"another `duplicates.shingle` \(shingle 5, here 4\).* Give both the same", shingle=4)
     refused(ConfigError, "another `duplicates.kind`", kind="exact")
     refused(ConfigError, "another `duplicates.threshold and permutations`", threshold=0.7)
+    with monkeypatch.context() as later:
+        later.setattr("dataprep_assets.documents.duplicates.signatures.WORDS", WORDS + 1)
+        refused(ConfigError, f"books was made with another version of words: {WORDS}.* dataprep run books")
     with pytest.raises(ValueError, match="pages is this dataset, whose documents are compared anyway"):
         shelf.pages(against=["pages"]).build()
     with pytest.raises(ValueError, match="`books` is given twice"):
