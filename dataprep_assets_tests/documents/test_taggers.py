@@ -80,7 +80,7 @@ def test_fineweb_looks_at_lines() -> None:
     assert found["punctuated_lines"] == pytest.approx(1 / 3)
     assert found["short_lines"] == pytest.approx(2 / 3)
     assert found["duplicate_line_characters"] == pytest.approx(5 / 51)
-    assert found["newlines_per_word"] == pytest.approx(4 / 11)
+    assert found["newlines_per_word"] == pytest.approx(2 / 11)
 
 
 @pytest.mark.parametrize(
