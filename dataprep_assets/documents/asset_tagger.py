@@ -7,19 +7,19 @@ materialized again and left the same files tags nothing again.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
-from dataprep_assets.documents.tagging import KEYS, Tagger, TaggingError
+from dataprep_assets.documents.module_code import file_digest
+from dataprep_assets.documents.tagging import KEYS, ExternalTagger, TaggingError
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.digest import digest_value, sha256_file
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import Partitions, open_asset
 
 
 @dataclass(frozen=True, kw_only=True)
-class AssetTagger(Tagger):
+class AssetTagger(ExternalTagger):
     """The columns that an asset's Parquet files say of each row, which they name by `file` and `row`.
 
     Attributes:
@@ -27,6 +27,7 @@ class AssetTagger(Tagger):
         paths: Its files, and the digest of each; None before they were looked for (`located`).
     """
 
+    by: ClassVar[str] = "the asset"
     key: tuple[str, ...]
     paths: tuple[tuple[Path, str], ...] | None = None
 
@@ -48,7 +49,7 @@ class AssetTagger(Tagger):
         if not paths:
             raise ConfigError(f"tag: {self.name}: {name}: there is no .parquet file where it says that its files are")
         # sorted, because the version is a digest of all of them, in their order
-        return replace(self, paths=tuple((path, _digest(path, path.stat().st_mtime_ns)) for path in sorted(paths)))
+        return replace(self, paths=tuple((path, file_digest(path)) for path in sorted(paths)))
 
     def write(self, files: Sequence[str], made: Path, shard: str) -> None:
         """Write a Parquet file of what they say of some source files, as a command writes it.
@@ -70,9 +71,3 @@ class AssetTagger(Tagger):
                 f"tag: {self.name}: {shard}: the files of {'/'.join(self.key)} cannot be read: {told}. They have to "
                 f"have the columns {', '.join((*KEYS, *self.columns))}"
             ) from error
-
-
-@lru_cache(maxsize=4096)
-def _digest(path: Path, _: int) -> str:
-    # `_` is the file's time: one that was written again is read again, any other once a process
-    return sha256_file(path)

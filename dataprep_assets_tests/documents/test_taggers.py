@@ -7,9 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets.documents.command_tagger import CommandTagger
+from dataprep_assets.documents.function_tagger import FunctionTagger
 from dataprep_assets.documents.table import schema_of
 from dataprep_assets.documents.taggers import TAGGERS, personal
-from dataprep_assets.documents.tagging import CommandTagger, FunctionTagger, TaggingError, align, named_tagger
+from dataprep_assets.documents.tagging import TaggingError, align, named_tagger
 from dataprep_assets.integrity.digest import digest_value
 
 
