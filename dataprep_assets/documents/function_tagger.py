@@ -91,18 +91,25 @@ class FunctionTagger(BatchTagger):
     @cached_property
     def _called(self) -> Any:
         keep_for_this_pool_only()  # Python imports a module once, and the user may change it
-        module, _, attribute = self.function.partition(":")
+        name, _, attribute = self.function.partition(":")
         try:
             with self._reading():
-                found = getattr(importlib.import_module(module), attribute)
+                module = importlib.import_module(name)
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:  # whatever a module of the user's raises
             place = place_in_project(error)
             raise self._refused(f"{type(error).__name__}{f' at {place}' if place else ''}: {error}") from error
+        if (found := getattr(module, attribute, None)) is None:
+            # the module's text tells what it has instead
+            raise ConfigError(self.absent() or f"tag: {self.function}: there is no {attribute!r} in {name}")
         if not callable(found):
             raise self._refused("it is no function")
         return found
+
+    def load(self) -> None:
+        """Import it; raises ConfigError where that fails."""
+        self._called  # noqa: B018  # asked for what it raises
 
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         import pyarrow as pa

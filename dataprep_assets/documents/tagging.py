@@ -57,6 +57,10 @@ class Tagger(ABC):
         """The same with whatever has to be looked for where Dagster is known."""
         return self
 
+    def of_files(self, files: Sequence[str]) -> "Tagger":
+        """The same as far as it is about some source files, where its version is of these alone."""
+        return self
+
     @property
     def key_parts(self) -> list[Any]:
         """What enters the key of its output: columns in their order, which is that of its file."""

@@ -131,6 +131,10 @@ class Dataset(ABC):
         """Remarks on the declaration that can be made cheaply, before anything is built."""
         return ()
 
+    def tried(self) -> Iterable[Remark]:
+        """Remarks that need the user's own code to run on a few rows: `dataprep check` alone makes them."""
+        return ()
+
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         """What building the whole dataset will cost; raises ConfigError for a kind without a plan of token shards."""
         raise ConfigError(

@@ -227,7 +227,12 @@ SELECTION_PROOFS = (
         "rules_hold",
         "The dropped rows are those of which the rules are true by the tags, and the duplicates, no more and no less.",
     ),
-    Proof("within_budget", "Rules drop no more of a source, and each no more in all, than `budget` allows."),
+    Proof(
+        "within_budget",
+        "Rules leave documents in each split, and drop no more of a source, and each no more in all, than `budget` "
+        "allows.",
+        version=2,
+    ),
 )
 
 

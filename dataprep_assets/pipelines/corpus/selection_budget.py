@@ -1,7 +1,7 @@
-"""The proof that rules and duplicates drop no more of a source, and each no more in all, than `budget` allows."""
+"""The proof that rules and duplicates leave something of each split, and drop no more than `budget` allows."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -11,6 +11,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.selection_counts import (
     NOTHING,
     SELECTION,
+    Counts,
     by_source,
     folded,
     pair,
@@ -38,12 +39,21 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
     over = list(_sources_over(corpus, split, receipts))
     examples = examples_of(corpus, store, partitions, [name for name, _ in over[:_EXAMPLES]])
     return verdict(
-        [*_rules_over(corpus, receipts), *(told for _, told in over)],
+        [*_emptied(corpus, split, every, by_rule), *_rules_over(corpus, receipts), *(told for _, told in over)],
         f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
         facts=facts,
         table=[*source_rows(receipts), *examples],
     )
+
+
+def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: Mapping[str, Counts]) -> Iterator[str]:
+    """A sentence if nothing of a split is left, unless a budget says that all of something may go."""
+    budget = corpus.budget
+    may = budget.per_source == 1 or 1 in budget.per_rule.values()
+    if every[0] and not may and folded(by_rule.values())[0] == every[0]:
+        rules = ", ".join(sorted(by_rule, key=lambda rule: -by_rule[rule][0]))
+        yield f"no document of {split} is left: {rules} drop all of them. Set `budget.per_source` to 1 if that is meant"
 
 
 def _rules_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]:
