@@ -53,7 +53,10 @@ def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: Mapp
     may = budget.per_source == 1 or 1 in budget.per_rule.values()
     if every[0] and not may and folded(by_rule.values())[0] == every[0]:
         rules = ", ".join(sorted(by_rule, key=lambda rule: -by_rule[rule][0]))
-        yield f"no document of {split} is left: {rules} drop all of them. Set `budget.per_source` to 1 if that is meant"
+        yield (
+            f"no document of {split} is left: rules drop all of them ({rules}). If that is meant, set "
+            "`budget.per_source` to 1"
+        )
 
 
 def _rules_over(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> Iterator[str]:

@@ -98,3 +98,8 @@ def test_a_command_that_leaves_a_helper_does_not_hold_the_run_and_its_files_are_
     assert "tags_train" in coast("status", "pages", code=1)
     coast("run", "pages")
     assert set(coast.table()["score"].to_pylist()) == {2.0, None}
+    # what another run left when it was killed goes with the next one, also if that has nothing to do
+    left = coast.root.parent / "artifacts/pages/.staging/scratch/0123456789abcdef"
+    (left / "pages").mkdir(parents=True)
+    assert "all is up to date" in coast("run", "pages")
+    assert not left.exists()
