@@ -64,9 +64,9 @@ class CommandTagger(ExternalTagger):
         if ended.refused:
             raise TaggingError(f"tag: {self.name}: {words[0]}: {ended.refused}")
         if ended.code is None:
-            limit = safe_number_of(round(self.seconds), "second")
             raise TaggingError(
-                f"{where}the command took more than {limit} and was ended. Set `timeout`, or make shards smaller"
+                f"{where}the command took more than {safe_number_of(round(self.seconds), 'second')} and was ended. "
+                "Set `timeout`, or make shards smaller"
             )
         if ended.code or not made.is_file():
             # the end, where programs say why they stopped

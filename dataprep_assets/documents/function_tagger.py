@@ -98,8 +98,7 @@ class FunctionTagger(BatchTagger):
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:  # whatever a module of the user's raises
-            place = place_in_project(error)
-            raise self._refused(f"{type(error).__name__}{f' at {place}' if place else ''}: {error}") from error
+            raise self._refused(f"{type(error).__name__}{place_in_project(error)}: {error}") from error
         if (found := getattr(module, attribute, None)) is None:
             # the module's text tells what it has instead
             raise ConfigError(self.absent() or f"tag: {self.function}: there is no {attribute!r} in {name}")

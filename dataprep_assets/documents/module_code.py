@@ -8,6 +8,7 @@ Entry points: `ModuleCode`, `is_of_project`.
 """
 
 import ast
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -86,7 +87,7 @@ class ModuleCode:
         found = set()
         for name, path in self.sources.items():
             for text in _source(path).texts:
-                found |= {at for folder in (path.parent, _root(name, path)) if (at := folder / text).is_file()}
+                found |= {at for folder in (path.parent, _root(name, path)) if _is_readable(at := folder / text)}
         return frozenset(found - {*self.sources.values()})
 
     @property
@@ -185,6 +186,11 @@ def _read_source(path: Path, _time: int, _size: int) -> _Source:
     ]
     texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
     return _Source(digest, tuple(imports), frozenset(one for one in texts if _may_be_a_name(one)))
+
+
+def _is_readable(path: Path) -> bool:
+    # not by the methods of `Path`, which raise where a folder may not be entered
+    return os.path.isfile(path) and os.access(path, os.R_OK)
 
 
 def _may_be_a_name(text: str) -> bool:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.sentences import safe
+from dataprep_assets.sentences import safe, sentence, typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,8 +129,9 @@ class _Translated:
         end = len(self._text.rstrip())
         before = self._text[: min(max(place, 0), end)].splitlines(keepends=True) or [""]
         line, column = (len(before) + 1, 1) if before[-1].endswith("\n") else (len(before), len(before[-1]) + 1)
-        of_line = f"line {safe(line)}, " if len(self._lines) > 1 else ""
-        return f" at {of_line}character {safe(column)}"
+        if len(self._lines) > 1:
+            return sentence(f" at line {safe(line)}, character {safe(column)}")
+        return sentence(f" at character {safe(column)}")
 
     def _offset(self, row: int, column: int) -> int:
         """The place in the text of one in the tokenized text, whose first line begins with a parenthesis."""
@@ -162,7 +163,7 @@ class _Parser:
         # what Python's parser raises, for text that is nested too deeply, too
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             raise ConfigError(
-                f"{self._where}: {self._text!r} is no expression{translated.place_of(error)}. Write for example "
+                f"{self._where}: {self._text!r} is no expression{typed(translated.place_of(error))}. Write for example "
                 "`words < 50 or language != 'en'`"
             ) from None
         found = self._part(tree.body, 0)

@@ -196,13 +196,14 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
         # asked once more, text by text, to name the row
         at = _culprit(tagger, batch)
         place = place_in_project(error)
-        why = type(error).__name__ + (f" at {typed(place)}" if place else "") + ("" if sensitive else f": {error}")
+        said = "" if sensitive else f": {error}"
+        why = sentence(f"{type(error).__name__}{typed(place)}{said}")
         where = (
             sentence(f"row {safe(batch.row(at))}")
             if at is not None
             else sentence(f"rows {safe(batch.row(0))} and after")
         )
-        told = TaggingError(f"{batch.label}: {typed(where)}: tagger {tagger.name!r} raised {why}")
+        told = TaggingError(f"{batch.label}: {typed(where)}: tagger {tagger.name!r} raised {typed(why)}")
         if sensitive:  # the message of the cause may quote a text
             raise_alone(told)
         raise told from error
@@ -240,13 +241,13 @@ def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
 
 
 def place_in_project(error: BaseException) -> str:
-    """The innermost line of the user's project that an error came through, as `file:line`; empty if there is none."""
+    """The innermost line of the user's project that an error came through, as ` at file:line`; empty if none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_file() and is_of_project(path):
             here = Path.cwd()
             shown = path.relative_to(here) if path.is_relative_to(here) else Path(path.name)
-            return sentence(f"{shown}:{safe(frame.lineno)}")
+            return sentence(f" at {shown}:{safe(frame.lineno)}")
     return ""
 
 

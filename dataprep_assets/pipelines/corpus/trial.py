@@ -52,8 +52,10 @@ def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
         if isinstance(found, DataprepError):
             yield Remark(keys=keys, sentence=str(found))
         elif found is None:
-            limit = safe_number_of(round(_SECONDS), "second")
-            told = sentence(f"tag: {tagger.name}: took more than {limit} for the first documents, and was ended")
+            told = sentence(
+                f"tag: {tagger.name}: took more than {safe_number_of(round(_SECONDS), 'second')} for the first "
+                "documents, and was ended"
+            )
             yield Remark(keys=keys, sentence=told, hint=True)
         else:
             for known, more in zip(columns, found, strict=True):
