@@ -4,14 +4,12 @@ The field descriptions are the YAML reference. Columns and types are known from 
 checked before anything runs.
 """
 
-import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.documents.asset_tagger import AssetTagger
+from dataprep_assets.documents.declared_tagger import NAME
 from dataprep_assets.documents.duplicates.banding import PROMISED, Banding, banding_for
 from dataprep_assets.documents.duplicates.kept_set import AcrossSplits
 from dataprep_assets.documents.duplicates.signatures import Kind, SignatureSettings
@@ -19,89 +17,10 @@ from dataprep_assets.documents.duplicates.words import Normalization
 from dataprep_assets.documents.rules import Rule, parse
 from dataprep_assets.documents.selection import RESERVED
 from dataprep_assets.documents.table import ColumnType
-from dataprep_assets.documents.taggers import TAGGERS
-from dataprep_assets.documents.tagging import (
-    BuiltInTagger,
-    CommandTagger,
-    FunctionTagger,
-    Tagger,
-    named_tagger,
-)
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declared import Declared
 
-_NAME = r"^[a-z][a-z0-9_]*$"
-RuleName = Annotated[str, Field(pattern=_NAME)]
-
-
-class DeclaredTagger(Declared):
-    """A tagger of one's own: a function, a command or an asset."""
-
-    function: str | None = Field(
-        None,
-        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-        description="`module:function` of the project: called with a `pyarrow.Table` of documents, returns column → "
-        "values.",
-    )
-    command: tuple[str, ...] | None = Field(
-        None,
-        min_length=1,
-        description="Words of a command that reads the Parquet file `{input}` and writes `{output}`, a shard a call.",
-    )
-    asset: tuple[str, ...] | None = Field(
-        None,
-        min_length=1,
-        description="Key of a Dagster asset whose latest materialization left Parquet files with `file`, `row` and the "
-        "columns of every document.",
-    )
-    columns: dict[RuleName, ColumnType] = Field(
-        min_length=1, description="What it gives: column → `string`, `integer`, `number` or `boolean`."
-    )
-    name: str | None = Field(
-        None,
-        pattern=_NAME,
-        description="Its name; default: the function's, or the last part of the asset's key. A command needs one.",
-    )
-    version: str | None = Field(
-        None,
-        description="Tags are made again when it changes; default: for a function the content of its module's file. "
-        "A command needs one; of an asset its files decide.",
-    )
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _as_text(cls, version: object) -> object:
-        """A number as its text: Dagster reads `"1"` as 1."""
-        return str(version) if isinstance(version, int | float) and not isinstance(version, bool) else version
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if sum(one is not None for one in (self.function, self.command, self.asset)) != 1:
-            raise ValueError("give exactly one of `function`, `command` and `asset`")
-        if self.asset is not None and self.version is not None:
-            raise ValueError("`version`: tags of an asset are made again when its files change")
-        if self.command is not None:
-            if self.name is None or self.version is None:
-                raise ValueError("a command needs a `name` and a `version`: tags are made again when that changes")
-            words = " ".join(self.command)
-            if "{input}" not in words or "{output}" not in words:
-                raise ValueError("its words have to name `{input}` and `{output}`, the files that it reads and writes")
-        return self
-
-    def tagger(self, folder: Path) -> Tagger:
-        """The tagger; a command runs in this folder."""
-        if self.command is not None:
-            assert self.name is not None
-            assert self.version is not None
-            return CommandTagger(
-                name=self.name, columns=self.columns, command=self.command, declared=self.version, folder=folder
-            )
-        if self.asset is not None:
-            name = self.name or re.sub(r"\W", "_", self.asset[-1]).lower()
-            return AssetTagger(name=name, columns=self.columns, key=self.asset)
-        assert self.function is not None
-        name = self.name or self.function.partition(":")[2].lower()
-        return FunctionTagger(name=name, columns=self.columns, function=self.function, declared=self.version)
+RuleName = Annotated[str, Field(pattern=NAME)]
 
 
 class PriorityColumn(Declared):
@@ -247,41 +166,6 @@ class FloorDeclaration(Declared):
     precision: float = Field(
         0.9, ge=0, le=1, description="Least share of cases among what it finds in them and in the hard negatives."
     )
-
-
-Tag = str | DeclaredTagger
-
-
-def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
-    """The declared taggers, in their order.
-
-    Raises ConfigError for a name that no tagger has, and for columns or names that two have.
-    """
-    found: list[Tagger] = []
-    for one in tag:
-        if isinstance(one, str) and ":" in one:
-            raise ConfigError(
-                f"tag: {one}: a function of your own says which columns it gives: "
-                f"`- {{function: {one}, columns: {{quality: number}}}}`"
-            )
-        tagger = _built_in(one) if isinstance(one, str) else one.tagger(folder)
-        for other in found:
-            if other.name == tagger.name:
-                raise ConfigError(f"tag: {tagger.name!r} is given twice; leave one out, or give it another `name`")
-            if both := sorted(other.columns.keys() & tagger.columns.keys()):
-                raise ConfigError(f"tag: {other.name} and {tagger.name} both have a column {both[0]!r}; rename one")
-        if (tagger.name in TAGGERS and not isinstance(one, str)) or tagger.name == "rows":
-            taken = "the file of the carried fields" if tagger.name == "rows" else "a tagger that is built in"
-            raise ConfigError(f"tag: {tagger.name!r} is the name of {taken}; give it another `name`")
-        found.append(tagger)
-    return found
-
-
-def _built_in(name: str) -> Tagger:
-    try:
-        return BuiltInTagger(name=name, columns=named_tagger(name).columns)
-    except ConfigError as error:
-        raise ConfigError(f"tag: {error}") from error
 
 
 def rules_of(

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.sentences import safe
+from dataprep_assets.sentences import safe, sentence, typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,6 +86,67 @@ class _Part:
     build: Callable[[], Any]
 
 
+_LAYOUT = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+class _Translated:
+    """A rule in Python's words, on one line, and the place in the rule of each place in that."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines = text.splitlines(keepends=True) or [""]
+        # where each token begins in the translation, and in the text: both counted from 0
+        self._starts: list[tuple[int, int]] = []
+
+    def python(self) -> str:
+        """The text with `=` as `==`, and the words of SQL and YAML as Python's; raises what `tokenize` raises."""
+        found = ""
+        # in parentheses, so that a rule may have several lines; they are no part of the translation
+        for token in tokenize.generate_tokens(io.StringIO(f"({self._text})").readline):
+            place = self._offset(*token.start)
+            if token.type in _LAYOUT or not 0 <= place < len(self._text):
+                continue
+            self._starts.append((len(found), place))
+            found += f"{_in_python(token)} "
+        return found.rstrip()
+
+    def place_of(self, error: Exception) -> str:
+        """Where in the text an error of `python`, or of Python's parser, is; empty if it does not say."""
+        if isinstance(error, tokenize.TokenError):
+            told, (row, column) = error.args
+            # of what never ends the place differs from one Python to the next; else columns count from 1 here
+            place = len(self._text) if "EOF" in told else self._offset(row, column - 1)
+        elif isinstance(error, SyntaxError) and error.lineno == 1 and not error.offset:
+            place = len(self._text)  # so Python says that something is missing at the end
+        elif isinstance(error, SyntaxError) and error.lineno == 1 and error.offset:
+            # Python says of two parts without anything between them where the first begins: the second is wrong
+            apart = "forgot a comma" in str(error.msg) and error.end_offset
+            at = error.end_offset - 2 if apart and error.end_offset else error.offset - 1
+            begun, place = max((one for one in self._starts if one[0] <= at), default=(0, 0))
+            place += 0 if apart else at - begun
+        else:
+            return ""
+        end = len(self._text.rstrip())
+        before = self._text[: min(max(place, 0), end)].splitlines(keepends=True) or [""]
+        line, column = (len(before) + 1, 1) if before[-1].endswith("\n") else (len(before), len(before[-1]) + 1)
+        if len(self._lines) > 1:
+            return sentence(f" at line {safe(line)}, character {safe(column)}")
+        return sentence(f" at character {safe(column)}")
+
+    def _offset(self, row: int, column: int) -> int:
+        """The place in the text of one in the tokenized text, whose first line begins with a parenthesis."""
+        return sum(map(len, self._lines[: row - 1])) + column - (row == 1)
+
+
+def _in_python(token: tokenize.TokenInfo) -> str:
+    if token.type == tokenize.OP and token.string == "=":
+        return "=="
+    if token.type == tokenize.NAME:
+        lower = token.string.lower()
+        return _WORDS.get(lower, lower if lower in ("and", "or", "not", "in", "is") else token.string)
+    return token.string
+
+
 class _Parser:
     def __init__(self, text: str, columns: Mapping[str, str], where: str) -> None:
         self._text, self._columns, self._where = text, columns, where
@@ -96,35 +157,19 @@ class _Parser:
             raise ConfigError(f"{self._where}: is empty. Write for example `words < 50 or language != 'en'`")
         if len(self._text) > _LONGEST:
             raise ConfigError(f"{self._where}: an expression has at most {safe(_LONGEST, ',')} characters")
+        translated = _Translated(self._text)
         try:
-            tree = ast.parse(self._in_python(), mode="eval")
+            tree = ast.parse(translated.python(), mode="eval")
         # what Python's parser raises, for text that is nested too deeply, too
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
-            at = getattr(error, "offset", None)
             raise ConfigError(
-                f"{self._where}: {self._text!r} is no expression"
-                + (f" at character {at}" if at else "")
-                + ". Write for example `words < 50 or language != 'en'`"
+                f"{self._where}: {self._text!r} is no expression{typed(translated.place_of(error))}. Write for example "
+                "`words < 50 or language != 'en'`"
             ) from None
         found = self._part(tree.body, 0)
         if found.type != "boolean":
             raise ConfigError(f"{self._where}: {self._text!r} is {_a(found.type)}, not true or false. Compare it")
         return Rule(self._text, frozenset(self._read), found.build)
-
-    def _in_python(self) -> str:
-        """The text with `=` as `==`, and the words of SQL and YAML as Python's."""
-        tokens = []
-        # in parentheses, so that a rule may have several lines
-        for token in tokenize.generate_tokens(io.StringIO(f"({self._text.strip()})").readline):
-            text = token.string
-            if token.type == tokenize.OP and text == "=":
-                text = "=="
-            elif token.type == tokenize.NAME:
-                lower = text.lower()
-                text = _WORDS.get(lower, lower if lower in ("and", "or", "not", "in", "is") else text)
-            tokens.append((token.type, text))
-        # joined by blanks the places move a little; a message gives the part of the text besides
-        return " ".join(text for kind, text in tokens if kind not in (tokenize.NEWLINE, tokenize.NL)).strip()
 
     def _refused(self, node: ast.AST, why: str) -> ConfigError:
         return ConfigError(f"{self._where}: {_shown(node)}: {why}")

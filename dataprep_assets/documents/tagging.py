@@ -1,42 +1,26 @@
 """Taggers: what looks at the texts of documents and says columns of them. They decide nothing; rules do (`rules`).
 
 A tagger is one of four: built in, or of another package by its entry point in the group `dataprep_assets.taggers` (a
-`TextTagger`); a function of the user's project, called with a batch of documents; a command, which is given a Parquet
-file of a whole shard and writes another one; or a Dagster asset (`asset_tagger`). What each gives is checked: its
-columns and their types, a value a document, no NaN.
+`TextTagger`); a function of the user's project, called with a batch of documents (`function_tagger`); a command, which
+is given a Parquet file of a whole shard and writes another one (`command_tagger`); or a Dagster asset (`asset_tagger`).
+What each gives is checked: its columns and their types, a value a document, no NaN.
 
 Entry points: `Tagger` and its kinds, `tags_of`.
 """
 
-import ast
-import importlib
 import math
-import os
-import shlex
-import shutil
-import subprocess
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from dataprep_assets.documents.table import (
-    Columns,
-    ColumnType,
-    DocumentBatch,
-    ParquetRows,
-    is_of,
-    schema_of,
-    side_by_side,
-)
+from dataprep_assets.documents.module_code import is_of_project
+from dataprep_assets.documents.table import Columns, ColumnType, DocumentBatch, ParquetRows, is_of, side_by_side
 from dataprep_assets.documents.taggers import TAGGERS
 from dataprep_assets.documents.text_tagger import TextTagger
-from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.execution.tasks import keep_for_this_pool_only
-from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.errors import DataprepError, raise_alone
 from dataprep_assets.sentences import safe, sentence, typed
 
 KEYS = ("file", "row")
@@ -73,6 +57,10 @@ class Tagger(ABC):
         """The same with whatever has to be looked for where Dagster is known."""
         return self
 
+    def of_files(self, files: Sequence[str]) -> "Tagger":
+        """The same as far as it is about some source files, where its version is of these alone."""
+        return self
+
     @property
     def key_parts(self) -> list[Any]:
         """What enters the key of its output: columns in their order, which is that of its file."""
@@ -85,6 +73,13 @@ class BatchTagger(Tagger):
     @abstractmethod
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         """Column → a value for each text of the batch."""
+
+
+class ExternalTagger(Tagger):
+    """A tagger that leaves a Parquet file, whose columns are put into the order of the table's rows (`align`)."""
+
+    by: ClassVar[str]
+    """What wrote the file, for messages: `the command`."""
 
 
 class VersionedTagger(BatchTagger):
@@ -118,130 +113,6 @@ def named_tagger(name: str) -> TextTagger:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class FunctionTagger(BatchTagger):
-    """A function of the user's project, `module:function`.
-
-    It is called with a `pyarrow.Table` of `text` and the carried fields, and returns column → values. Its version is
-    what is declared, else the digest of the module's file.
-    """
-
-    function: str
-    declared: str | None = None
-
-    @property
-    def version(self) -> str:
-        return self.declared if self.declared is not None else sha256_file(self._file())
-
-    def absent(self) -> str | None:
-        module, _, attribute = self.function.partition(":")
-        try:
-            # Read, not imported: that would run the user's code here, and this process would keep that version of it.
-            names = set(_defined(self._file().read_text(encoding="utf-8")))
-        except (ConfigError, OSError, SyntaxError, ValueError):  # told by `version`, or when it is imported
-            return None
-        # a star's names, and those that a module makes when it is asked, are known to the import alone
-        if names & {attribute, "*", "__getattr__"}:
-            return None
-        from dataprep_assets.graph.declared_keys import nearest
-
-        near = nearest(attribute, sorted(names))
-        meant = f"; did you mean {near!r}?" if near else ""
-        return f"tag: {self.function}: there is no {attribute!r} in {module}{meant}"
-
-    def _file(self) -> Path:
-        """The module's file; raises ConfigError if there is none."""
-        name = self.function.partition(":")[0]
-        try:
-            spec = find_spec(name)
-        except Exception as error:  # whatever the package above it raises
-            raise self._refused(f"{type(error).__name__}: {error}") from error
-        if spec is None or spec.origin is None or not Path(spec.origin).is_file():
-            raise self._refused("there is no such module. It is looked for in the project's folder and on PYTHONPATH")
-        return Path(spec.origin)
-
-    @cached_property
-    def _called(self) -> Any:
-        keep_for_this_pool_only()  # Python imports a module once, and the user may change it
-        module, _, attribute = self.function.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # whatever a module of the user's raises
-            raise self._refused(f"{type(error).__name__}: {error}") from error
-        if not callable(found):
-            raise self._refused("it is no function")
-        return found
-
-    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
-        import pyarrow as pa
-
-        # a field that no row of a batch has is of its type, too
-        schema = schema_of({"text": "string", **{name: kind for name, kind in batch.types.items() if name != "bad"}})
-        rows = {"text": batch.texts, **batch.good_rows}
-        found: Mapping[str, Sequence[Any]] = self._called(
-            pa.table({name: rows[name] for name in schema.names}, schema=schema)
-        )
-        return found
-
-    def _refused(self, why: str) -> ConfigError:
-        return ConfigError(f"tag: {self.function}: cannot be imported: {why}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommandTagger(Tagger):
-    """A command, in whose words `{input}` and `{output}` are the Parquet files that it reads and writes.
-
-    The input has `file`, `row`, `text` and the carried fields of every document of a shard; the output has `file`,
-    `row` and the columns, in any order.
-    """
-
-    command: tuple[str, ...]
-    declared: str
-    folder: Path
-
-    @property
-    def version(self) -> str:
-        return f"{self.declared} {shlex.join(self.command)}"
-
-    def absent(self) -> str | None:
-        program = self.command[0]
-        there = (self.folder / program).is_file() if os.sep in program else shutil.which(program)
-        return None if there or "{" in program else f"tag: {self.name}: there is no program {program} here"
-
-    def run(self, given: Path, made: Path, shard: str, *, sensitive: bool) -> None:
-        """Run it on the documents of a shard; raises TaggingError if it fails or writes nothing."""
-        # No shell reads the words: a path with blanks or quotes stays one word.
-        words = [word.replace("{input}", str(given)).replace("{output}", str(made)) for word in self.command]
-        try:
-            done = subprocess.run(
-                words, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
-            )
-        except OSError as error:
-            raise TaggingError(f"tag: {self.name}: {words[0]}: {error.strerror or error}") from error
-        if done.returncode or not made.is_file():
-            # the end, where programs say why they stopped; of sensitive data nothing, because texts may be in it
-            said = "" if sensitive else " ".join(done.stderr.split())[-300:]
-            how = sentence(f"ended with exit code {safe(done.returncode)}") if done.returncode else "wrote no {output}"
-            raise TaggingError(f"tag: {self.name}: {shard}: the command {typed(how)}" + (f": {said}" if said else ""))
-
-
-def _defined(source: str) -> Iterator[str]:
-    """The names that a module's text defines at its top; `*` if it takes some of another module."""
-    left: list[ast.AST] = [ast.parse(source)]
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-            # what is inside is its own, but for names that it says are the module's
-            yield from (name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names)
-            continue
-        left += ast.iter_child_nodes(node)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (one.asname or one.name.partition(".")[0] for one in node.names)
-
-
 def _column(table: Any, name: str, where: str) -> list[Any]:
     """The values of a column; raises TaggingError where one has no value in Python, without showing it."""
     try:
@@ -251,7 +122,7 @@ def _column(table: Any, name: str, where: str) -> list[Any]:
     return values
 
 
-def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str, *, sensitive: bool) -> None:
+def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: str, *, sensitive: bool) -> None:
     """Write the file of an external tagger's columns from what it wrote, in the order of the table's rows.
 
     Args:
@@ -267,7 +138,7 @@ def align(tagger: Tagger, made: Path, rows: Path, target: Path, shard: str, *, s
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    by = "the command" if isinstance(tagger, CommandTagger) else "the asset"
+    by = tagger.by
     where = f"tag: {tagger.name}: {shard}: the Parquet file of {by}"
     try:
         table = pq.ParquetFile(made).read()
@@ -321,16 +192,21 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
     # an error of this project's, as of a module that cannot be imported, is not one of a row
     except DataprepError:
         raise
-    except Exception as error:  # whatever a function of the user's raises
+    except (Exception, SystemExit) as error:  # whatever a function of the user's raises
         # asked once more, text by text, to name the row
         at = _culprit(tagger, batch)
-        why = type(error).__name__ + ("" if sensitive else f": {error}")
+        place = place_in_project(error)
+        said = "" if sensitive else f": {error}"
+        why = sentence(f"{type(error).__name__}{typed(place)}{said}")
         where = (
             sentence(f"row {safe(batch.row(at))}")
             if at is not None
             else sentence(f"rows {safe(batch.row(0))} and after")
         )
-        raise TaggingError(f"{batch.label}: {typed(where)}: tagger {tagger.name!r} raised {why}") from error
+        told = TaggingError(f"{batch.label}: {typed(where)}: tagger {tagger.name!r} raised {typed(why)}")
+        if sensitive:  # the message of the cause may quote a text
+            raise_alone(told)
+        raise told from error
     if not isinstance(found, Mapping) or set(found) != set(tagger.columns):
         if sensitive:  # what it gave may be the text
             given = "something else"
@@ -359,9 +235,20 @@ def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
     for at in range(len(batch.texts)):
         try:
             _listed(tagger, batch.only(slice(at, at + 1)))
-        except Exception:
+        except (Exception, SystemExit):
             return at
     return None
+
+
+def place_in_project(error: BaseException) -> str:
+    """The innermost line of the user's project that an error came through, as ` at file:line`; empty if none."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_file() and is_of_project(path):
+            here = Path.cwd()
+            shown = path.relative_to(here) if path.is_relative_to(here) else Path(path.name)
+            return sentence(f" at {shown}:{safe(frame.lineno)}")
+    return ""
 
 
 def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, *, sensitive: bool) -> list[Any]:

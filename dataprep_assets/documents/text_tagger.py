@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from dataprep_assets.documents.normalized_text import VERSION, normalized
 from dataprep_assets.documents.planted import Case
 from dataprep_assets.documents.table import Columns
 
@@ -11,6 +12,9 @@ from dataprep_assets.documents.table import Columns
 @dataclass(frozen=True, kw_only=True)
 class TextTagger:
     """A tagger that looks at texts alone.
+
+    One that is made by `of_each`, as all that are built in are, measures normalized texts (`normalized_text`). One that
+    brings a `tag` of its own is given the texts as they are.
 
     Attributes:
         columns: Name → type of what it gives.
@@ -26,12 +30,21 @@ class TextTagger:
     planted: Callable[[], Iterable[Case]] | None = None
 
     @classmethod
-    def of_each(cls, columns: Columns, measured: Callable[[str], Sequence[Any]], **more: Any) -> Self:
-        """One that asks `measured` for the values of a text, in the order of the columns."""
+    def of_each(
+        cls,
+        columns: Columns,
+        measured: Callable[[str], Sequence[Any]],
+        version: Callable[[], str],
+        planted: Callable[[], Iterable[Case]] | None = None,
+    ) -> Self:
+        """Return one that asks `measured` for the values of a normalized text, in the order of the columns.
+
+        The version of the normalization becomes a part of its version.
+        """
 
         def tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
             # of no texts there are no rows to turn into columns, but every column has to be there
-            values = zip(*map(measured, texts), strict=True) if texts else [()] * len(columns)
+            values = zip(*(measured(normalized(text)) for text in texts), strict=True) if texts else [()] * len(columns)
             return dict(zip(columns, map(list, values), strict=True))
 
-        return cls(columns=columns, tag=tag, **more)
+        return cls(columns=columns, tag=tag, version=lambda: f"{version()}, {VERSION}", planted=planted)

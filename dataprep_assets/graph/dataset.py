@@ -137,6 +137,10 @@ class Dataset(ABC):
         """Remarks on what is declared and no run takes up: only the artifacts that are there can tell."""
         return ()
 
+    def tried(self) -> Iterable[Remark]:
+        """Remarks that need the user's own code to run on a few rows: `dataprep check` alone makes them."""
+        return ()
+
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         """What building the whole dataset will cost; raises ConfigError for a kind without a plan of token shards."""
         raise ConfigError(

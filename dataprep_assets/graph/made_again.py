@@ -1,10 +1,9 @@
 """Makes an artifact again in a scratch folder, and compares its files: how every document of packed rows is proven.
 
 What is packed is in another order than its source, so nothing less than packing it again tells what each row should be.
-The scratch folder is private, and gone when the comparison is done; it takes as much room as the artifact.
+The scratch folder takes as much room as the artifact, and is gone when the comparison is done.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import NAME, Receipt, versions
+from dataprep_assets.integrity.scratch import scratch
 from dataprep_assets.sentences import safe, sentence
 
 # bytes that are compared at once; only the block that differs is walked byte by byte
@@ -19,12 +19,12 @@ _BLOCK = 1 << 20
 
 
 @contextmanager
-def made_again(artifact: Artifact, build: Callable[[ArtifactStore], object]) -> Iterator[Path]:
-    """The folder of an artifact that `build` makes in the store that it is given."""
-    with tempfile.TemporaryDirectory(prefix="dataprep-again-") as folder:
-        store = LocalArtifacts(Path(folder))
-        build(store)
-        yield store.directory(artifact)
+def made_again(artifact: Artifact, store: ArtifactStore, build: Callable[[ArtifactStore], object]) -> Iterator[Path]:
+    """Yield the folder of an artifact of `store` that `build` makes in the store that it is given."""
+    with scratch(store.root / artifact.dataset) as folder:
+        made = LocalArtifacts(folder)
+        build(made)
+        yield made.directory(artifact)
 
 
 def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> Iterator[str]:

@@ -24,6 +24,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.integrity.scratch import sweep_scratch
 from dataprep_assets.sentences import sentence, typed
 
 
@@ -350,6 +351,7 @@ def sweep(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
     """Remove what killed runs left beside the artifacts of a dataset that is up to date."""
     planned = [artifact for spec in specs for artifact in spec.artifacts(store)]
     store.sweep(planned)
+    sweep_scratch(store.root / specs[0].declaration.dataset)
     dataset, partitions = specs[0].declaration.dataset, {artifact.partition for artifact in planned}
     spools = LocalArtifacts(store.root / dataset / SPOOLS)
     for name in spools.names(dataset):

@@ -66,7 +66,7 @@ def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:
     """The mistakes in a `defs.yaml`; none of one that declares no dataset."""
     try:
         component = project.declarations.load(path)
-        return mistakes_of(project, component, path) if isinstance(component, Dataset) else []
+        return mistakes_of(project, component, path, tried=True) if isinstance(component, Dataset) else []
     except DataprepError as error:
         return _of_error(str(error), path)
 
@@ -84,8 +84,11 @@ def _of_error(text: str, path: Path) -> list[Mistake]:
     return found
 
 
-def mistakes_of(project: "OpenProject", component: Dataset, path: Path) -> list[Mistake]:
-    """What is wrong with a dataset that could be loaded from the `defs.yaml` at `path`."""
+def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried: bool = False) -> list[Mistake]:
+    """What is wrong with a dataset that could be loaded from the `defs.yaml` at `path`.
+
+    With `tried` the user's own code runs on a few rows.
+    """
     (document, *_) = read(path)
     remarks = (
         *component.remarks(),
@@ -93,7 +96,10 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path) -> list[
         *_of_engine(component),
         *_of_storage(project, component),
         *_pending(project, component),
+        *(component.tried() if tried else ()),
     )
+    # of what is wrong for certain no hint says more
+    wrong = {remark.keys for remark in remarks if not remark.hint}
     cells = cells_of(component.declaration)
     return [
         Mistake(
@@ -105,6 +111,7 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path) -> list[
             hides_all=remark.hides_all,
         )
         for remark in remarks
+        if not (remark.hint and remark.keys in wrong)
     ]
 
 

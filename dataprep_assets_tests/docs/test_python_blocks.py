@@ -12,8 +12,9 @@ import pytest
 
 import dataprep_assets
 from dataprep_assets import components, resources, serving
+from dataprep_assets.documents.function_tagger import FunctionTagger
 from dataprep_assets.documents.table import DocumentBatch
-from dataprep_assets.documents.tagging import FunctionTagger, tags_of
+from dataprep_assets.documents.tagging import tags_of
 from dataprep_assets.serving import maxtext, templar
 from dataprep_assets.serving.release import Place
 from dataprep_assets.sources import upstream

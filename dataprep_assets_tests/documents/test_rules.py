@@ -105,3 +105,28 @@ def test_the_first_rule_that_drops_a_row_is_its_reason_and_what_is_kept_has_to_b
         "low": (False, parse("score < 0.25", COLUMNS, "drop.low")),
     }
     assert ruled(TABLE, rules).tolist() == [1, 2, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("words < 3 4", "at character 11"),
+        ("words=3 and (ok wrds)", "at character 17"),
+        ("language=='é' AND language=='日本' 4", "at character 34"),
+        ("  words <", "at character 10"),
+        ("words < 3 $", "at character 11"),
+        ("words = 1 or\n  language = 'é' 'ü' or\n  ok ok\n", "at line 3, character 6"),
+        ("words = 1\nand", "at line 2, character 4"),
+        ("(words < 3", "at character 11"),
+        ("words < 3) or (words > 5", "at character 10"),
+    ],
+)
+def test_the_place_of_a_mistake_is_counted_in_what_was_written(text: str, place: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse(text, COLUMNS, "drop.r")
+    assert f" is no expression {place}" in str(raised.value)
+
+
+def test_a_rule_of_several_lines_is_one_expression() -> None:
+    rule = parse("words < 50\n  or (language\n = 'fr')\n", COLUMNS, "drop.r")
+    assert matching(TABLE, {"r": rule})["r"].nonzero()[0].tolist() == [0, 3]

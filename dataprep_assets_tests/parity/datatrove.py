@@ -3,7 +3,7 @@
 The same documents go through datatrove's filters with their defaults, and a table says for how many the decision and
 the reason are the same. Datatrove and spaCy are installed apart, into `build/parity/`. What a word and a sentence is
 differs (docs/documents.md): a document that is decided otherwise counts as explained if datatrove's filter, given our
-words and sentences, decides as ours. The exit code is 1 if one is not.
+words, our sentences and the normalized text, decides as ours. The exit code is 1 if one is not.
 """
 
 import argparse

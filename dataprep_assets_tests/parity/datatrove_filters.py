@@ -1,7 +1,7 @@
 """What datatrove's own filters say of documents, in a process of its own: `python -m …parity.datatrove_filters ANSWER`.
 
 It reads a JSON list of texts from its standard input. Each filter looks at each text twice: as it is installed, with
-the words and sentences of spaCy; and with words between white space, symbols and sentences as our taggers have them.
+the words and sentences of spaCy; and in the form that our taggers measure, with their words, symbols and sentences.
 The answer has for each filter both lists: the reason for which a text is dropped, or null.
 """
 
@@ -23,6 +23,7 @@ from datatrove.pipeline.filters import (
     gopher_repetition_filter,
 )
 
+from dataprep_assets.documents.normalized_text import normalized
 from dataprep_assets.documents.taggers.c4 import sentences
 
 FILTERS: dict[str, tuple[Callable[[], Any], Any]] = {
@@ -68,7 +69,7 @@ def main(answer: Path) -> None:
         made = make()
         as_installed = [_said(made, text) for text in texts]
         _as_ours(module)
-        found[name] = [as_installed, [_said(made, text) for text in texts]]
+        found[name] = [as_installed, [_said(made, normalized(text)) for text in texts]]
     answer.write_text(json.dumps(found))
 
 

@@ -19,7 +19,7 @@ _SENTENCE = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s|$)")
 def sentences(line: str) -> int:
     """How many sentences a line has: one more than end before its last."""
     ends = [match.end() for match in _SENTENCE.finditer(line)]
-    return len(ends) + (not ends or ends[-1] < len(line.rstrip()))
+    return len(ends) + (not ends or ends[-1] < len(line))
 
 
 def measured(text: str) -> tuple[int, int, bool, bool]:
@@ -34,9 +34,7 @@ def measured(text: str) -> tuple[int, int, bool, bool]:
             len(whole) > _LONGEST_WORD and any(len(word) > _LONGEST_WORD for word in words)
         ):
             continue
-        line = whole.strip()
-        if "[" in line:
-            line = _CITATION.sub("", line)
+        line = _CITATION.sub("", whole) if "[" in whole else whole
         if not line.endswith(_ENDS) or line.endswith("..."):
             continue
         lower = line.lower()

@@ -27,7 +27,7 @@ TERMINAL = frozenset(
 
 def measured(text: str) -> tuple[float | None, float | None, float | None, float | None]:
     """What the columns say of one text, in their order."""
-    lines = [line for line in text.split("\n") if line.strip()]
+    lines = [line for line in text.split("\n") if line]
     if not lines:
         return None, None, None, None
     characters = len(text) - text.count("\n")

@@ -6,7 +6,6 @@ a ratio, but neither as a word of the document nor in the mean length. A text wi
 
 from collections import Counter
 
-from dataprep_assets.documents.duplicates.words import UNICODE
 from dataprep_assets.documents.text_tagger import TextTagger
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
@@ -32,8 +31,8 @@ def measured(
         words += count
         characters += count * len(word)
     lines = text.splitlines()
-    bullets = sum(line.lstrip().startswith(_BULLETS) for line in lines)
-    ellipses = sum(line.rstrip().endswith(_ELLIPSES) for line in lines)
+    bullets = sum(line.startswith(_BULLETS) for line in lines)
+    ellipses = sum(line.endswith(_ELLIPSES) for line in lines)
     return (
         words,
         characters / words if words else None,
@@ -58,5 +57,5 @@ TAGGER = TextTagger.of_each(
         "stop_words": "integer",
     },
     measured=measured,
-    version=lambda: f"1, Unicode {UNICODE}",
+    version=lambda: "1",
 )

@@ -4,7 +4,6 @@ The first characters decide, because a document of several languages has no one 
 than everything else that is looked at.
 """
 
-from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -40,16 +39,15 @@ def _version() -> str:
         raise ConfigError(_ABSENT) from None
 
 
-def _tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-    classify = _identifier().classify
-    found = [classify(text[:READ]) if text.strip() else (None, None) for text in texts]
-    return {
-        "language": [None if name is None else str(name) for name, _ in found],
-        # rounded: the last digits of a sum of floats may differ from one processor to another
-        "language_score": [None if score is None else round(float(score), 4) for _, score in found],
-    }
+def measured(text: str) -> tuple[str | None, float | None]:
+    """What the columns say of one text, in their order."""
+    if not text:
+        return None, None
+    name, score = _identifier().classify(text[:READ])
+    # rounded: the last digits of a sum of floats may differ from one processor to another
+    return str(name), round(float(score), 4)
 
 
-TAGGER = TextTagger(
-    columns={"language": "string", "language_score": "number"}, tag=_tag, version=_version, planted=cases
+TAGGER = TextTagger.of_each(
+    columns={"language": "string", "language_score": "number"}, measured=measured, version=_version, planted=cases
 )

@@ -16,7 +16,7 @@ from dataprep_assets.documents.planted.repetition import cases
 from dataprep_assets.documents.text_tagger import TextTagger
 
 TOP, REPEATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)
-_PARAGRAPHS, _LINES = re.compile(r"\n{2,}"), re.compile(r"\n+")
+_LINES = re.compile(r"\n+")
 Grams = NDArray[np.int64]
 
 
@@ -34,7 +34,7 @@ def measured(text: str) -> list[float | None]:
     if not text:
         return [None] * len(TAGGER.columns)
     found: list[float | None] = []
-    for parts in (_LINES.split(text), _PARAGRAPHS.split(text.strip())):
+    for parts in (_LINES.split(text), text.split("\n\n")):
         count, characters = repeated(parts)
         found += [count / len(parts), characters / len(text)]
     words = text.split()

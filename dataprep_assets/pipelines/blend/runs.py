@@ -10,7 +10,6 @@ the receipt and listed nowhere.
 """
 
 import hashlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.scratch import scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import (
     FinishedShard,
@@ -224,8 +224,8 @@ def other_claims(
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
     # Laid out once more, without the shards' bytes: each JSON file and list has to be what is written there, and
     # each file of bytes that of the shards that are noted for it.
-    with tempfile.TemporaryDirectory(prefix="dataprep-run-") as folder:
-        run = _Described(blend=blend, store=store, target=Path(folder), root=wanted.root)
+    with scratch(store.root / blend.dataset) as folder:
+        run = _Described(blend=blend, store=store, target=folder, root=wanted.root)
         _lay_out(run, plan, finished)
         yield from _other_bytes(run, directory, receipt)
         for path in sorted(run.target.rglob("*.*")):

@@ -35,6 +35,7 @@ from dataprep_assets.pipelines.corpus.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
 from dataprep_assets.pipelines.corpus.tags import tags_spec
 from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
+from dataprep_assets.pipelines.corpus.trial import tried
 from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.sentences import safe, sentence
@@ -64,6 +65,9 @@ class Corpus(Dataset):
 
     def remarks(self) -> Iterable[Remark]:
         return corpus_remarks(self.declaration)
+
+    def tried(self) -> Iterable[Remark]:
+        return tried(self.declaration)
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         return corpus_cost(self.declaration, store, machine)

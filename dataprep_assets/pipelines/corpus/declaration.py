@@ -23,10 +23,9 @@ from dataprep_assets.documents.declaration import (
     DuplicatesDeclaration,
     FloorDeclaration,
     RuleName,
-    Tag,
     rules_of,
-    taggers_of,
 )
+from dataprep_assets.documents.declared_tagger import Tag, taggers_of
 from dataprep_assets.documents.decontamination import DecontaminateDeclaration
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings
 from dataprep_assets.documents.rules import Rule

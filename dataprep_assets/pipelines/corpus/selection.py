@@ -240,7 +240,12 @@ SELECTION_PROOFS = (
         "rules_hold",
         "The dropped rows are the retracted ones, those of which the rules are true by the tags, and the duplicates.",
     ),
-    Proof("within_budget", "Rules drop no more of a source, and each no more in all, than `budget` allows."),
+    Proof(
+        "within_budget",
+        "Rules leave documents in each split, and drop no more of a source, and each no more in all, than `budget` "
+        "allows.",
+        version=2,
+    ),
     Proof("sources_kept", "No rule without a budget drops 95 % of a source, or of a split.", blocking=False),
 )
 

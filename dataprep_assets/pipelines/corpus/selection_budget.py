@@ -52,12 +52,26 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
     over = list(over_budget(corpus, split, *by_source(receipts)))
     examples = examples_of(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
     return verdict(
-        [told for _, told in over],
+        [*_emptied(corpus, split, every, by_rule), *(told for _, told in over)],
         f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
         facts=facts,
         table=[*source_rows(receipts), *examples],
     )
+
+
+def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRule) -> Iterator[str]:
+    """A sentence if rules leave nothing of a split, unless a budget says that all of something may go."""
+    budget = corpus.budget
+    may = budget.per_source == 1 or 1 in budget.per_rule.values()
+    rules = {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
+    there = _without(every, by_rule.get(RETRACTED, NOTHING))
+    if there[0] and not may and folded(rules.values())[0] == there[0]:
+        names = ", ".join(sorted(rules, key=lambda rule: -rules[rule][0]))
+        yield (
+            f"no document of {split} is left: rules drop all of them ({names}). If that is meant, set "
+            "`budget.per_source` to 1"
+        )
 
 
 def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:

@@ -5,7 +5,7 @@ A file that would come out as it is there is taken over, so a tagger runs once a
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from pydantic import Field
 
 from dataprep_assets.documents.asset_tagger import AssetTagger
 from dataprep_assets.documents.benchmarks import BenchmarkTagger
+from dataprep_assets.documents.command_tagger import CommandTagger
 from dataprep_assets.documents.table import CarriedFields, DocumentBatch, ParquetRows, read_batches
-from dataprep_assets.documents.tagging import BatchTagger, CommandTagger, Tagger, align, tags_of
+from dataprep_assets.documents.tagging import BatchTagger, Tagger, align, tags_of
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.graph.build import Written, ensure
@@ -25,6 +26,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.integrity.scratch import scratch
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.input_format import CSV
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
@@ -164,7 +166,9 @@ def _taken_over(
 def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFacts:
     """Read the source once, and write every file that is not there yet."""
     running = [one for one in shard.taggers if file_of(one) not in taken]
-    with _exchanged(staged) as (given, made):
+    # texts, and what may be of them, are in files for as long as commands are at work
+    with scratch(shard.store.root / shard.artifact.dataset) as folder:
+        given, made = folder / "given-texts.parquet", folder / "made-columns.parquet"
         facts = _read(shard, staged, taken, running, given)
         for one in running:
             if isinstance(one, CommandTagger):
@@ -178,18 +182,6 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
             # the next one writes a file of this name
             made.unlink()
     return facts
-
-
-@contextmanager
-def _exchanged(staged: Path) -> Iterator[tuple[Path, Path]]:
-    """The files that a command is given and writes, under names that no tagger has: texts, and what may be of them, do
-    not stay, however it ends."""
-    files = staged / "given-texts.parquet", staged / "made-columns.parquet"
-    try:
-        yield files
-    finally:
-        for file in files:
-            file.unlink(missing_ok=True)
 
 
 def _read(shard: TaggedShard, staged: Path, taken: frozenset[str], running: Sequence[Tagger], given: Path) -> TagsFacts:

@@ -55,18 +55,21 @@ def tagged_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
 ) -> list[TaggedShard]:
     """The tags of the given shards; raises MissingArtifactError where one has no snapshot."""
-    fields, taggers = corpus.carried, tuple(one.located() for one in corpus.taggers)
-    return [
-        TaggedShard(
-            artifact=corpus.artifact(TAGS, partition),
-            store=store,
-            files=source_parts(corpus, store, manifest, partition),
-            fields=fields,
-            taggers=taggers,
-            source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
+    fields, taggers, shards = corpus.carried, [one.located() for one in corpus.taggers], []
+    for partition in partitions:
+        files = source_parts(corpus, store, manifest, partition)
+        labels = [file.label for file in files]
+        shards.append(
+            TaggedShard(
+                artifact=corpus.artifact(TAGS, partition),
+                store=store,
+                files=files,
+                fields=fields,
+                taggers=tuple(one.of_files(labels) for one in taggers),
+                source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
+            )
         )
-        for partition in partitions
-    ]
+    return shards
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

@@ -16,6 +16,7 @@ from dataprep_assets.bounds import alive
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, drawn
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_search import NoteSearch
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
@@ -119,7 +120,11 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
     cohort = packed.cohort
     if cohort is None:
         raise ValueError("every document of a cohort is packed again by what describes it")
-    with made_again(cohort.artifact, lambda store: ensure_packed_cohort(replace(cohort, store=store))) as folder:
+
+    def pack(store: ArtifactStore) -> None:
+        ensure_packed_cohort(replace(cohort, store=store))
+
+    with made_again(cohort.artifact, cohort.store, pack) as folder:
         # Compared row by row, and below to the byte only if the same libraries wrote both: Arrow's bytes are its own.
         of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
         for name in sorted(of_rows):

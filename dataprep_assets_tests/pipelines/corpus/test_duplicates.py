@@ -307,6 +307,22 @@ def test_a_budget_holds_for_duplicates_too_and_names_the_source(tmp_path: Path) 
     assert kinder.findings("selection", "train")["within_budget"].passed
 
 
+def test_what_leaves_nothing_of_a_split_is_over_any_budget_that_does_not_say_so(tmp_path: Path) -> None:
+    pages = Pages(tmp_path, drop={"all": "bytes > 0"})
+    pages.write(pages.files)
+    pages.build()
+    found = pages.findings("selection", "train")["within_budget"]
+    assert not found.passed
+    assert "no document of train is left: rules drop all of them (all)" in found.summary
+    for budget, passes in (
+        ({"per_rule": {"all": 1}}, True),
+        ({"per_source": 1}, True),
+        ({"per_rule": {"duplicate": 0.5}}, False),
+    ):
+        declared = Pages(tmp_path, drop={"all": "bytes > 0"}, budget=budget)
+        assert declared.findings("selection", "train")["within_budget"].passed is passes
+
+
 def test_exact_duplicates_alone(tmp_path: Path) -> None:
     pages = Pages(tmp_path, duplicates={"kind": "exact"})
     pages.write(pages.files)

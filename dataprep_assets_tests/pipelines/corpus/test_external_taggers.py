@@ -68,11 +68,12 @@ DATA = Path(__file__).parent / "pages" / "data"
 def scores(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     folder = DATA.parents[3] / "scores" / context.run_id
     folder.mkdir(parents=True)
-    factor = float((DATA.parents[3] / "factor.txt").read_text())
+    factor, only = (DATA.parents[3] / "factor.txt").read_text().split()
     for path in sorted(DATA.rglob("*.jsonl"))[: int(os.environ.get("FILES", "9"))]:
         lines = path.read_text().splitlines()
         rows = [number for number, line in enumerate(lines, 1) if line.startswith('{"text"')]
-        values = [factor * json.loads(lines[row - 1])["meta"]["score"] for row in rows]
+        times = float(factor) if path.stem in only else 1.0
+        values = [times * json.loads(lines[row - 1])["meta"]["score"] for row in rows]
         file = path.relative_to(DATA).as_posix()
         table = pa.table({"file": [file] * len(rows), "row": rows, "score": values})
         pq.write_table(table, folder / f"{path.stem}.parquet")
@@ -137,7 +138,7 @@ def test_filters_of_datatrove_and_tasks_of_ray_give_columns_that_rules_read(coas
 def test_the_files_of_an_asset_are_columns_and_only_other_values_tag_again(coast: Coast) -> None:
     (coast.root / "coast" / "defs" / "scoring.py").write_text(ASSET)
     factor = coast.root / "factor.txt"
-    factor.write_text("1")
+    factor.write_text("1 abc")
     coast.declare(
         tag=[{"asset": ["team", "scores"], "columns": {"score": "number"}}], keep=None, drop={"low": "score < 1"}
     )
@@ -150,15 +151,15 @@ def test_the_files_of_an_asset_are_columns_and_only_other_values_tag_again(coast
     table = coast.table()
     assert table["score"].to_pylist() == table["meta_score"].to_pylist()
     assert table.filter(~table["kept"].to_numpy())["row"].to_pylist() == [*range(1, 10)]
-    # made again in another folder: nothing; other values: tags, and streams only where other rows are dropped
+    # made again in another folder: nothing; other values of one file: the tags and the stream of its shard
     tags, bins = coast.made("tags"), coast.made("token_bins")
     materialize(coast)
     assert "all is up to date" in coast("run", "pages")
-    factor.write_text("2")
+    factor.write_text("2 a")
     materialize(coast)
     assert "tags_train" in coast("status", "pages", code=1)
     coast("run", "pages")
-    assert all(tags[name] != when for name, when in coast.made("tags").items())
+    assert [name for name, when in coast.made("tags").items() if tags[name] != when] == ["train-00000"]
     assert [name for name, when in coast.made("token_bins").items() if bins[name] != when] == ["train-00000"]
-    found = pq.read_table(coast.root.parent / "artifacts/pages/documents/train-00002/documents.parquet")
+    found = pq.read_table(coast.root.parent / "artifacts/pages/documents/train-00000/documents.parquet")
     assert found["score"].to_pylist() == [2 * one for one in found["meta_score"].to_pylist()]

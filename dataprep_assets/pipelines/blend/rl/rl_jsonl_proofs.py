@@ -19,6 +19,7 @@ from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, build_rl_shard, compact_line
@@ -148,7 +149,11 @@ def round_trip(directory: Path, receipt: Receipt, shard: RlShard) -> Finding:
     if stored != made:
         defects.append(f"{name_of(receipt)}: {stored} lines, the source gives {made}")
     if shard.level == EVERY_DOCUMENT and not defects:  # what was left out, too
-        with made_again(shard.artifact, lambda store: build_rl_shard(replace(shard, store=store))) as folder:
+
+        def build(store: ArtifactStore) -> None:
+            build_rl_shard(replace(shard, store=store))
+
+        with made_again(shard.artifact, shard.store, build) as folder:
             found = other_bytes(directory, folder, left_out=by_content(receipt, {RlJsonlFacts.of(receipt).file}))
             defects += [sentence(f"{name_of(receipt)}: {typed(defect)}") for defect in found]
     return verdict(

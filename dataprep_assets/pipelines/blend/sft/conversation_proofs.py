@@ -16,6 +16,7 @@ from dataprep_assets.formats.packed_sft import PackedRows, open_packed
 from dataprep_assets.graph.finding import REBUILD, Finding, Row, judged, verdict
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.sft.chat_plan import conversation_renderer
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
@@ -113,7 +114,11 @@ def made_otherwise(packed: OpenedShard) -> Iterator[str]:
     if packed.shard is None:
         raise ValueError("every document of a shard is made again by what describes it")
     shard = packed.shard
-    with made_again(shard.artifact, lambda store: build_sft_shard(replace(shard, store=store), "full", None)) as folder:
+
+    def build(store: ArtifactStore) -> None:
+        build_sft_shard(replace(shard, store=store), "full", None)
+
+    with made_again(shard.artifact, shard.store, build) as folder:
         # as arrays, a row group at a time: another version of a library may write the same rows in other bytes
         for number, (held, made) in enumerate(
             zip_longest(open_packed(packed.directory / PACKED), open_packed(folder / PACKED)), 1

@@ -1,0 +1,206 @@
+"""The code of a user's function: its module, the project's modules that this imports, and the files that they name.
+
+A digest of it is the version of a tagger. Nothing is executed for it: imports are read from the syntax tree, also those
+inside of functions, and followed into the project. Installed packages, the standard library and this package are not
+followed. Comments, docstrings and the layout of the code are not part of the digest.
+
+Entry points: `ModuleCode`, `is_of_project`.
+"""
+
+import ast
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from dataprep_assets.integrity.digest import digest_value, sha256_file
+
+_INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_PLATFORM = Path(__file__).resolve().parents[1]
+_LONGEST_NAME = 255
+
+
+@dataclass(frozen=True)
+class _Import:
+    """An import as it is written: `from <level dots><module> import <names>`, or `import <module>`."""
+
+    module: str
+    level: int = 0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The content of a module that counts.
+
+    Attributes:
+        digest: Of its syntax tree without docstrings, or of its bytes if it is no Python source.
+        imports: Its imports.
+        texts: Its texts that may be names of files.
+    """
+
+    digest: str
+    imports: tuple[_Import, ...] = ()
+    texts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ModuleCode:
+    """A module by its name, with everything that is followed from it."""
+
+    name: str
+
+    @property
+    def file(self) -> Path | None:
+        """The file of the module; None if there is none. Nothing is imported to find it."""
+        return _file_of(_found(self.name))
+
+    @property
+    def root(self) -> Path | None:
+        """The folder from which the module is imported: that above its outermost package."""
+        path = self.file
+        return None if path is None else _root(self.name, path)
+
+    @cached_property
+    def sources(self) -> Mapping[str, Path]:
+        """Name → file of the module, and of each module of the project that is imported with it."""
+        found: dict[str, Path] = {}
+        # a package is imported before its modules
+        left = _with_parents(self.name)
+        while left:
+            name = left.pop()
+            if name in found or (path := _file_of(_found(name))) is None:
+                continue
+            if name != self.name and not is_of_project(path):
+                continue
+            found[name] = path
+            left += [one for wanted in _wanted(name, path) for one in _with_parents(wanted)]
+        return found
+
+    @cached_property
+    def named_files(self) -> frozenset[Path]:
+        """The files in the folders of these modules, or in the one they are imported from, that the code names."""
+        found = set()
+        for name, path in self.sources.items():
+            for text in _source(path).texts:
+                found |= {at for folder in (path.parent, _root(name, path)) if _is_readable(at := folder / text)}
+        return frozenset(found - {*self.sources.values()})
+
+    @property
+    def digest(self) -> str:
+        """A digest of all of it, which holds no path."""
+        code = sorted((name, _source(path).digest) for name, path in self.sources.items())
+        return digest_value([code, sorted((one.name, file_digest(one)) for one in self.named_files)])
+
+
+def is_of_project(path: Path) -> bool:
+    """Whether a file belongs to the user's project: neither installed, nor this package's."""
+    path = path.resolve()
+    if {"site-packages", "dist-packages"} & {*path.parts}:
+        return False
+    return not any(path.is_relative_to(folder) for folder in (*_INSTALLED, _PLATFORM))
+
+
+def file_digest(path: Path) -> str:
+    """The digest of a file's bytes, which are read again only if the file was written."""
+    found = path.stat()
+    return _bytes_digest(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _bytes_digest(path: Path, _time: int, _size: int) -> str:
+    return sha256_file(path)
+
+
+def _root(name: str, path: Path) -> Path:
+    return path.parents[name.count(".") + (path.name == "__init__.py")]
+
+
+def _with_parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:at]) for at in range(1, len(parts) + 1)]
+
+
+def _found(name: str) -> ModuleSpec | None:
+    """The module of this name as Python would find it, without importing the packages above it."""
+    path: list[str] | None = None
+    spec = None
+    for full in _with_parents(name):
+        try:
+            # packages that are installed as editable have finders of their own, which know the outermost name alone
+            finders = sys.meta_path if path is None else (PathFinder,)
+            spec = next((one for finder in finders if (one := finder.find_spec(full, path)) is not None), None)
+        except KeyError:  # a package without `__init__`: Python asks its parent, which is not imported
+            spec = ModuleSpec(full, None, is_package=True)
+        if spec is None:
+            return None
+        if spec.origin is None and spec.submodule_search_locations is not None:
+            folders = (Path(entry, full.rpartition(".")[2]) for entry in (sys.path if path is None else path))
+            path = [str(one) for one in folders if one.is_dir()]
+        else:
+            path = [*(spec.submodule_search_locations or ())]
+    return spec
+
+
+def _file_of(spec: ModuleSpec | None) -> Path | None:
+    if spec is None or spec.origin is None or not (path := Path(spec.origin)).is_file():
+        return None
+    return path
+
+
+def _wanted(name: str, path: Path) -> Iterator[str]:
+    """The full names of modules that a module may import: what is no module, such as a function, is not found."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for one in _source(path).imports:
+        above = package.split(".")[: len(package.split(".")) - one.level + 1] if one.level else []
+        base = ".".join([*above, *([one.module] if one.module else [])])
+        if base and base.partition(".")[0] not in sys.stdlib_module_names:
+            yield base
+            yield from (f"{base}.{name}" for name in one.names if name != "*")
+
+
+def _source(path: Path) -> _Source:
+    found = path.stat()
+    return _read_source(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _read_source(path: Path, _time: int, _size: int) -> _Source:
+    try:
+        tree = ast.parse(path.read_bytes())
+        _remove_docstrings(tree)
+        # not `ast.dump`, whose form differs from one Python to the next
+        digest = digest_value(ast.unparse(tree))
+    except (SyntaxError, ValueError, RecursionError):  # a compiled module, or what its import will refuse
+        return _Source(sha256_file(path))
+    nodes = [*ast.walk(tree)]
+    imports = [_Import(one.name) for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    imports += [
+        _Import(node.module or "", node.level, tuple(one.name for one in node.names))
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+    ]
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return _Source(digest, tuple(imports), frozenset(one for one in texts if _may_be_a_name(one)))
+
+
+def _is_readable(path: Path) -> bool:
+    # not by the methods of `Path`, which raise where a folder may not be entered
+    return os.path.isfile(path) and os.access(path, os.R_OK)
+
+
+def _may_be_a_name(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_NAME and text.isprintable()
+
+
+def _remove_docstrings(tree: ast.Module) -> None:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or not node.body:
+            continue
+        first = node.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            node.body[:1] = [] if len(node.body) > 1 else [ast.Pass()]

@@ -1,0 +1,76 @@
+"""Scratch folders are private, and what a killed process left in one does not stay."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.integrity.scratch import scratch, sweep_scratch
+
+HOLDS = """
+import sys
+from pathlib import Path
+from dataprep_assets.integrity.scratch import scratch
+
+with scratch(Path(sys.argv[1])) as folder:
+    (folder / "texts").write_text("x")
+    print(folder, flush=True)
+    input()
+"""
+
+
+def held(dataset: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A process that holds a scratch folder until its input ends, and the folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(dataset)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def end(process: subprocess.Popen[str], by: signal.Signals | None = None) -> None:
+    if by is not None:
+        process.send_signal(by)
+    process.communicate(timeout=60)
+
+
+def test_a_scratch_folder_is_private_and_gone_after_its_block(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with scratch(tmp_path / "notes") as folder:
+            assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+            (folder / "deep").mkdir()
+            (folder / "deep" / "texts").write_text("x")
+
+    finally:
+        os.umask(before)
+    assert [path.name for path in folder.parent.iterdir()] == [".lock"]
+    assert stat.S_IMODE((folder.parent / ".lock").stat().st_mode) == 0o600
+
+
+def test_what_a_killed_process_left_goes_and_what_a_living_one_holds_stays(tmp_path: Path) -> None:
+    sweep_scratch(tmp_path)  # of a dataset without any
+    (killed, left), (living, kept) = held(tmp_path), held(tmp_path)
+    end(killed, signal.SIGKILL)
+    assert (left / "texts").is_file()
+    with scratch(tmp_path) as folder:
+        assert not left.exists()
+        assert (kept / "texts").is_file()
+        assert folder not in (left, kept)
+    end(living, signal.SIGKILL)
+    sweep_scratch(tmp_path)
+    assert not kept.exists()
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "notes" / ".staging").mkdir(parents=True)
+    (tmp_path / "notes" / ".staging" / "scratch").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(IntegrityError), scratch(tmp_path / "notes"):
+        pass
+    assert not [*(tmp_path / "elsewhere").iterdir()]
