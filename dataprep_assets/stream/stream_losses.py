@@ -3,24 +3,22 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from dataprep_assets.documents.benchmarks import BENCHMARK
-from dataprep_assets.documents.selection import DUPLICATE, NO_TOKENS, SHORT
-from dataprep_assets.graph.losses import BAD_RECORD, FILTER, RULE, Action, Loss, dropped_rows, file_lines
-from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.documents.selection import NO_TOKENS, SHORT
+from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Action, Loss, dropped_rows, file_lines
+from dataprep_assets.integrity.ledger import RETRACTED, SELECTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 
-_KINDS = {RETRACTED: "", DUPLICATE: "", BENCHMARK: "", SHORT: FILTER, NO_TOKENS: FILTER}
+_KINDS = {RETRACTED: "", SHORT: FILTER, NO_TOKENS: FILTER}
 UNKNOWN_TOKENS, DROPPED_CHARACTERS = "unknown_tokens", "dropped_characters"
 
 
 def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
-    """The losses of some shards of token bins, which are `part` of their dataset."""
-    rules = {rule for receipt in receipts for rule in receipt.facts.get("rules", ())}
+    """The losses of some shards of token bins, which are `part` of their dataset.
 
-    def kind(reason: str) -> str:
-        return _KINDS.get(reason, RULE if reason in rules else BAD_RECORD)
-
-    yield from dropped_rows(receipts, kind, part=part)
+    What their selection dropped is among its own losses, which know the reason.
+    """
+    dropped = dropped_rows(receipts, lambda reason: _KINDS.get(reason, BAD_RECORD), part=part)
+    yield from (loss for loss in dropped if loss.reason != SELECTED)
     total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
     cut = sum(int(receipt.facts.get("truncated", 0)) for receipt in receipts)
     yield Loss(action="cut", reason="max_doc_tokens", count=cut, of=total.documents, unit="document", part=part)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.documents.benchmarks import BENCHMARK
 from dataprep_assets.documents.retractions import counted_ids
 from dataprep_assets.documents.ruled_out import (
     COLUMNS,
@@ -26,17 +27,20 @@ from dataprep_assets.documents.ruled_out import (
     other_rows,
     read_dropped,
 )
+from dataprep_assets.documents.selection import DUPLICATE
 from dataprep_assets.documents.table import Columns, ParquetRows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.losses import RULE, Loss, files_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK, no_benchmark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -112,6 +116,7 @@ def selection_spec(
         metadata=partial(_metadata, corpus),
         rows=lambda receipt: folded(totals_of([receipt])[1].values())[0],
         columns=columns_of(corpus),
+        losses=lambda _, receipts: _losses(receipts, split),
         proofs=Proofs(proofs=proofs_of(corpus), examine=partial(_examine, corpus, split)),
     )
 
@@ -213,6 +218,22 @@ def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> 
         "rules": Table(_rule_rows(corpus, [receipt])),
         "sources": Table(source_rows([receipt])),
     }
+
+
+def _losses(receipts: Sequence[Receipt], split: str) -> Iterator[Loss]:
+    """The rows of a split that its selection drops, by reason and file."""
+    documents = totals_of(receipts)[0][0]
+    for reason, files in files_of(receipts).items():
+        yield Loss(
+            action="dropped",
+            reason=reason,
+            count=files.total(),
+            of=documents,
+            unit="row",
+            part=split,
+            kind="" if reason in (RETRACTED, DUPLICATE, BENCHMARK) else RULE,
+            files=dict(files.most_common()),
+        )
 
 
 def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
