@@ -9,7 +9,8 @@ Entry point: `adversarial_comparison`.
 import platform
 import unicodedata
 from collections import Counter
-from typing import Any
+
+from pydantic import NonNegativeInt
 
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.tokenization.adversarial import SET
@@ -33,20 +34,18 @@ def adversarial_comparison(
     engines = [engine.name, engine.version, reference.name, reference.version]
     # Python's Unicode is in it because it decides the class of a document, which may be normalized or not
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
-    found = _comparison(recall("adversarial", key))
+    found = _remembered(key)
     if found is None:
         found = compare(bundle, engine, reference)
         remember("adversarial", key, {"compared": found.compared, "differing": found.differing})
     return found
 
 
-def _comparison(value: Any) -> Comparison | None:
-    """The comparison that a remembered value is; None if it is none."""
-    try:
-        found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
-    except (ValueError, KeyError, TypeError):
+def _remembered(key: str) -> Comparison | None:
+    """The comparison under a key; None if there is none."""
+    value = recall("adversarial", key, dict[str, dict[str, NonNegativeInt]])
+    if value is None or value.keys() != {"compared", "differing"}:
         return None
-    # anybody may have written there, and another version of this package may have other classes
-    numbers = [*found.compared.values(), *found.differing.values()]
-    known = set(found.compared) | set(found.differing) <= set(CLASSES)
-    return found if known and found.compared and all(type(n) is int and n >= 0 for n in numbers) else None
+    found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
+    # another version of this package may have other classes
+    return found if found.compared and set(found.compared) | set(found.differing) <= set(CLASSES) else None

@@ -2,19 +2,21 @@
 
 Below `$XDG_CACHE_HOME/dataprep-assets` (`~/.cache/dataprep-assets`), which may be deleted at any time.
 
-Entry points: `recall`, `is_known`, `remember`.
+Entry points: `recall`, `remember`.
 """
 
 import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.paths import expanded
+from dataprep_assets.state_file import read_state
+
+T = TypeVar("T")
 
 
 def _path(kind: str, key: str) -> Path | None:
@@ -25,19 +27,10 @@ def _path(kind: str, key: str) -> Path | None:
     return folder / "dataprep-assets" / kind / f"{key}.json"
 
 
-def recall(kind: str, key: str) -> Any:
-    """What is remembered under a key: a JSON value of which nothing is certain; None if nothing is."""
-    if (path := _path(kind, key)) is None:
-        return None
-    try:
-        return json_of(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-
-
-def is_known(kind: str, key: str) -> bool:
-    """Whether something is remembered under a key."""
-    return recall(kind, key) is not None
+def recall(kind: str, key: str, schema: type[T]) -> T | None:
+    """Return the value under a key; None if there is none, or one that is not of the type `schema`."""
+    path = _path(kind, key)
+    return None if path is None else read_state(path, schema)
 
 
 def remember(kind: str, key: str, value: Any) -> None:

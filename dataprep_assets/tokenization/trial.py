@@ -28,7 +28,7 @@ from dataprep_assets.tokenization.engines import (
     installed,
 )
 from dataprep_assets.tokenization.library_errors import EncodingError, PanicError
-from dataprep_assets.tokenization.memory import is_known, remember
+from dataprep_assets.tokenization.memory import recall, remember
 
 VERSION = 1
 """Increase it when a change makes the trial stricter: what has passed is then tried again."""
@@ -56,7 +56,7 @@ def try_out(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) -> None
     # what the file says is judged first: it is quick, and says more
     _ = bundle.definition
     key = digest_value([VERSION, bundle.digest, engine, installed(engine), MEMORY_BYTES])
-    if is_known("trials", key):
+    if recall("trials", key, dict[str, str]) is not None:
         return
     if (why := _refusal(bundle.directory, bundle.digest, engine)) is not None:
         raise TokenizerError(f"{bundle.directory / 'tokenizer.json'}: {engine} {why}. {_remedy(engine)}")
