@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 PRODUCT = [*sorted((REPOSITORY / "dataprep_assets").rglob("*.py")), *sorted((REPOSITORY / "resources").rglob("*.py"))]
 TESTS = sorted((REPOSITORY / "dataprep_assets_tests").rglob("*.py"))
-LONGEST = 400
+LONGEST = 800
 
 
 def name(path: Path) -> str:

@@ -157,7 +157,7 @@ REMEDIES = (
         "few items are looked for: lower `min_words` or `coverage`, or declare other `fields`.",
     ),
     (
-        "ids_unique",
+        "document_ids_unique",
         "Documents have the same `document.id_field`, and a removal by it takes out all of them. The table has their "
         "files and rows: give each its own id, or `accept` the check.",
     ),

@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.corpus.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
 from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
-from dataprep_assets.pipelines.corpus.unique_ids import IDS_UNIQUE, ids_unique
+from dataprep_assets.pipelines.corpus.unique_ids import DOCUMENT_IDS_UNIQUE, document_ids_unique
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.round_trip_proofs import ready
 from dataprep_assets.stream.shard_job import build_token_bins
@@ -75,7 +75,7 @@ def token_bins_spec(
         proofs=Proofs(
             proofs=(
                 *at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
-                *(() if corpus.document.id_field is None else (IDS_UNIQUE,)),
+                *(() if corpus.document.id_field is None else (DOCUMENT_IDS_UNIQUE,)),
             ),
             examine=partial(_examine, corpus, split),
             documents=documents_in,
@@ -179,7 +179,7 @@ def _examine(
         yield name, _and_elsewhere(corpus, split, store, manifest, finding) if looks_elsewhere else finding
     if corpus.document.id_field is not None:
         # of the whole split, whichever of its shards are examined now
-        yield IDS_UNIQUE.name, ids_unique(corpus, split, store, manifest)
+        yield DOCUMENT_IDS_UNIQUE.name, document_ids_unique(corpus, split, store, manifest)
 
 
 def _and_elsewhere(

@@ -19,8 +19,8 @@ from dataprep_assets.sentences import joined, number_of, safe, sentence, typed
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
-IDS_UNIQUE = Proof(
-    "ids_unique",
+DOCUMENT_IDS_UNIQUE = Proof(
+    "document_ids_unique",
     "No document has the declared id of another one of its split, or of a split that is declared before.",
     blocking=False,
 )
@@ -31,7 +31,7 @@ _SHOWN = 3
 
 
 @judged
-def ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactStore, manifest: Manifest) -> Finding:
+def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactStore, manifest: Manifest) -> Finding:
     """The proof itself, of the shards that are there."""
     splits = list(corpus.splits)
     before = [one for name in splits[: splits.index(split)] for one in manifest.partitions(name)]

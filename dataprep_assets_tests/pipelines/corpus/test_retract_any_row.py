@@ -254,10 +254,10 @@ def test_ids_that_two_documents_have_are_a_warning_with_their_rows(tmp_path: Pat
     harbour = Harbour(tmp_path)
     harbour.write("train/b.jsonl", [{"id": "a1", "text": long(100)}, {"id": "b1", "text": long(101)}])
     harbour.build()
-    found = harbour.findings(TOKEN_BINS)["ids_unique"]
+    found = harbour.findings(TOKEN_BINS)["document_ids_unique"]
     assert (found.passed, found.warning, found.facts["repeated_ids"]) == (False, True, 1)
     assert [(row["file"], row["row"]) for row in found.table] == [("train/a.jsonl", 2), ("train/b.jsonl", 1)]
     harbour.retract("a1")
     harbour.build()
-    assert harbour.findings(TOKEN_BINS)["ids_unique"].passed
+    assert harbour.findings(TOKEN_BINS)["document_ids_unique"].passed
     assert hashed("a1") not in harbour.stream()
