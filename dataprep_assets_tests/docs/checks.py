@@ -17,7 +17,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
 from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
 from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
-from dataprep_assets.pipelines.corpus.unique_ids import IDS_UNIQUE
+from dataprep_assets.pipelines.corpus.unique_ids import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
 from dataprep_assets.project import at
 
@@ -223,7 +223,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.proofs is not None and spec.proofs.proofs:
                 found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
-    found["TokenizedCorpus"]["`token_bins` where `document.id_field` is declared"] = (IDS_UNIQUE,)
+    found["TokenizedCorpus"]["`token_bins` where `document.id_field` is declared"] = (DOCUMENT_IDS_UNIQUE,)
     alike: dict[str, _Rows] = {
         "signatures": SIGNATURES_PROOFS,
         "duplicates": DUPLICATES_PROOFS,
