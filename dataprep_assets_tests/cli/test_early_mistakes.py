@@ -43,7 +43,7 @@ TOLD = {
     "engine": "9: run_on (or DATAPREP_ENGINE): `slurm` needs Slurm's commands, and sbatch is not on PATH: start",
     "storage": "9: storage: {folder}/defs.yaml/below: cannot be a folder: {folder}/defs.yaml is a file",
     "two": "11: a second document: a dataset has a defs.yaml of its own. Move what is below the `---` into",
-    "no_parquet": "4: source: train_more.parquet is no Parquet: it does not begin and end as such a file does",
+    "no_parquet": "4: source: train_more.parquet is no Parquet: it is text",
     "empty": "6: splits.val: no record is in its 1 file; give it one that has some, or leave it out",
     "mixed": "8: `document.id_field: id`: none of the first 1 rows of the files of split train of format txt has it",
     "unset": "4: source.path: the variable SURELY_NOT_SET is not set",
@@ -115,7 +115,7 @@ def test_check_tells_each_with_its_line(project: Path) -> None:
         folder = project / "my_texts" / "defs" / "wrong" / name
         assert f"{folder}/defs.yaml:{told.format(folder=folder)}" in done.stdout, done.stdout
     assert "held_out`: 1 shards for valid and 1 for test leave none of 2 to train on; raise `num_shards`" in done.stdout
-    assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: Parquet cannot be read" in done.stdout
+    assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: it is text" in done.stdout
     right = dataprep(project, "check", "d00", "d01", project=project, PATH=os.environ["PATH"])
     assert (right.returncode, right.stdout) == (0, "2 declarations: nothing to correct\n")
 
@@ -153,7 +153,7 @@ def test_what_the_source_alone_can_tell_is_named_with_dataset_and_artifact(proje
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if "train-00001" in line]
     assert line.startswith("    no_parquet_later/token_bins_train: ")
-    assert "train_more.parquet: Parquet cannot be read" in line
+    assert "train_more.parquet: it is text" in line
 
 
 def test_an_error_of_configuration_that_a_step_finds_ends_with_2_and_names_the_line(project: Path) -> None:

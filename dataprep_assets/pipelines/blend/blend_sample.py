@@ -52,15 +52,16 @@ def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])
-        reader = read_rows(
-            access.path(entry),
-            format=entry.format,
-            compression=entry.compression,
-            label=entry.relpath,
-            columns=read_fields(blend, unit.dataset),
-        )
-        texts = (text for block in reader for row in block.rows for text in row_texts(blend, unit, row))
+        # looking at what a file is can find it damaged, too
         with suppress(CorruptSourceError, OSError):
+            reader = read_rows(
+                access.path(entry),
+                format=entry.format,
+                compression=entry.compression,
+                label=entry.relpath,
+                columns=read_fields(blend, unit.dataset),
+            )
+            texts = (text for block in reader for row in block.rows for text in row_texts(blend, unit, row))
             for text in itertools.islice(texts, DOCUMENTS_PER_DATASET):
                 yield text[:CHARACTERS_PER_DOCUMENT]
 

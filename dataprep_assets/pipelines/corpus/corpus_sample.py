@@ -68,16 +68,17 @@ def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str
     access, chosen = open_source(corpus.source), _sampled_files(corpus, manifest)
     access.fetch(chosen)
     for entry in chosen:
-        reader = read_records(
-            access.path(entry),
-            format=entry.format,
-            compression=entry.compression,
-            text_field=corpus.text_field,
-            label=entry.relpath,
-            max_record_bytes=corpus.bad_records.max_record_bytes,
-            reading=corpus.reading,
-        )
-        texts = (text for block in reader for text in block.texts)
+        # looking at what a file is can find it damaged, too
         with suppress(CorruptSourceError, OSError):
+            reader = read_records(
+                access.path(entry),
+                format=entry.format,
+                compression=entry.compression,
+                text_field=corpus.text_field,
+                label=entry.relpath,
+                max_record_bytes=corpus.bad_records.max_record_bytes,
+                reading=corpus.reading,
+            )
+            texts = (text for block in reader for text in block.texts)
             for text in itertools.islice(texts, DOCUMENTS_PER_FILE):
                 yield text[:CHARACTERS_PER_DOCUMENT]
