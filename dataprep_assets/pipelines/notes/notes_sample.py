@@ -78,8 +78,8 @@ def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]
     """Headers and notes. A cohort that cannot be read is skipped here and refused when it is packed."""
     fields, template, key = notes.cohorts.fields, notes.header_template(), notes.patient_key.load()
     for month, (file, path) in sample.items():
-        found = read_notes(file.reader(path), fields, template, key=key, month=month)
         try:
+            found = read_notes(file.reader(path), fields, template, key=key, month=month)
             for note in islice((note for note in found if isinstance(note, Note)), NOTES_PER_COHORT):
                 text = encoded_text(note.header, note.text[:CHARACTERS_PER_DOCUMENT], notes.template.encode)
                 yield from (note.header, text)
