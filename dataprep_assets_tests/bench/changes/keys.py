@@ -77,6 +77,7 @@ _NOTHING = {
     "automation.timezone": "Europe/Berlin",
     "automation.freshness": "168h",
     "source.follow_links": True,
+    "tokenizer.max_loss": 0.02,
     # of files of other formats
     "text_separator": "\n",
     "csv_delimiter": ";",
@@ -202,10 +203,11 @@ LEFT_ALONE = {
     "source.url": "of a bucket",
     "source.endpoint_url": "of a bucket",
     "source.region": "of a bucket",
+    "source.access": "of a bucket",
     "duplicates.against": "needs another dataset beside the corpus; test_duplicates_against.py turns it",
     **{
         f"decontaminate.{name}": "needs a file of items beside the corpus; test_decontaminate.py turns it"
-        for name in ("sets", "ngram", "min_words", "containment", "action")
+        for name in ("sets", "ngram", "min_words", "containment", "coverage", "action")
     },
     "tokenizer.repo": "needs a second repository on the hub",
     "tokenizer.revision": "goes with tokenizer.repo",
