@@ -97,7 +97,7 @@ def test_no_lock_and_no_hub_names_such_a_file(name: str) -> None:
     lock = Lock(dataset="d", commits={}, artifacts={"NAME": Locked(key="1", content="2", bytes=1, version=1)})
     data = lock_bytes(lock)
     assert parse_lock(data, "dataset.lock") == lock
-    with pytest.raises(FormatError, match=r"a damaged lock .*names no file"):
+    with pytest.raises(FormatError, match="a damaged lock"):
         parse_lock(data.replace(b'"NAME"', json.dumps(name).encode()), "dataset.lock")
     assert not is_inside(name)
     with pytest.raises(SourceError, match="is not the name of a file in the repository"):

@@ -60,7 +60,7 @@ def write_source(folder: Path) -> dict[str, list[tuple[str, int, str, str]]]:
         "train/c1/a.jsonl": lines(0, blank=True, bad=True),
         "train/c1/b.jsonl.zst": lines(40, blank=False, bad=True),
         "train/c2/c.jsonl.gz": lines(80, blank=True, bad=False),
-        "train/c2/d.jsonl": [b"", b"{bad"],
+        "train/c2/d.jsonl": [b"", b"{bad", b'{"text": "stone", "id": "doc-90000"}'],
         "train/c10/e.jsonl": lines(0, blank=False, bad=False),
         "val/f.jsonl": lines(200, blank=False, bad=False),
     }
