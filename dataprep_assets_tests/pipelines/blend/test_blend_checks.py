@@ -337,6 +337,8 @@ def test_checks_that_report_do_not_stop_what_is_downstream(finished: Mapping[str
         "blend_preview.disk_headroom",
         "engine_certificate.fast_engine_accepted",
         "engine_certificate.separator_ends_documents",
+        "indexed_bins.losses_within_limit",
+        "packed_sft.losses_within_limit",
     }
 
 

@@ -118,8 +118,8 @@ def debris(root: Path, *, after_a_kill: bool = False) -> list[str]:
 def _debris(root: Path) -> Iterator[str]:
     for path in root.rglob("*"):
         name = path.relative_to(root).as_posix()
-        is_folder_of_spools = path.is_dir() and SPOOLS in name
-        if f"{STAGING}/" in name and path.suffix != ".lock" and not is_folder_of_spools:
+        is_area = path.is_dir() and (SPOOLS in name or name.endswith(f"{STAGING}/scratch"))
+        if f"{STAGING}/" in name and not path.name.endswith(".lock") and not is_area:
             yield name
         if path.name.startswith(".aside-") or path.suffix in (".draft", ".tmp"):
             yield name

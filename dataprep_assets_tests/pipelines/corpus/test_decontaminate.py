@@ -120,7 +120,7 @@ def test_a_set_is_read_once_for_all_batches_and_again_when_it_changes(tmp_path: 
         with counted(tmp_path) as opened:
             for _ in range(10):
                 assert tagger.look(batch)[OVERLAP] == [1.0]
-        assert opened == {path.name: 2}  # its digest, and its items
+        assert opened == {path.name: 3}  # its digest, what it is, and its items
 
 
 def test_an_item_that_would_not_be_found_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ SAID = {
     "rows_complete": "row 1 is not in the order of the source",
     "tags_repeat": "tagger 'gopher' gave another words",
     "rules_hold": "by its tags it is dropped by short, dropped.parquet says by none",
-    "within_budget": "the rule short drops",
+    "within_budget": "no document of val is left",
     "sources_kept": "the rule longest drops",
     "sums_equal_ledger": "tokens sum to",
 }
