@@ -65,7 +65,7 @@ def test_what_another_dataset_keeps_is_no_artifact_of_that_name(books: Selected,
     list_ = books.corpus.retractions
     assert list_ is not None
     add_retractions(list_, DocumentIds(), [Retraction(hash=f"{hash_id(' '.join(BOOKS[0])):016x}")])
-    assert books.build() == ["duplicates"]
+    assert books.build() == ["duplicates", "selection/train-00000"]
     assert told(pages) == {}
     assert "duplicates" in pages.build()
     # its signatures are an input, and have other content now
