@@ -153,7 +153,9 @@ def test_a_header_that_fastwarc_does_not_know_is_not_called_a_cut_file(tmp_path:
 
 def test_a_record_without_a_type_is_told_from_one_of_another(tmp_path: Path) -> None:
     path = tmp_path / "x.wet"
-    path.write_bytes(GOOD + GOOD.replace(b"Content-Type: text/plain\r\n", b"") + _record("conversion", b"<p>", content="text/html"))
+    path.write_bytes(
+        GOOD + GOOD.replace(b"Content-Type: text/plain\r\n", b"") + _record("conversion", b"<p>", content="text/html")
+    )
     said = [bad.fault for block in _read(path) for bad in block.bad]
     assert len(said) == 2
     assert "without" in said[0]
