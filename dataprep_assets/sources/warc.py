@@ -76,8 +76,10 @@ class WarcRows(RowByRow):
             raise self._corrupt(sentence(f"row {safe(number)}, byte {safe(byte)}: has no valid Content-Length"))
         size, kind = int(declared), headers.get("WARC-Type")
         if record.content_length != size:  # fastwarc looks for this one name as the standard spells it
-            spelled = f"row {safe(number)}, byte {safe(byte)}: spells a header otherwise than Content-Length"
-            raise self._corrupt(sentence(spelled), "Write it so")
+            raise self._corrupt(
+                sentence(f"row {safe(number)}, byte {safe(byte)}: spells a header otherwise than Content-Length"),
+                "Write it so",
+            )
         data = b"" if size > most else record.reader.read()
         # consume() skips what was not read, and says how much there was: less than declared if the file was cut.
         if record.consume() + len(data) != size:

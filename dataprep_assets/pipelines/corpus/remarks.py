@@ -161,8 +161,10 @@ def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
                 twice.append((entry.relpath, first))
     if twice:
         shown = "" if corpus.sensitive else f", for example {twice[0][0]} is {twice[0][1]}"
-        told = f"include: {safe_number_of(len(twice), 'file')} read twice by links{shown}. Leave one name of each out"
-        yield Remark(keys=("include",), sentence=sentence(told), hint=True)
+        told = sentence(
+            f"include: {safe_number_of(len(twice), 'file')} read twice by links{shown}. Leave one name of each out"
+        )
+        yield Remark(keys=("include",), sentence=told, hint=True)
 
 
 def _field_remarks(
