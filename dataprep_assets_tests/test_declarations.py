@@ -134,6 +134,11 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
             "14: document.text_feild: unknown key; it belongs at `text_field`",
         ),
         ("description: text", "separator: a", "5: separator: unknown key; it belongs at `document.separator`"),
+        (
+            "kind: local",
+            "kind: local\n    cache_dir: ./a",
+            "8: source.cache_dir: unknown key; a block of `kind: local` has none of that name; known here: ",
+        ),
         ("attributes:", "atributes:", "1: `attributes` is missing (there is `atributes`: write `attributes`)"),
         (
             "views: [",

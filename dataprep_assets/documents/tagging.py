@@ -141,7 +141,7 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
     by = tagger.by
     where = f"tag: {tagger.name}: {shard}: the Parquet file of {by}"
     try:
-        table = pq.ParquetFile(made).read()
+        table = pq.ParquetFile(made, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         raise TaggingError(f"{where} cannot be read: {error}. It has to be whole when {by} ends") from error
     if missing := [name for name in (*KEYS, *tagger.columns) if name not in table.column_names]:

@@ -31,13 +31,18 @@ def meant_key(model: type[BaseModel], keys: Sequence[str | int]) -> str:
     if (near := near_key(model, keys)) is not None:
         return f"did you mean `{near}`?"
     paths = list(dict.fromkeys(_paths(model)))
+    beside = f"known here: {', '.join(_known_beside(model, keys))}"
+    for at, kind in enumerate(keys[:-1]):
+        # the path that pydantic reports names the kind of a block, which is no key
+        if (*keys[:at], *keys[at + 1 :]) in paths and tuple(keys[: at + 1]) not in paths:
+            return f"a block of `kind: {kind}` has none of that name; {beside}"
     if (elsewhere := nearest(str(keys[-1]), [path[-1] for path in paths])) is not None:
         places = [".".join(path) for path in paths if path[-1] == elsewhere]
         # the shortest first: the others are mostly the same block in other places
         nearest_top = sorted(places, key=lambda place: place.count("."))[:2]
         shown = [f"`{place}`" + ("" if "." in place else " at the top level") for place in nearest_top]
         return f"it belongs at {' or '.join(shown)}"
-    return f"known here: {', '.join(_known_beside(model, keys))}"
+    return beside
 
 
 def _known_beside(model: type[BaseModel], keys: Sequence[str | int]) -> list[str]:

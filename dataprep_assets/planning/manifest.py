@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import translate
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,6 +21,7 @@ import orjson
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
+from dataprep_assets.planning.globs import one_of, require_named
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.files import while_unchanged
@@ -134,46 +134,6 @@ def _path_key() -> Callable[[SourceFile], str]:
     return key
 
 
-def glob_pattern(glob: str) -> re.Pattern[str]:
-    """A compiled path glob: `*` and `?` stay inside one path component, `**/` spans any number of them.
-
-    A class stays inside one, too, unless it names `/` as one of its own.
-    """
-    out, i = [], 0
-    while i < len(glob):
-        if glob.startswith("**/", i):
-            out.append("(?:[^/]+/)*")
-            i += 3
-        elif glob.startswith("**", i):
-            out.append(".*")
-            i += 2
-        elif glob[i] == "*":
-            out.append("[^/]*")
-            i += 1
-        elif glob[i] == "?":
-            out.append("[^/]")
-            i += 1
-        elif glob[i] == "[" and (end := glob.find("]", i + (3 if glob.startswith("[!", i) else 2))) > 0:
-            # a `]` that comes first, if only behind `!`, is one of the class and not its end
-            kind = glob[i : end + 1]
-            if "/" not in kind or kind[1] == "!":
-                out.append("(?!/)")
-            # what fnmatch puts around it ends in one of two ways, by the version of Python
-            out.append(translate(kind).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
-            i = end + 1
-        else:
-            out.append(re.escape(glob[i]))
-            i += 1
-    return re.compile("".join(out), re.DOTALL)
-
-
-def _one_of(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
-    """What matches the paths that any of these globs matches."""
-    # one expression for all, since it is asked of each of a million files; `(?!)` matches nothing
-    patterns = [glob_pattern(glob).pattern for glob in globs]
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)", re.DOTALL).fullmatch
-
-
 @contextmanager
 def without_collector() -> Iterator[None]:
     """Tuples of texts have no cycles, and the collector would look at a million of them again and again."""
@@ -206,7 +166,7 @@ def files_of_no_split(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """The included files of a source that match no split, in natural order; arguments as of `build_manifest`."""
-    wanted, of_splits = _one_of(include), _one_of([glob for globs in splits.values() for glob in globs])
+    wanted, of_splits = one_of(include), one_of([glob for globs in splits.values() for glob in globs])
     found = [file.relpath for file in files if wanted(file.relpath) and not of_splits(file.relpath)]
     return sorted(found, key=natural_key)
 
@@ -226,8 +186,8 @@ def build_manifest(
     pinned to, and `url_prefix` comes before the path of a remote file. Raises ConfigError when `include` or a split
     matches nothing or a file matches two splits, SourceError when the same path is listed twice or is no relative path.
     """
-    wanted, taken = _one_of(include), 0
-    patterns = [(name, _one_of(globs)) for name, globs in splits.items()]
+    wanted, taken = one_of(include), 0
+    patterns = [(name, one_of(globs)) for name, globs in splits.items()]
     by_split: dict[str, list[SourceFile]] = {name: [] for name in splits}
     seen: set[str] = set()
     for file in files:
@@ -239,7 +199,9 @@ def build_manifest(
         taken += 1
         homes = [name for name, belongs in patterns if belongs(file.relpath)]
         if len(homes) > 1:
-            raise ConfigError(f"splits: {file.relpath} matches {homes}: a file belongs to one split; narrow the globs")
+            raise ConfigError(
+                f"splits: {file.relpath} is in {' and '.join(homes)}, and a file belongs to one split. Narrow the globs"
+            )
         if homes:
             # asked of the files that are taken alone: what else a source holds may have any name
             if why := why_not_a_name(file.relpath):
@@ -253,6 +215,9 @@ def build_manifest(
             f"include: {', '.join(include)} matches none of the source's {safe(len(seen), ',')} files"
             + (f", for example {', '.join(sorted(seen, key=natural_key)[:3])}. Correct it" if seen else "")
         )
+    for key, globs in {"include": include, **{f"splits.{name}": globs for name, globs in splits.items()}}.items():
+        for glob in globs:
+            require_named(key, glob, seen)
     for name, members in by_split.items():
         if not members:
             raise ConfigError(
@@ -285,7 +250,7 @@ def build_manifest(
 
 def included(paths: Iterable[str], include: Sequence[str]) -> list[str]:
     """Those of some paths that `include` takes, in natural order."""
-    return sorted(filter(_one_of(include), paths), key=natural_key)
+    return sorted(filter(one_of(include), paths), key=natural_key)
 
 
 def listing_digest(entries: Iterable[ManifestEntry]) -> str:

@@ -164,9 +164,11 @@ class BlockReader:
             at = 0
             while at < len(data):
                 step = data[at : at + most]
-                self._step, started = len(data) - at, True
+                self._step = len(data) - at
                 at += len(step)
-                most = min(_READ, 4 * most)
+                if not started and not (step := self._unpadded(step)):
+                    continue
+                started, most = True, min(_READ, 4 * most)
                 out = member.decompress(step, _BLOCK)
                 while out:
                     yield out
@@ -199,8 +201,9 @@ class BlockReader:
         return not started
 
     def _unpadded(self, step: bytes) -> bytes:
-        # xz files may have zeros behind a stream (The .xz File Format, section 2.2)
-        return step.lstrip(b"\0") if self.compression == "xz" else step
+        # Zeros may stand behind a stream of xz (The .xz File Format, section 2.2), and behind a member of gzip, because
+        # tapes and tar fill their blocks with them (gzip's manual, "Using gzip on tapes").
+        return step if self.compression == "bzip2" else step.lstrip(b"\0")
 
 
 class TextReader(BlockReader):

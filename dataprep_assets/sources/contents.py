@@ -68,12 +68,17 @@ _BEFORE = rb"(?:\xef\xbb\xbf)?(?:\s++|<\?xml[^>]*+>|<!--.{0,2000}?-->)*+"
 _FOREIGN: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
     (HTML, re.compile(_BEFORE + rb"<(?:!doctype\s+html|html|head)[\s>]", re.IGNORECASE | re.DOTALL)),
     (_STORE_ERROR, re.compile(_BEFORE + rb"<Error>\s*<Code>", re.DOTALL)),
-    (_PARQUET, re.compile(rb"PAR[1E][\x00-\x1f]")),
+    (_PARQUET, re.compile(rb"PAR1[\x00-\x1f]")),
+    (Kind("an encrypted Parquet file", "Write it again without encryption"), re.compile(rb"PARE(?!\w)")),
     (_ARROW, re.compile(rb"ARROW1\0\0|\xff\xff\xff\xff[^\0]..\0", re.DOTALL)),
     (Kind("a zip archive", _EXTRACT), re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)")),
     (Kind("a 7z archive", _EXTRACT), re.compile(rb"7z\xbc\xaf\x27\x1c")),
     (Kind("a RAR archive", _EXTRACT), re.compile(rb"Rar!\x1a\x07")),
     (Kind("a tar archive", _EXTRACT), re.compile(rb"[^\0].{256}ustar[\0 ]", re.DOTALL)),
+    (
+        Kind("an ARC archive, as crawls were before WARC", "Convert it with `warcio recompress FILE NEW.warc.gz`"),
+        re.compile(rb"filedesc://\S* \S+ \d{8,14} \S+ \d+\r?\n"),
+    ),
     (Kind("a PDF document", "Take its text out of it first"), re.compile(rb"%PDF-\d")),
     (Kind("an SQLite database", "Write its rows as JSON lines"), re.compile(rb"SQLite format 3\0")),
     (Kind("a pickle of Python", "Write its rows as JSON lines"), re.compile(rb"\x80[\x02-\x05](?:\x95|\}|\]|c)")),

@@ -273,7 +273,8 @@ class ParquetBlocks(ABC, Generic[B]):
 
         row = 1
         try:
-            with pq.ParquetFile(self._path, memory_map=True) as file:
+            # checksums are compared where the writer left some: a damaged page may decode to other text
+            with pq.ParquetFile(self._path, memory_map=True, page_checksum_verification=True) as file:
                 columns = self._columns(file.schema_arrow)
                 groups, row = self._groups(file.metadata)
                 at(self._label, row)

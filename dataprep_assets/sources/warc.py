@@ -75,6 +75,11 @@ class WarcRows(RowByRow):
         if not (declared.isascii() and declared.isdigit()):
             raise self._corrupt(sentence(f"row {safe(number)}, byte {safe(byte)}: has no valid Content-Length"))
         size, kind = int(declared), headers.get("WARC-Type")
+        if record.content_length != size:  # fastwarc looks for this one name as the standard spells it
+            raise self._corrupt(
+                sentence(f"row {safe(number)}, byte {safe(byte)}: spells a header otherwise than Content-Length"),
+                "Write it so",
+            )
         data = b"" if size > most else record.reader.read()
         # consume() skips what was not read, and says how much there was: less than declared if the file was cut.
         if record.consume() + len(data) != size:
@@ -83,7 +88,8 @@ class WarcRows(RowByRow):
         if kind not in (*_TEXTS, *_PAGES):
             row = None
         elif kind in _PAGES or not (headers.get("Content-Type") or "").lower().startswith("text/plain"):
-            row = BadRecord(number, byte, NOT_TEXT, f"a {kind} record of another type than text/plain")
+            other = "of another type than text/plain" if headers.get("Content-Type") else "without a Content-Type"
+            row = BadRecord(number, byte, NOT_TEXT, f"a {kind} record {other}")
         elif size > most:
             row = BadRecord(number, byte, TOO_LARGE)
         else:
@@ -97,8 +103,8 @@ class WarcRows(RowByRow):
         """All records of the file."""
         return sum(1 for _ in self._found())
 
-    def _corrupt(self, why: str) -> CorruptSourceError:
-        return CorruptSourceError(f"{self._file.label}: WARC: {typed(why)}. Fetch the file again")
+    def _corrupt(self, why: str, remedy: str = "Fetch the file again") -> CorruptSourceError:
+        return CorruptSourceError(f"{self._file.label}: WARC: {typed(why)}. {remedy}")
 
 
 FORMAT = InputFormat(rows=WarcRows, needs="fastwarc", extra="dataprep-assets[warc]")

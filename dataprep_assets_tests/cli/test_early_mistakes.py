@@ -43,7 +43,7 @@ TOLD = {
     "engine": "9: run_on (or DATAPREP_ENGINE): `slurm` needs Slurm's commands, and sbatch is not on PATH: start",
     "storage": "9: storage: {folder}/defs.yaml/below: cannot be a folder: {folder}/defs.yaml is a file",
     "two": "11: a second document: a dataset has a defs.yaml of its own. Move what is below the `---` into",
-    "no_parquet": "4: source: train_more.parquet is no Parquet: it is text",
+    "no_parquet": "4: source: train_more.parquet: it is text. Rename it by its format",
     "empty": "6: splits.val: no record is in its 1 file; give it one that has some, or leave it out",
     "mixed": "8: `document.id_field: id`: none of the first 1 rows of the files of split train of format txt has it",
     "unset": "4: source.path: the variable SURELY_NOT_SET is not set",
@@ -97,7 +97,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         (defs / name).mkdir()
         (defs / name / "defs.yaml").write_text(text)
-    (defs / "torn" / "a.parquet").write_bytes(b"PAR1 and no end")
+    (defs / "torn" / "a.parquet").write_bytes(b"PAR1\x15\x04 and no end")
     return found
 
 

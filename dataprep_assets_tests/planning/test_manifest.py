@@ -9,13 +9,13 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.planning.globs import glob_pattern
 from dataprep_assets.planning.manifest import (
     MANIFEST,
     ManifestEntry,
     SourceFile,
     build_manifest,
     file_format,
-    glob_pattern,
     listing_digest,
     natural_key,
     read_manifest,
@@ -154,8 +154,26 @@ def test_an_include_that_matches_nothing_is_the_key_at_fault(paths: list[str]) -
     assert all(path in str(raised.value) for path in paths)
 
 
+@pytest.mark.parametrize(
+    ("glob", "told"),
+    [
+        ("train/b.jsonl", r"train/b\.jsonl: the source has no such file"),
+        ("train/é.jsonl", "another Unicode form"),
+        ("train/a[1].jsonl", r"train/a\[\[\]1\]\.jsonl"),
+    ],
+)
+@pytest.mark.parametrize("key", ["include", "splits.train"])
+def test_a_file_that_is_named_and_not_taken_is_an_error(key: str, glob: str, told: str) -> None:
+    paths = ["train/a.jsonl", "train/e\u0301.jsonl", "train/a[1].jsonl", "train/a1.jsonl"]
+    globs = {"include": ["train/*"], "splits.train": ["train/*"]}
+    assert len(build_manifest(listed(*paths), include=globs["include"], splits={"train": globs["splits.train"]})) == 4
+    globs[key] = ["train/a.jsonl", glob]
+    with pytest.raises(ConfigError, match=f"^{key}: .*{told}"):
+        build_manifest(listed(*paths), include=globs["include"], splits={"train": globs["splits.train"]})
+
+
 def test_a_file_in_two_splits_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"train/a\.jsonl\.zst matches \['x', 'y'\]"):
+    with pytest.raises(ConfigError, match=r"train/a\.jsonl\.zst is in x and y"):
         build_manifest(listed("train/a.jsonl.zst"), include=INCLUDE, splits={"x": ["train/**"], "y": ["**"]})
 
 

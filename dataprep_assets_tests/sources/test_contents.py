@@ -140,6 +140,8 @@ FOREIGN = {
     "Parquet": (columnar("parquet"), "Parquet"),
     "an Arrow file": (columnar("arrow file"), "Arrow"),
     "an Arrow stream": (columnar("arrow stream"), "Arrow"),
+    "encrypted": (b"PARE\x15\x04\x9c\xf0" + bytes(range(255, 200, -1)) + b"PARE", "encrypted"),
+    "ARC": (b"filedesc://x.arc 0.0.0.0 20010926085547 text/plain 76\n1 0 A\n", "ARC.*warcio"),
     "zip": (archive("zip"), "zip"),
     "tar": (archive("tar"), "tar"),
     "PDF": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", "PDF"),

@@ -224,6 +224,21 @@ def test_garbage_after_the_last_frame_is_refused(tmp_path: Path, suffix: str) ->
         read(path)
 
 
+@pytest.mark.parametrize("zeros", [1, 700, 1 << 20])
+def test_zeros_between_and_behind_the_members_of_a_gzip_file_are_skipped(tmp_path: Path, zeros: int) -> None:
+    path = write(tmp_path / "f.jsonl.gz", rows(10))
+    member, padding = path.read_bytes(), b"\0" * zeros
+    texts = read(path).texts
+    path.write_bytes(member + padding + member + padding)
+    assert read(path).texts == 2 * texts
+    path.write_bytes(member + padding + b"garbage")
+    with pytest.raises(CorruptSourceError, match="damaged"):
+        read(path)
+    path.write_bytes(member[:-4] + padding)
+    with pytest.raises(CorruptSourceError, match=r"damaged|truncated"):
+        read(path)
+
+
 def test_a_compressed_name_over_other_bytes_is_refused(tmp_path: Path) -> None:
     for suffix in (".zst", ".gz", ".xz", ".bz2"):
         path = tmp_path / f"f.jsonl{suffix}"
@@ -327,7 +342,7 @@ def test_a_parquet_file_of_no_rows_is_a_file_of_none(tmp_path: Path) -> None:
     ("column", "why"),
     [
         ({"content": ["a"]}, "it has none of that name"),
-        ({"text": [5], "content": ["a"]}, "that one is of another type"),
+        ({"text": [5], "content": ["a"]}, "that one is int64"),
     ],
     ids=["missing", "of numbers"],
 )
@@ -357,3 +372,15 @@ def test_a_damaged_parquet_file_is_refused_or_has_another_digest(tmp_path: Path)
             pass
         else:
             assert records.sha256 != digest
+
+
+def test_a_parquet_page_that_is_not_what_its_checksum_says_is_refused(tmp_path: Path) -> None:
+    path, texts = tmp_path / "f.parquet", [f"text number {i:06d}" for i in range(5000)]
+    # of texts as they are, without a compression or a dictionary, every damage is a text, too
+    pq.write_table(pa.table({"text": texts}), path, compression="none", use_dictionary=False, write_page_checksum=True)
+    assert read(path).texts == texts
+    whole = path.read_bytes()
+    at = whole.index(b"text number 002500")
+    path.write_bytes(whole[:at] + b"T" + whole[at + 1 :])
+    with pytest.raises(CorruptSourceError, match=r"f\.parquet: Parquet cannot be read near row .*checksum"):
+        read(path)

@@ -141,6 +141,27 @@ def test_a_crawl_that_was_cut_or_edited_is_refused_with_the_place(tmp_path: Path
     assert "garbage" not in str(refused.value)
 
 
+def test_a_header_that_fastwarc_does_not_know_is_not_called_a_cut_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.wet"
+    path.write_bytes(INFO + GOOD.replace(b"WARC-Type", b"warc-type").replace(b"Content-Type", b"content-type"))
+    assert [block.texts for block in _read(path)] == [["hello"]]
+    path.write_bytes(INFO + GOOD.replace(b"Content-Length", b"content-length"))
+    with pytest.raises(CorruptSourceError, match=r"row 2, byte 160: .*Content-Length") as refused:
+        _read(path)
+    assert "ends inside" not in str(refused.value)
+
+
+def test_a_record_without_a_type_is_told_from_one_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "x.wet"
+    path.write_bytes(
+        GOOD + GOOD.replace(b"Content-Type: text/plain\r\n", b"") + _record("conversion", b"<p>", content="text/html")
+    )
+    said = [bad.fault for block in _read(path) for bad in block.bad]
+    assert len(said) == 2
+    assert "without" in said[0]
+    assert "another type" in said[1]
+
+
 def test_a_compressed_crawl_that_was_cut_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.wet.gz"
     _wet(path, 20, compressed=True)

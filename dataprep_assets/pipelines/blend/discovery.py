@@ -13,15 +13,9 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.graph.spec import OtherAsset
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
+from dataprep_assets.planning.globs import glob_pattern
 from dataprep_assets.planning.inputs import INPUTS
-from dataprep_assets.planning.manifest import (
-    COMPRESSION,
-    ManifestEntry,
-    SourceFile,
-    file_format,
-    glob_pattern,
-    natural_key,
-)
+from dataprep_assets.planning.manifest import COMPRESSION, ManifestEntry, SourceFile, file_format, natural_key
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo

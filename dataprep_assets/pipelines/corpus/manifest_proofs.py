@@ -11,7 +11,8 @@ import numpy as np
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, first_of, judged, verdict
-from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, glob_pattern
+from dataprep_assets.planning.globs import glob_pattern
+from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.planning.shard_plan import split_of
 from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
 

@@ -23,7 +23,8 @@ from dataprep_assets.pipelines.corpus.benchmark_coverage import benchmark_remark
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
-from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, glob_pattern, included, natural_key
+from dataprep_assets.planning.globs import glob_pattern
+from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, included, natural_key
 from dataprep_assets.sentences import safe, safe_number_of, sentence
 from dataprep_assets.sources.contents import no_table
 from dataprep_assets.sources.csv_rows import CsvRows
@@ -116,6 +117,8 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
             f"include: {safe_number_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
         )
         yield Remark(keys=("include",), sentence=told, hint=True)
+    yield from _idle_remarks(corpus, [file.relpath for file in files])
+    yield from _linked_remarks(corpus, entries)
     wanted = [glob_pattern(glob) for glob in corpus.include]
     claimed = [glob_pattern(glob) for globs in corpus.splits.values() for glob in globs]
     left = [
@@ -169,6 +172,34 @@ def _order_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
             )
 
 
+def _idle_remarks(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[Remark]:
+    """Remarks on globs that match no file, beside others that do."""
+    every: list[tuple[tuple[str, ...], Sequence[str]]] = [(("include",), corpus.include)]
+    every += [(("splits", name), globs) for name, globs in corpus.splits.items()]
+    for keys, globs in every:
+        for glob in globs:
+            if not any(map(glob_pattern(glob).fullmatch, paths)):
+                yield Remark(keys=keys, sentence=f"{'.'.join(keys)}: {glob} matches no file", hint=True)
+
+
+def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+    """A remark on files that the source has under two names, by a link."""
+    source, names = open_source(corpus.source), dict[tuple[int, int], str]()
+    twice: list[tuple[str, str]] = []
+    with suppress(OSError, SourceError):  # told of the file below
+        for entry in entries[:_MOST_LOOKED_AT]:
+            found = source.path(entry).stat()
+            first = names.setdefault((found.st_dev, found.st_ino), entry.relpath)
+            if first != entry.relpath:
+                twice.append((entry.relpath, first))
+    if twice:
+        shown = "" if corpus.sensitive else f", for example {twice[0][0]} is {twice[0][1]}"
+        told = sentence(
+            f"include: {safe_number_of(len(twice), 'file')} read twice by links{shown}. Leave one name of each out"
+        )
+        yield Remark(keys=("include",), sentence=told, hint=True)
+
+
 def _field_remarks(
     corpus: CorpusDeclaration, entries: Sequence[ManifestEntry], bundle: TokenizerBundle | None
 ) -> Iterator[Remark]:
@@ -184,9 +215,8 @@ def _field_remarks(
         with suppress(OSError):
             if not_parquet(source.path(entry)):
                 name, kind = "a file" if corpus.sensitive else entry.relpath, no_table(source.path(entry), ".parquet")
-                why = f"source: {name} is no Parquet: " + (
-                    "it does not begin and end as such a file does" if kind is None else str(kind)
-                )
+                none = "is no Parquet: it does not begin and end as such a file does"
+                why = f"source: {name} {none}" if kind is None else f"source: {name}: {kind}"
                 yield Remark(keys=("source",), sentence=why, of_source=True, hides_all=True)
                 return
     chosen = [_JudgedFile(corpus, entry, source.path(entry)) for entry in sample_of(entries)]

@@ -7,7 +7,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import MANIFEST, plan_manifest
 from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts
-from dataprep_assets.planning.manifest import glob_pattern
+from dataprep_assets.planning.globs import glob_pattern
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
 from dataprep_assets.sources.upstream import Partitions

@@ -1,0 +1,46 @@
+"""What a corpus is told of before it is built: files that are read twice, and globs that take none."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
+from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
+
+
+def remarks_on(folder: Path, include: Sequence[str] = ("**/*.jsonl",), **more: object) -> list[Remark]:
+    corpus = sample_declaration(folder, include=list(include), splits={"train": ["**/*"]}, views=["nanogpt"], **more)
+    return list(corpus_remarks(corpus))
+
+
+def test_a_file_with_two_names_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
+    (tmp_path / "sub" / "copy.jsonl").write_text('{"text": "a text"}\n')
+    assert remarks_on(tmp_path) == []
+    (tmp_path / "sub" / "symbolic.jsonl").symlink_to("../a.jsonl")
+    (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "a.jsonl")
+    (told,) = remarks_on(tmp_path)
+    assert (told.keys, told.hint) == (("include",), True)
+    assert "2 files" in told.sentence
+    assert "hard.jsonl is a.jsonl" in told.sentence
+    monkeypatch.setenv("DOCUMENT_KEY", "k" * 32)
+    keyed = {"separator": "<|endoftext|>", "id_key": {"env": "DOCUMENT_KEY"}}
+    (closed,) = [told for told in remarks_on(tmp_path, sensitive=True, document=keyed) if told.keys == ("include",)]
+    assert ".jsonl" not in closed.sentence
+
+
+def test_a_glob_that_takes_no_file_is_told_beside_others_that_do(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
+    (told,) = remarks_on(tmp_path, ["*.jsonl", "more/*.jsonl"])
+    assert (told.keys, told.hint) == (("include",), True)
+    assert "more/*.jsonl" in told.sentence
+
+
+def test_an_encrypted_parquet_file_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PARE\x15\x04\x9c\xf0" + bytes(range(255, 200, -1)) + b"PARE")
+    (told,) = remarks_on(tmp_path, ["*.parquet"])
+    assert "encrypted" in told.sentence
+    assert "no Parquet" not in told.sentence
