@@ -151,7 +151,7 @@ def test_what_no_fast_engine_loads_is_told_without_a_place_of_this_machine(monke
 def test_auto_takes_the_next_engine_where_the_first_cannot_load_the_tokenizer_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(_: TokenizerBundle) -> None:
+    def refuse(*_: object) -> None:
         raise TokenizerError("fastokens cannot load it")
 
     monkeypatch.setattr(FastokensEngine, "_load", staticmethod(refuse))
