@@ -115,7 +115,7 @@ def test_check_tells_each_with_its_line(project: Path) -> None:
         folder = project / "my_texts" / "defs" / "wrong" / name
         assert f"{folder}/defs.yaml:{told.format(folder=folder)}" in done.stdout, done.stdout
     assert "held_out`: 1 shards for valid and 1 for test leave none of 2 to train on; raise `num_shards`" in done.stdout
-    assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: it is text" in done.stdout
+    assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: Parquet cannot be read" in done.stdout
     right = dataprep(project, "check", "d00", "d01", project=project, PATH=os.environ["PATH"])
     assert (right.returncode, right.stdout) == (0, "2 declarations: nothing to correct\n")
 
