@@ -22,6 +22,7 @@ from dataprep_assets.integrity.digest import digest_value, sha256_file
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _PLATFORM = Path(__file__).resolve().parents[1]
 _LONGEST_NAME = 255
+_WRITERS, _MODES = {"write_text", "write_bytes"}, set("rwxabt+")
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,23 @@ def _read_source(path: Path, _time: int, _size: int) -> _Source:
         for node in nodes
         if isinstance(node, ast.ImportFrom)
     ]
-    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    return _Source(digest, tuple(imports), frozenset(one for one in texts if _may_be_a_name(one)))
+    written = {id(one) for node in nodes if _writes(node) for one in ast.walk(node)}
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in written)
+    return _Source(
+        digest, tuple(imports), frozenset(one for one in texts if isinstance(one, str) and _may_be_a_name(one))
+    )
+
+
+def _writes(node: ast.AST) -> bool:
+    """Whether a node is a call that writes a file: a log that each call extends would change the version each time."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    modes = {one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    return name in _WRITERS or (
+        name == "open" and any(set(mode) <= _MODES and set(mode) & set("awx") for mode in modes)
+    )
 
 
 def _is_readable(path: Path) -> bool:

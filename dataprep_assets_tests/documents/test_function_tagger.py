@@ -32,6 +32,9 @@ def quality(documents):
     """Say it."""
     from pond import late  # only when it is called
     words = Path(__file__).with_name("blocklist.txt").read_text()
+    Path(__file__).with_name("calls.txt").open("a").write("called")
+    with open("/nowhere/last.txt", mode="w") as last:
+        Path(__file__).with_name("totals.txt").write_text("1")
     return {"quality": [low + near.N + shore.N + late.N + len(words)] * len(documents)}
 ''',
     "pond/near.py": "from .deep import *\nN = 1\n",
@@ -42,6 +45,8 @@ def quality(documents):
     "pond/other.py": "N = 1\n",
     "pond/blocklist.txt": "bad\n",
     "pond/notes.txt": "x\n",
+    "pond/calls.txt": "",
+    "pond/totals.txt": "",
     "shore.py": "N = 1\nNAME = 'settings.json'\n",
     "settings.json": "{}",
 }
@@ -97,8 +102,8 @@ def test_files_that_the_code_names_are_part_of_the_version(name: str, project: P
     assert version() != before
 
 
-@pytest.mark.parametrize("name", ["pond/other.py", "pond/notes.txt"])
-def test_what_nothing_imports_or_names_is_not(name: str, project: Path) -> None:
+@pytest.mark.parametrize("name", ["pond/other.py", "pond/notes.txt", "pond/calls.txt", "pond/totals.txt"])
+def test_what_nothing_imports_or_reads_is_not(name: str, project: Path) -> None:
     before = version()
     edit(project / name, lambda text: text + "\nM = 2\n")
     assert version() == before
