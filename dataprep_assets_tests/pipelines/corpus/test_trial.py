@@ -120,7 +120,7 @@ def test_check_ends_with_2_at_a_misspelt_function_and_run_without_it(tmp_path: P
     coast = Coast(tmp_path / "coast")
     coast.declare(tag=[{"function": "coast.taggers:qualty", "columns": {"quality": "number"}}], keep=None, drop=None)
     done = dataprep(tmp_path, "check", "pages", "--json", project=coast.root)
-    told = [json.loads(line) for line in done.stderr.splitlines()]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 2
     assert [one["hint"] for one in told] == [False]
     assert "there is no 'qualty' in coast.taggers; did you mean 'quality'?" in told[0]["sentence"]
