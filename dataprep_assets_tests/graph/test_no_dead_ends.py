@@ -33,6 +33,8 @@ DECIDED = {
     "indexed_bins.ledger.*_documents": "the plan, and the version of the step",
     "packed_sft.ledger.source_bytes": "the plan",
     "packed_sft.ledger.*_documents": "the plan",
+    "indexed_bins.facts.*": "its own content: its files, which `splits_disjoint` opens by them",
+    "rl_jsonl.facts.file": "its own content, likewise",
     "rl_jsonl.ledger.source_bytes": "the plan",
     "rl_jsonl.ledger.*_documents": "the plan",
     "signatures.facts.*": "its own content: the sizes of its arrays, which `duplicates_verified` opens by them",
