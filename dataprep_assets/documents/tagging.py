@@ -11,7 +11,7 @@ Entry points: `Tagger` and its kinds, `tags_of`.
 import math
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,12 +29,6 @@ KEYS = ("file", "row")
 
 class TaggingError(DataprepError):
     """A tagger that failed, or gave something else than it has to; names the file and the row."""
-
-
-def order_of(names: Iterable[str]) -> list[list[str]]:
-    """What enters a key for the order of names: nothing for that of the alphabet, as before orders were in keys."""
-    given = list(names)
-    return [] if given == sorted(given) else [given]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +58,7 @@ class Tagger(ABC):
     @property
     def key_parts(self) -> list[Any]:
         """What enters the key of its output: columns in their order, which is that of its file."""
-        return [self.name, dict(self.columns), self.version, *order_of(self.columns)]
+        return [self.name, list(self.columns.items()), self.version]
 
 
 class BatchTagger(Tagger):

@@ -92,16 +92,14 @@ def _recipe(card: Card) -> Recipe:
     }
     if card.sensitive:
         settings["small_cell"] = card.cells.below
-    # only where it is so, or the key of every other card would change
-    if card.cells.rounded:
-        settings["rounded"] = True
+    settings["rounded"] = card.cells.rounded
     sources = {
         "counts": digest_value([[asdict(split) for split in card.splits], *_totals(card).values()]),
         "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),
         "checks": digest_value([asdict(check) for check in card.checks]),
         "columns": digest_value([asdict(records) for records in card.records]),
         "proof": digest_value(None if card.again is None else asdict(card.again)),
-        **({"sections": digest_value([asdict(one) for one in card.sections])} if card.sections else {}),
+        "sections": digest_value([asdict(one) for one in card.sections]),
         **{f"receipts of {artifact.name}": digest_value(asdict(artifact)) for artifact in card.artifacts},
     }
     upstream = dict(content for artifact in card.artifacts for content in artifact.contents)

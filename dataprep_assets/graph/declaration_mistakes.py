@@ -306,9 +306,6 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) ->
     _, field = field_at(model, details["loc"])
     got = "" if hidden else f"{details['input']!r:.80}"
     if kind == "extra_forbidden":
-        foreign = getattr(model, "elsewhere", {}).get(str(details["loc"][-1]))
-        if foreign is not None:
-            return f"unknown key; here it is {foreign}"
         return "unknown key; " + meant_key(model, details["loc"])
     if kind == "missing":
         return "missing" + _described(field)

@@ -1,8 +1,5 @@
 """The base class of every part of a declaration: strict, and frozen once it is validated."""
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from pydantic import BaseModel, ConfigDict
 
 PARTITION = r"^[A-Za-z0-9_](\.{0,2}[A-Za-z0-9_-])*\.{0,2}$"
@@ -13,6 +10,3 @@ class Declared(BaseModel):
     """A part of the YAML: unknown keys are errors, values do not change after validation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Keys of other tools → what to write here instead; errors suggest it to whoever writes such a key."""

@@ -62,10 +62,10 @@ class Ingredients:
     upstream: Mapping[str, Content] = field(default_factory=dict)
 
     @classmethod
-    def of_receipt(cls, receipt: Receipt) -> "Ingredients | None":
-        """What the receipt says went into its artifact; None for one from before this was recorded."""
-        made = receipt.recipe
-        return cls(**{one.name: made[one.name] for one in fields(Ingredients)}) if made else None
+    def of_receipt(cls, receipt: Receipt) -> "Ingredients":
+        """The ingredients that the receipt records."""
+        names = {one.name for one in fields(Ingredients)}
+        return cls(**{name: value for name, value in receipt.recipe.items() if name in names})
 
     @property
     def ingredients(self) -> "Ingredients":
@@ -132,13 +132,8 @@ class Recipe(Ingredients):
         """How this recipe differs from the receipt's; None if the keys are equal and the ledger is as wanted."""
         if receipt.key == self.key:
             return self._other_ledger(receipt)
-        if (made := Ingredients.of_receipt(receipt)) is None:
-            return Change(
-                kind="recipe changed",
-                reason="made from other inputs or settings than now (its receipt is from before these were recorded)",
-            )
         unnamed = Change(kind="recipe changed", reason="made from other inputs or settings than now")
-        return made.change(self, self.source_change) or unnamed
+        return Ingredients.of_receipt(receipt).change(self, self.source_change) or unnamed
 
     def _other_ledger(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:

@@ -72,8 +72,6 @@ def _changed(dataset: Dataset, store: ArtifactStore, before: Receipt | None) -> 
     if before is None or now is None:
         return
     old, new = ({one.split: one for one in CardFacts.of(card).splits} for card in (before, now))
-    if not old:  # a card from before cards had the counts of splits
-        return
     lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), cells)]
     since = f"since the complete run of {before.measured.get('created', 'an unknown time')}"
     yield f"changed {since}:" if lines else f"documents and tokens: as before, {since}"

@@ -55,7 +55,6 @@ class Receipt:
     """See the module. `key` identifies inputs + config + tokenizer + step version; `content` the data files.
 
     `recipe` names what the key is a digest of (`graph.recipe`): version, settings, sources, upstream artifacts.
-    Receipts from before recipes were recorded have none.
     """
 
     dataset: str

@@ -201,9 +201,7 @@ def _receipts(tree: _Tree) -> Iterator[tuple[str, Receipt]]:
 
 def _contradictions(receipt: Receipt) -> Iterator[str]:
     """Inputs for which a receipt contradicts itself: between its inputs and its recipe."""
-    if not receipt.recipe:
-        return
-    asked: dict[str, set[str]] = {name: {digest} for name, digest in receipt.recipe["sources"].items()}
+    asked: dict[str, set[str]] = {name: {digest} for name, digest in receipt.recipe.get("sources", {}).items()}
     for name, content in _upstream(receipt).items():
         # an input is named only by its partition, which several upstream artifacts may have
         asked.setdefault(name.partition("/")[2], set()).add(content)
@@ -241,15 +239,9 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[
 
 
 def _upstream(receipt: Receipt) -> Mapping[str, str]:
-    """`[dataset:]name[/partition]` → content of each input artifact.
-
-    Receipts from before recipes were recorded name input artifacts by partition only.
-    """
-    if receipt.recipe:
-        found: Mapping[str, str] = receipt.recipe["upstream"]
-        return found
-    kind = "token_bins" if receipt.artifact == "combined_bins" else "combined_bins" if "view" in receipt.facts else None
-    return {f"{kind}/{partition}": content for partition, content in receipt.inputs.items()} if kind else {}
+    """`[dataset:]name[/partition]` → content of each input artifact."""
+    upstream: Mapping[str, str] = receipt.recipe.get("upstream", {})
+    return upstream
 
 
 @dataclass(frozen=True)

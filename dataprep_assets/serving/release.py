@@ -140,11 +140,7 @@ class Release:
         return found
 
     def _plain(self) -> dict[str, Any]:
-        plain = {"kind": _KIND, **asdict(self)}
-        for name in ("sensitive", "location"):
-            if not plain[name]:
-                del plain[name]  # manifests from before this field existed keep their bytes and digests
-        return plain
+        return {"kind": _KIND, **asdict(self)}
 
     def to_bytes(self) -> bytes:
         """The manifest file; the same release always gives the same bytes."""

@@ -4,9 +4,9 @@ Their field descriptions are the YAML reference. Paths are resolved against the 
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from dataprep_assets.graph.declaration import Attributed, resolved
 from dataprep_assets.graph.declared import Declared
@@ -183,11 +183,3 @@ class BadRecordPolicy(Declared):
         le=1 << 30,
         description="A longer record is bad: `too_large`. A worker holds several of them in memory.",
     )
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `max_record_bytes` if it is not set, so that keys from before this option stay the same."""
-        value: dict[str, Any] = handler(self)
-        if self.max_record_bytes == MAX_RECORD_BYTES:
-            value.pop("max_record_bytes", None)
-        return value

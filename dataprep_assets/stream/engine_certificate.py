@@ -212,7 +212,7 @@ def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome
         yield from _build(engine, request)
         return
     receipt = request.store.intact(engine.dataset.artifact(ENGINE_CERTIFICATE))
-    if receipt is None or not receipt.recipe:
+    if receipt is None:
         return
     before, now = receipt.recipe["settings"], _recipe(engine, engine.sample(request.store)).settings
     tables = now.get(SETTING, {})
@@ -380,9 +380,7 @@ def _examine(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) ->
     artifact = engine.dataset.artifact(ENGINE_CERTIFICATE)
     facts = CertificateFacts.of(store.require(artifact))
     expected = CertificateFacts.told_by(certificate, facts.months or None)
-    # a receipt from before an optional fact was told has none
-    same = facts.model_dump(exclude_unset=True) == expected.model_dump(include=facts.model_fields_set)
-    others = [] if same else ["what its receipt says"]
+    others = [] if facts == expected else ["what its receipt says"]
     # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
     if (store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _written(certificate):
         others.append(f"the bytes of {CERTIFICATE}")

@@ -132,12 +132,10 @@ class TokenShard:
     def key(self) -> str:
         """Digest of everything that decides the shard's bytes."""
         files = [_identity(f) for f in self.files]
-        parts = ["token_bins", VERSION, self.plan.key_parts(), self.budget, files]
         # not the reasons: a shard of which the same rows are dropped stays as it is, whatever drops them
         ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
-        if added := self._added(list(self.retracted), ruled_out):
-            parts.append(added)
-        return digest_value(parts)
+        options = self._options(list(self.retracted), ruled_out)
+        return digest_value(["token_bins", VERSION, self.plan.key_parts(), self.budget, files, options])
 
     @property
     def staging_key(self) -> str:
@@ -145,10 +143,8 @@ class TokenShard:
         listed = self.plan.retracted.hex()
         return digest_value([self.key, listed]) if listed else self.key
 
-    def _added(self, retracted: Any, ruled_out: str) -> dict[str, Any]:
-        added = {"megatron": self.megatron, "salt": self.salt, "retracted": retracted, "selection": ruled_out}
-        # an option that is not used is left out, so that keys from before it stay the same
-        return {name: value for name, value in added.items() if value}
+    def _options(self, retracted: Any, ruled_out: str) -> dict[str, Any]:
+        return {"megatron": self.megatron, "salt": self.salt, "retracted": retracted, "selection": ruled_out}
 
     @property
     def recipe(self) -> Recipe:
@@ -169,7 +165,7 @@ class TokenShard:
                 "bad_records.policy": policy,
                 "bad_records.budget": self.budget,
                 **{name: limit for file in self.files for name, limit in file.limits.items()},
-                **self._added(counted_ids(self.retracted), "" if self.ruled_out is None else str(self.ruled_out)),
+                **self._options(counted_ids(self.retracted), "" if self.ruled_out is None else str(self.ruled_out)),
             },
             sources={"tokenizer": tokenizer, **files},
         )

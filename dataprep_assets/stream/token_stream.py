@@ -91,13 +91,12 @@ class StreamPlan:
 
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter a key: not the tokenizer's path, and not how the output is proven."""
-        # limits that are not set are left out, so that keys from before there were any stay the same
-        limits = {"min_characters": self.min_characters, "max_tokens": self.max_tokens}
         index = {"document_ids": "none"} if self.ids is None else self.ids.key_parts()
         return (
-            {name: value for name, value in limits.items() if value is not None}
-            | index
+            index
             | {
+                "min_characters": self.min_characters,
+                "max_tokens": self.max_tokens,
                 "stream": STREAM_VERSION,
                 "tokenizer": self.tokenizer_digest,
                 "special_tokens": self.special_tokens,
@@ -168,10 +167,8 @@ class SourcePart:
 
     @property
     def limits(self) -> dict[str, int | str]:
-        """The part of a key about where records begin and end: empty by default, so that older keys stay the same."""
-        limit = self.max_record_bytes
-        told: dict[str, int | str] = {} if limit == MAX_RECORD_BYTES else {"bad_records.max_record_bytes": limit}
-        return told | self.reading.settings(self.format)
+        """The part of a key about where records begin and end."""
+        return {"bad_records.max_record_bytes": self.max_record_bytes, **self.reading.settings(self.format)}
 
     def read_records(self, fields: RecordFields) -> RecordReader:
         """A reader of its documents, whose text and ids are in these fields or columns."""

@@ -50,9 +50,8 @@ class DocumentIds:
         return hmac.digest(self.key, b"dataprep_assets/document_key", "sha256").hex()[:16]
 
     def key_parts(self) -> dict[str, Any]:
-        """What enters an artifact's key: nothing for the unkeyed hash of the text."""
-        parts = {"id_field": self.id_field, "id_key": self.key_digest}
-        return {name: value for name, value in parts.items() if value is not None}
+        """The parts that enter an artifact's key."""
+        return {"id_field": self.id_field, "id_key": self.key_digest}
 
 
 def hash_texts(texts: Sequence[str], key: bytes | None = None) -> NDArray[np.uint64]:

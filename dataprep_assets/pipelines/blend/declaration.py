@@ -5,7 +5,7 @@ The blend itself, which may be a file of its own, is in `data_blend.py`; the opt
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -15,7 +15,6 @@ from dataprep_assets.graph.declared import Declared
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
-from dataprep_assets.pipelines.blend.nemotron_keys import ELSEWHERE
 from dataprep_assets.pipelines.blend.rl.options import RlOptions
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.stores.connect import Access
@@ -114,8 +113,6 @@ def _kind(value: Any) -> str:
 
 class BlendDeclaration(MadeByEngine, KeyedSources):
     """One training blend for one stage."""
-
-    elsewhere: ClassVar[Mapping[str, str]] = ELSEWHERE
 
     stage: Stage = Field(description="`pretrain`: bin/idx; `sft`: packed Parquet; `rl`: JSON lines.")
     blend: Annotated[

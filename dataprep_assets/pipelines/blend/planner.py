@@ -17,7 +17,6 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, HeldOu
 from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
 from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
-from dataprep_assets.pipelines.blend.sft.chat_plan import chosen_parts
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
@@ -47,7 +46,11 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
     elif blend.stage == "sft":
         options = blend.sft_options
         template = declared_template(options, blend.required_tokenizer)
-        identity["options"] = options.identity() | chosen_parts(template, options.template_kwargs, options.choices)
+        identity["options"] = {
+            **options.identity(),
+            "template_kwargs": dict(options.template_kwargs),
+            "choices": options.choices.changes,
+        }
         identity["template"] = template.digest
     else:
         identity["options"] = blend.rl_options.identity

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import (
     Field,
     PrivateAttr,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -157,21 +155,6 @@ class CorpusDeclaration(MadeByEngine):
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
     # no field: what is serialized says nothing of where the YAML is
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is new and not set, so that what was proven before stays proven."""
-        value = handler(self)
-        if self.budget == BudgetDeclaration():
-            value.pop("budget", None)
-        if self.duplicates is None:
-            value.pop("duplicates", None)
-        elif not self.duplicates.against:
-            value["duplicates"].pop("against", None)
-        if self.decontaminate is None:
-            value.pop("decontaminate", None)
-        unset = ("tag", "keep", "drop", "floors")
-        return {name: found for name, found in value.items() if found or name not in unset}
 
     @field_validator("splits")
     @classmethod

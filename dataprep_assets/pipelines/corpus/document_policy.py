@@ -1,11 +1,9 @@
 """What a corpus declares of its documents: how they are identified, and what the table of documents carries along."""
 
-from typing import Any, Self
+from typing import Self
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -67,13 +65,6 @@ class CorpusDocumentPolicy(DocumentPolicy):
             if [*fields.values()].count(column) > 1:
                 raise ValueError(f"keep_fields: two fields become the column {column!r}; leave one out")
         return self
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is new and not set, so that what was proven before stays proven."""
-        unset = ("keep_fields", "url_field", "source_field")
-        # `keep_fields: {}` is set: it makes the table of documents
-        return {name: value for name, value in handler(self).items() if value is not None or name not in unset}
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
         """How documents are identified in the index; None for a sensitive dataset without a key.

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dataprep_assets.documents.ruled_out import RuledOutRows
 from dataprep_assets.documents.selection import DUPLICATE, NO_TOKENS
 from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, runs_of, side_by_side
-from dataprep_assets.documents.tagging import order_of
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
@@ -120,7 +119,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
         # the contents of tags do not tell the order of taggers, which is that of the table's columns
-        key=digest_value([DOCUMENTS, VERSION, upstream, *order_of(taggers)]),
+        key=digest_value([DOCUMENTS, VERSION, upstream, list(taggers)]),
         version=VERSION,
         settings={"taggers": taggers},
         upstream=upstream,

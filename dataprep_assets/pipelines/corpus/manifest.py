@@ -120,8 +120,7 @@ def plan_manifest(
     # a shard is a range of the listing, so its two ends say which files it has
     ends = {k: [o[0], o[-1]] for k, o in plan.items()}
     no_split = files_of_no_split(listing.files, include=corpus.include, splits=corpus.splits)
-    # only where there are any, so that other manifests keep their keys
-    key = digest_value(["manifest", VERSION, listed, ends, *([no_split] if no_split else [])])
+    key = digest_value(["manifest", VERSION, listed, ends, no_split])
     changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
     return PlannedManifest(
         entries=entries,
@@ -144,13 +143,9 @@ def _kept_shards(
         return None
     if before is None:
         return built_shards(corpus, store)
-    recipe, declared = before.receipt.recipe, corpus.shards.sizing
-    if recipe:
-        made = ShardSizing(**recipe["settings"]["shards"])
-        # a manifest is not made again for sizes that cut its files alike: then the earlier ones stand in its receipt
-        same_sizes = made == declared or _cut(before, made) == _cut(before, declared)
-    else:  # made before receipts had recipes, and so before anything could be appended
-        same_sizes = _cut(before, declared) == {key: list(ordinals) for key, ordinals in before.plan.items()}
+    made, declared = ShardSizing(**before.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
+    # a manifest is not rebuilt for sizes that cut its files alike: its receipt keeps the earlier ones
+    same_sizes = made == declared or _cut(before, made) == _cut(before, declared)
     return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if same_sizes else None
 
 
@@ -289,8 +284,7 @@ def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
     source = corpus.source
     if not isinstance(source, HubSource) or source.revision != ManifestFacts.of(receipt).commit:
         return False
-    # a receipt from before recipes does not say what was declared: then the commit decides
-    return not receipt.recipe or receipt.recipe["settings"] == _settings(corpus)
+    return bool(receipt.recipe["settings"] == _settings(corpus))
 
 
 def _listed(corpus: CorpusDeclaration) -> list[str]:

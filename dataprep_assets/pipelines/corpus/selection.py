@@ -174,12 +174,11 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
     ages = ages_in_shard(corpus, store, partition)
     return Written(
         inputs={str(corpus.artifact(TAGS, partition)): tags.content},
-        # a fact that is not given is not written: without duplicates receipts are as before
         facts=SelectionFacts(
             dropped=digest_of(found),
             sources=counted.sources,
             by_rule=counted.by_rule,
-            **({"ages": ages} if ages else {}),
+            ages=ages,
         ),
         sources=tuple(
             {"file": file, "sha256": digest, "dropped": dict(Counter(found[file].why)) if file in found else {}}

@@ -101,12 +101,9 @@ def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, s
 
 def _recipe(corpus: CorpusDeclaration, view: CorpusView, splits: Sequence[CombinedSplit]) -> Recipe:
     settings = {name: getattr(corpus, name) for name in view.settings}
-    # one setting enters the key bare, several as a list, which keeps keys from when no view had two
-    values = list(settings.values())
-    entered = values[0] if len(values) == 1 else values or None
     return Recipe(
         artifact=corpus.artifact(artifact_name(view.name)),
-        key=digest_value(["view", view.version, view.name, entered, [[s.split, s.receipt.content] for s in splits]]),
+        key=digest_value(["view", view.version, view.name, settings, [[s.split, s.receipt.content] for s in splits]]),
         version=view.version,
         settings=settings,
         upstream={f"{COMBINED_BINS}/{s.split}": s.receipt.content for s in splits},

@@ -159,8 +159,8 @@ class NoteTemplate(Declared):
     )
 
     def key_parts(self) -> dict[str, Any]:
-        """The parts that enter keys: everything, except `encode` with its default, so that older keys stay the same."""
-        return self.model_dump(mode="json", exclude={"encode"} if self.encode == "apart" else set())
+        """The parts that enter keys: everything."""
+        return self.model_dump(mode="json")
 
 
 class LongNotes(Declared):

@@ -54,10 +54,8 @@ class NotesPlan:
             "pad_may_occur": notes.pad_may_occur,
             # another key gives other digests, and so deals patients to other splits
             "patient_key": key_digest(self.key),
-            # decides nothing of prepacked rows, so their keys do not have it
-            **({"rows": notes.rows} if notes.layout == "unpacked" else {}),
-            # tfds has rows of another length, and grain is not named, so that its older keys stay the same
-            **({"pipeline": notes.pipeline} if notes.layout == "unpacked" and notes.pipeline == "hf" else {}),
+            # these decide nothing of prepacked rows
+            **({"rows": notes.rows, "pipeline": notes.pipeline} if notes.layout == "unpacked" else {}),
         }
 
 

@@ -76,8 +76,8 @@ class ShardRecipe(Recipe):
     report, and not the different token bins."""
 
     def difference(self, receipt: Receipt) -> Change | None:
-        made = receipt.recipe or {}
-        if made and made["settings"].get("release") != self.settings["release"]:
+        made = receipt.recipe
+        if made["settings"].get("release") != self.settings["release"]:
             # with the inputs of before, so that the first difference is the option
             return Recipe.difference(replace(self, upstream=made["upstream"]), receipt)
         return super().difference(receipt)

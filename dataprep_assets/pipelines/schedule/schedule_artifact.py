@@ -173,18 +173,16 @@ def write_revisions(declaration: ScheduleDeclaration, schedule: TrainingSchedule
 
 def _recipe(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Recipe:
     last = schedule.revisions[-1]
-    # entered only if it is set, so that the keys of other schedules stay as they were
-    sensitive = {"sensitive": True} if declaration.sensitive else {}
     return Recipe(
         artifact=declaration.artifact(SCHEDULE_ARTIFACT),
-        key=digest_value(["schedule", VERSION, schedule.digest, *sensitive]),
+        key=digest_value(["schedule", VERSION, schedule.digest, declaration.sensitive]),
         version=VERSION,
         settings={
             "revisions": len(schedule.revisions),
             "batch": last.batch,
             "sequence_length": last.sequence_length,
             "schedule": schedule.digest,
-            **sensitive,
+            "sensitive": declaration.sensitive,
         },
         # no input artifacts: the schedule stays when its shards go or change, `sources_current` tells of that
         sources={

@@ -56,8 +56,9 @@ class ChatChoices:
     system_in_question: Literal["once", "twice"] = "once"
     question_end: Literal["text", "prompt"] = "text"
 
-    def key_parts(self) -> dict[str, Any]:
-        """The choices that differ from `OURS`, by name, so that keys from before there were choices stay the same."""
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The choices that differ from `OURS`, by name."""
         return {name: value for name, value in vars(self).items() if value != getattr(OURS, name)}
 
 

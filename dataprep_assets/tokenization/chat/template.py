@@ -44,8 +44,6 @@ PUBLISHED = {
 """Name of a template in another package → its path in that package (at commit e27b371 of 2026-08-21)."""
 _TOKENIZER_VARIABLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
-_NEWLY_GIVEN = ("chat_template_kwargs", "sep_token", "cls_token", "mask_token")
-
 
 class TemplateRenderError(Exception):
     """A template refused a conversation or failed on it. The message may quote the conversation: never log it."""
@@ -117,11 +115,6 @@ class ChatTemplate:
     def marks_answers(self) -> bool:
         """Whether it marks the assistant's answers itself, with `{% generation %}`."""
         return re.search(r"{%[-+]?\s*generation\s*[-+]?%}", self.text) is not None
-
-    @property
-    def newly_given(self) -> list[str]:
-        """Variables used in the text that earlier versions did not pass to templates: rows from then lack them."""
-        return [name for name in _NEWLY_GIVEN if name in self.text]
 
 
 def is_template_path(declared: str) -> bool:

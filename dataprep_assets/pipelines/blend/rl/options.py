@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from dataprep_assets.graph.declaration import resolved
 from dataprep_assets.graph.declared import Declared
-from dataprep_assets.pipelines.blend.former_keys import of_presets, refuse_former
 
 RESOLVE = "resolve_hf_placeholders"
 """The transform that reads other datasets."""
@@ -83,10 +82,6 @@ _LIKE: Mapping[str, RlRules] = {
         boolean_row="number",
     ),
 }
-FORMER: Mapping[str, str] = {
-    name: of_presets(ours, getattr(_LIKE["nemotron"], name)) for name, ours in vars(OURS).items() if name != "prompt"
-}
-"""Keys of versions before this one → what to write now."""
 
 
 class RlOptions(Declared):
@@ -108,11 +103,6 @@ class RlOptions(Declared):
         description="Where finished records have their prompt: keys joined by dots (`responses_create_params.input`); "
         "`auto`: where the transforms look for it, if they do; `none`: it is not asked for.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former_keys(cls, value: Any) -> Any:
-        return refuse_former(value, FORMER)
 
     @property
     def rules(self) -> RlRules:

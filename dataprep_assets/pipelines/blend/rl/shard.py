@@ -96,9 +96,7 @@ class RlShard:
             ]
             for f in self.files
         ]
-        # nothing is added for the default rules: keys from before there were rules stay as they were
-        rules = [self.rules.changes] if self.rules.changes else []
-        policy = [self.compression, self.bad_records, self.budget, self.salt, *rules]
+        policy = [self.compression, self.bad_records, self.budget, self.salt, self.rules.changes]
         return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
 
     @property

@@ -103,17 +103,9 @@ class ChatPlan:
             "max_doc_tokens": self.max_doc_tokens,
             "pack_size": self.pack_size,
             "too_long": self.too_long,
-            **chosen_parts(self.template, self.template_kwargs, self.choices),
+            "template_kwargs": dict(self.template_kwargs),
+            "choices": self.choices.changes,
         }
-
-
-def chosen_parts(template: ChatTemplate, kwargs: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]:
-    """The parts of a key that exist only if some of these choices are declared.
-
-    If `template` reads variables that earlier versions did not pass, their values are a part too.
-    """
-    given = {"choices": choices.key_parts(), "template_kwargs": dict(kwargs), "template_reads": template.newly_given}
-    return {name: value for name, value in given.items() if value}
 
 
 def chat_plan(

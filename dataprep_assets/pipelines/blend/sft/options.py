@@ -4,40 +4,22 @@
 default preset's, so declaring a default explicitly changes nothing.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from dataprep_assets.graph.declaration import resolved
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.packing.algorithms import Algorithm
-from dataprep_assets.pipelines.blend.former_keys import of_presets, refuse_former
-from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, PRESETS, Answers, ChatChoices, Like
+from dataprep_assets.tokenization.chat.choices import PRESETS, Answers, ChatChoices, Like
 from dataprep_assets.tokenization.chat.rendering import Turns
 from dataprep_assets.tokenization.chat.template import is_template_path
 
 # in keys in other forms: the template's text, choices that are not the default's; `sample_rate` decides no byte
 _NOT_IN_KEYS = {"chat_template", "sample_rate", "template_kwargs", "like", "answers", "roles", "join_text_parts"}
-FORMER: Mapping[str, str] = {
-    "train_on.answers": "write `answers` in the block `sft` itself",
-    "accept.roles": "write `roles`, a list, in the block `sft` itself; `like: nemotron` takes any",
-    "accept.content": "write `join_text_parts: true` in the block `sft` for `join_parts`; of `text` and `as_given` "
-    + of_presets(OURS.content, NEMOTRON.content),
-    "accept.other_reasoning": "`reasoning` and `thinking` reach the template as they are; what is to be trained as "
-    "reasoning is called `reasoning_content`. Remove the key",
-    **{
-        f"{'train_on' if name in ('turn_end_newline', 'unprompted_header') else 'accept'}.{name}": of_presets(
-            ours, getattr(NEMOTRON, name)
-        )
-        for name, ours in vars(OURS).items()
-        if name not in ("answers", "roles", "content")
-    },
-}
-"""Keys of versions before this one → what to write now."""
 
 
 class HubTemplate(Declared):
@@ -104,11 +86,6 @@ class SftOptions(Declared):
         "zstd", description="Compression of the Parquet files."
     )
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of texts re-encoded by the reference engine.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former_keys(cls, value: Any) -> Any:
-        return refuse_former(value, FORMER)
 
     @field_validator("used_in_filter", mode="before")
     @classmethod

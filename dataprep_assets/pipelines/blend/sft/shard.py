@@ -73,8 +73,7 @@ class SftShard:
         """Digest of everything that decides the shard's bytes."""
         how = [self.packing.algorithm, self.packing.seed, self.packing.row_group_bins, self.packing.compression]
         files = [source.key_parts() for source in self.sources]
-        salt = [self.salt] if self.salt else []
-        return digest_value(["packed_sft", VERSION, self.plan.key_parts(), how, self.budget, files, *salt])
+        return digest_value(["packed_sft", VERSION, self.plan.key_parts(), how, self.budget, files, self.salt])
 
     @property
     def recipe(self) -> Recipe:
@@ -98,7 +97,7 @@ class SftShard:
                         "compression": packing.compression,
                         "bad_records.budget": self.budget,
                         **{name: limit for source in self.sources for name, limit in source.limits.items()},
-                        **({"force": self.salt} if self.salt else {}),
+                        "force": self.salt,
                     }
                 )
             ),  # as in a receipt: lists instead of tuples

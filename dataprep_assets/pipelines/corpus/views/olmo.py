@@ -24,9 +24,9 @@ def _index(split: CombinedSplit, length: int, tokenizer: str) -> dict[str, Any]:
     return olmo.build_index([file], length, split.facts.dtype, tokenizer)
 
 
-def _length(receipt: Receipt) -> int | None:
-    """The declared length; None for a receipt from before recipes were recorded."""
-    length: int | None = receipt.recipe.get("settings", {}).get("olmo_sequence_length")
+def _length(receipt: Receipt) -> int:
+    """The declared length."""
+    length: int = receipt.recipe["settings"]["olmo_sequence_length"]
     return length
 
 
@@ -35,14 +35,14 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
     for split in splits:
         path = directory / f"{split.split}_index.json"
         olmo.validate(path, directory, sequence_length=length)
-        if length is not None and json.loads(path.read_bytes()) != _index(split, length, tokenizer):
+        if json.loads(path.read_bytes()) != _index(split, length, tokenizer):
             yield f"{path}: is not the index of {split.split} in instances of {length} tokens"
 
 
 def _instances(span: Span, receipt: Receipt) -> Mapping[str, int | list[int]]:
     """OLMo-core's instances are windows of the declared length that do not overlap."""
     length = _length(receipt)
-    return {"instances": list(range(span.start // length, (span.stop - 1) // length + 1))} if length else {}
+    return {"instances": list(range(span.start // length, (span.stop - 1) // length + 1))}
 
 
 def _trainer(where: str, facts: ViewFacts) -> str:
