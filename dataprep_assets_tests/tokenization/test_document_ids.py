@@ -40,7 +40,7 @@ def test_the_key_is_not_shown_and_survives_a_worker() -> None:
     assert "thirty" not in repr(ids)
     assert pickle.loads(pickle.dumps(ids)) == ids
     assert KEY.hex()[:16] != ids.key_digest != DocumentIds(key=KEY[:-1] + b"!").key_digest
-    assert DocumentIds().key_parts() == {}
+    assert DocumentIds().key_parts() == {"id_field": None, "id_key": None}
     assert ids.key_parts() == {"id_field": "url", "id_key": ids.key_digest}
 
 

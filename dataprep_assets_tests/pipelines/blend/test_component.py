@@ -16,7 +16,6 @@ from dataprep_assets.code_location import bound
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.graph.dataset import declared
-from dataprep_assets.graph.declaration_mistakes import read, validated
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import definitions_of_dataset
@@ -109,60 +108,6 @@ def test_jinja_in_the_yaml_is_taken_as_it_is_written(written: str) -> None:
     context = SimpleNamespace(path=folder, resolution_context=dg.ResolutionContext.default())
     loaded = TrainingBlend.load(TrainingBlend.get_model_cls().model_validate(given), context)  # type: ignore[arg-type]
     assert loaded.declaration.sft_options.chat_template == written
-
-
-FORMER_SFT = (
-    ["answers", "turn_end_newline", "unprompted_header"],
-    [
-        *(
-            "roles",
-            "content",
-            "empty_answers",
-            "tools",
-            "undeclared_calls",
-            "call_text",
-            "call_form",
-            "special_literals",
-        ),
-        *("inline_reasoning", "blank_reasoning", "other_reasoning", "untrained", "system_in_question", "question_end"),
-    ],
-)
-FORMER_RL = [
-    *("other_records", "answers", "params", "null_placeholder", "other_templates", "without_prompt", "null_affix"),
-    *("malformed", "boolean_row"),
-]
-
-
-def told_of(folder: Path, stage: str, block: str) -> str:
-    """The error about a declaration whose options of the stage are this text, from line 7 on, without the folder."""
-    tokenizer = "" if stage == "rl" else "  tokenizer: {path: tokenizer}\n"
-    path = folder / "defs.yaml"
-    path.write_text(
-        "type: dataprep_assets.components.TrainingBlend\nattributes:\n  dataset: mixed\n"
-        f"  blend: {{datasets: [{{name: code, path: code}}]}}\n{tokenizer}  stage: {stage}\n  {stage}:\n{block}"
-    )
-    (document,) = read(path)
-    with pytest.raises(ConfigError) as raised:
-        validated(BlendDeclaration, document)
-    return str(raised.value).removeprefix(f"{path}:")
-
-
-def test_a_key_that_a_preset_replaced_is_refused_with_what_to_write(tmp_path: Path) -> None:
-    for block, names in zip(("train_on", "accept"), FORMER_SFT, strict=True):
-        for name in names:
-            said = told_of(tmp_path, "sft", f"    seed: 1\n    {block}:\n      {name}: x\n")
-            assert said.startswith(f"10: sft: `{block}.{name}` is no key any more: ")
-            assert "`like: nemotron`" in said or "write `answers`" in said or "Remove the key" in said
-    for name in FORMER_RL:
-        said = told_of(tmp_path, "rl", f"    like: nemotron\n    {name}: x\n")
-        assert said.startswith(f"8: rl: `{name}` is no key any more: the preset decides: `like: ours`, the default: ")
-
-
-def test_several_keys_that_presets_replaced_are_told_at_once(tmp_path: Path) -> None:
-    said = told_of(tmp_path, "sft", "    train_on: {answers: last_turn, turn_end_newline: true}\n")
-    assert "`train_on.answers` is no key any more: write `answers` in the block `sft` itself" in said
-    assert "`train_on.turn_end_newline` is no key any more: the preset decides: " in said
-    assert "`like: ours`, the default: `false`; `like: nemotron`: `true`. Remove the key" in said
 
 
 def test_a_blend_is_the_same_inline_and_in_its_file(tmp_path: Path) -> None:

@@ -245,4 +245,3 @@ def test_keys_tell_ranges_and_options_apart_and_old_keys_are_as_they_were(tmp_pa
     ]
     keys = [work_.key for work_ in (plain, *others)]
     assert len(set(keys)) == len(keys)
-    assert "min_characters" not in plain.plan.key_parts()  # a corpus without these options keeps its keys

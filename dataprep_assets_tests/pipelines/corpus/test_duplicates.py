@@ -22,13 +22,11 @@ from dataprep_assets.graph.retraction import DuplicatesChange
 from dataprep_assets.graph.shown import Table
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.card import card_sections
-from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.excerpts import Excerpts
 from dataprep_assets.pipelines.corpus.kept_documents import duplicates_change
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.documents.signed import edited, one_other, page
-from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")
@@ -453,10 +451,3 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     pages.write(pages.files)
     with pytest.raises(MissingArtifactError):
         pages.findings()
-
-
-def test_a_corpus_that_declares_none_of_it_is_declared_as_before() -> None:
-    new = {"tag", "keep", "drop", "floors", "budget", "duplicates", "decontaminate"}
-    plain = sample_declaration()
-    assert new.isdisjoint(plain.model_dump(mode="json"))
-    assert {"signatures", "duplicates", "tags", "selection"}.isdisjoint(one.name for one in corpus_specs(plain))

@@ -219,14 +219,6 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytes
     refused(MissingArtifactError, "signatures of train-00000 are not those by which its duplicates were found")
 
 
-def test_the_key_of_a_dataset_without_it_is_as_before(shelf: Shelf) -> None:
-    books = shelf.books()
-    assert "against" not in books.corpus.model_dump(mode="json")["duplicates"]
-    receipt = books.store.require(books.corpus.artifact("duplicates"))
-    assert "against" not in receipt.recipe["settings"]
-    assert "against" not in receipt.facts
-
-
 class Library(Coast):
     """A project of `dataprep init` with two corpora: `books`, and `pages`, which has versions of ten of its texts."""
 

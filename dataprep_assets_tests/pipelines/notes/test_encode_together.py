@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from dataprep_assets.graph.trace import trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, NoteTemplate
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.note_tokens import header_and_body
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
@@ -109,8 +109,3 @@ def test_the_header_is_what_both_encodings_begin_with() -> None:
     assert [part.tolist() for part in header_and_body(header, whole, "apart")] == [[4, 5, 6], [4, 5, 9, 7]]
     assert [part.tolist() for part in header_and_body(header[:0], whole, "together")] == [[], [4, 5, 9, 7]]
     assert [part.tolist() for part in header_and_body(whole, header[:2], "together")] == [[4, 5], []]
-
-
-def test_the_default_has_the_key_that_it_had_before_there_was_a_choice() -> None:
-    assert set(NoteTemplate().key_parts()) == {"header", "engine", "missing", "defaults"}
-    assert NoteTemplate(encode="together").key_parts()["encode"] == "together"

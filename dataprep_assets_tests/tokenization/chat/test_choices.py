@@ -217,7 +217,7 @@ def test_a_question_that_no_answer_follows_may_be_encoded_as_far_as_a_prompt_goe
     assert encoded(NEMOTRON, USER, said[2]) == encoded(replace(NEMOTRON, question_end="text"), USER, said[2])
 
 
-@pytest.mark.parametrize("name", sorted(NEMOTRON.key_parts()))
+@pytest.mark.parametrize("name", sorted(NEMOTRON.changes))
 def test_the_page_of_the_format_says_of_every_difference_what_both_presets_take(name: str) -> None:
     page = (ROOT / "docs" / "formats" / "packed-sft.md").read_text(encoding="utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
@@ -229,5 +229,5 @@ def test_the_page_of_the_format_says_of_every_difference_what_both_presets_take(
 
 
 def test_only_what_differs_from_ours_enters_a_key() -> None:
-    assert OURS.key_parts() == {}
-    assert replace(OURS, roles=("user", "assistant")).key_parts() == {"roles": ("user", "assistant")}
+    assert OURS.changes == {}
+    assert replace(OURS, roles=("user", "assistant")).changes == {"roles": ("user", "assistant")}

@@ -249,14 +249,6 @@ def test_a_further_variable_may_not_be_one_that_each_rendering_decides() -> None
         compile_template(ChatTemplate.load("{{ messages }}"), kwargs={"tools": [], "enable_thinking": True})
 
 
-def test_a_template_that_reads_what_was_not_always_given_says_so() -> None:
-    assert ChatTemplate.load("{{ chat_template_kwargs }}{{ sep_token }}").newly_given == [
-        "chat_template_kwargs",
-        "sep_token",
-    ]
-    assert ChatTemplate.load("chatml_reasoning").newly_given == []
-
-
 def test_a_tool_nested_beyond_the_stack_is_a_refusal_and_no_crash() -> None:
     schema: dict[str, Any] = {}
     for _ in range(990):

@@ -1,4 +1,4 @@
-"""The settings of chat data: presets, what is given besides, and the keys of what was made before there were any."""
+"""The settings of chat data: presets and single choices."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -20,17 +19,7 @@ from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS
 from dataprep_assets_tests.pipelines.blend.sft.conversations import conversation, plan, write_rows
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
-from dataprep_assets_tests.tokenization.chat.trap import NO_KWARGS, TRAP
-
-OLD_SETTINGS = {
-    "pack_size", "algorithm", "seed", "template_date", "turns", "stop", "messages_field", "tools_field",
-    "used_in_filter", "used_in_field", "max_doc_tokens", "too_long", "row_group_size", "compression",
-}  # fmt: skip
-"""Those of run hashes made before there were choices."""
-THEIRS = "95210e49ce049195b205001458c6d8ab7bf2cb921f95669a43f644c1c356b4cf"
-ASKED = "f19c3613de4ccdc44dad7e449cea2d0c892c8e41336aa566d4c3ef87c5f685be"
-"""Digests of the choices in keys of `like: nemotron`, and of three choices under their former names, before 31 keys
-became presets."""
+from dataprep_assets_tests.tokenization.chat.trap import NO_KWARGS
 
 
 def options(**given: Any) -> SftOptions:
@@ -59,18 +48,9 @@ def test_a_preset_is_one_side_of_everything_and_three_keys_change_it() -> None:
         assert given.choices == replace(preset, **changed)
 
 
-def test_a_declaration_without_choices_has_the_keys_that_it_had() -> None:
-    plain, named = blend(), blend(like="ours", answers="every", join_text_parts=False)
-    assert stage_identity(plain)["options"].keys() == OLD_SETTINGS
-    assert stage_identity(named) == stage_identity(plain)
-    assert not {"choices", "template_kwargs", "template_reads"} & plan().key_parts().keys()
-
-
-def test_a_preset_and_the_keys_that_changed_their_names_have_the_parts_of_keys_that_they_had() -> None:
-    theirs = stage_identity(blend(like="nemotron"))["options"]["choices"]
-    assert digest_value(theirs) == THEIRS
-    asked = blend(answers="last_turn", roles=["user", "assistant", "developer"], join_text_parts=True)
-    assert digest_value(stage_identity(asked)["options"]["choices"]) == ASKED
+def test_a_default_that_is_declared_changes_no_key() -> None:
+    named = blend(like="ours", answers="every", join_text_parts=False)
+    assert stage_identity(named) == stage_identity(blend())
 
 
 @pytest.mark.parametrize(
@@ -79,13 +59,9 @@ def test_a_preset_and_the_keys_that_changed_their_names_have_the_parts_of_keys_t
 )
 def test_a_choice_that_can_change_a_byte_is_part_of_the_keys(given: dict[str, Any], name: str) -> None:
     found = stage_identity(blend(**given))["options"]
-    assert found.keys() == {*OLD_SETTINGS, name}
+    assert found[name] != stage_identity(blend())["options"][name]
     changes = {"choices": options(**given).choices, "template_kwargs": options(**given).template_kwargs}
     assert plan(**changes).key_parts()[name] == found[name]
-
-
-def test_a_template_that_once_missed_a_variable_has_other_keys_now() -> None:
-    assert stage_identity(blend(chat_template=TRAP))["options"]["template_reads"] == ["chat_template_kwargs"]
 
 
 def test_one_name_of_what_a_row_is_used_in_may_stand_alone() -> None:
