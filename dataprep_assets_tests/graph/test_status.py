@@ -220,19 +220,6 @@ def resigned(corpus: ChangedCorpus, name: str, change: Callable[[dict[str, Any]]
     edit_receipt(corpus.root / "sample_corpus" / name / "receipt.json", change)
 
 
-def test_receipts_from_before_recipes_were_recorded_compare_by_their_key(corpus: ChangedCorpus) -> None:
-    for path in corpus.root.rglob("receipt.json"):
-        edit_receipt(path, lambda receipt: receipt.pop("recipe"))
-    assert corpus.statuses() == []
-    found = told(corpus.statuses(olmo_sequence_length=128))
-    assert found == {
-        "olmo_bins": (
-            "recipe changed",
-            "made from other inputs or settings than now (its receipt is from before these were recorded)",
-        )
-    }
-
-
 def test_a_key_that_differs_where_nothing_recorded_does_is_still_told(corpus: ChangedCorpus) -> None:
     resigned(corpus, "combined_bins/val", lambda receipt: receipt.update(key="0" * 64))
     found = told(corpus.statuses())

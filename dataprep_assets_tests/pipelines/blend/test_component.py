@@ -63,10 +63,6 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"num_shards": 0}, "num_shards", "at least 1"),
         ({"sample": {"count": 1, "percent": 5}}, "sample", "exactly one of `count`"),
         ({"tolerance": 2}, "tolerance", "at most 1"),
-        ({"train_ratio": 0.98}, "train_ratio", "here it is `held_out: {valid: N, test: N}` in shards"),
-        ({"blend_path": "b.json"}, "blend_path", "here it is `blend:`"),
-        ({"tokenizer": {"model": "o/m"}}, "tokenizer.model", "here it is `tokenizer: {repo:"),
-        ({"chat_template": "nano3"}, "chat_template", "here it is in the block `sft`"),
         ({"sample": 1000}, "sample", "here that is `max_rows: 1000`"),
     ],
 )
