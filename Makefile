@@ -25,7 +25,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 # hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-dagster test-lowest torch candidate ui bench check lint types style definitions docs docs-reference clean
+.PHONY: demo test test-slow test-all test-quick test-dagster test-lowest torch candidate ui bench check lint types style definitions docs docs-reference clean
 
 # one sample goes on from an asset that is no dataset: whoever has such an asset materializes it, as Dagster does
 UPSTREAM := dg launch --assets sample_cleaning/pages
@@ -44,13 +44,20 @@ REPEAT ?=
 tests = $(PYTEST) $(1) || { test $$? = 1 && test -n "$(REPEAT)" && echo "What failed is run again" && \
 	$(PYTEST) $(1) --last-failed --last-failed-no-failures none; }
 
+# what uses no server, kill or browser, and no full pipeline; `test-slow` is the rest, `test-all` both
 test: $(VENV)/.installed-tests check
-	$(call tests)
+	$(call tests,-m "not slow")
 
-# after a change in one wing: `make test-fast WING=blend`. Everything is left to `make test`
-WING ?= corpus
-test-fast: $(VENV)/.installed-tests lint
-	$(PYTEST) -m "not slow" dataprep_assets_tests/pipelines/$(WING) dataprep_assets_tests/session/test_imports.py
+test-slow: $(VENV)/.installed-tests
+	$(call tests,-m slow)
+
+test-all: test test-slow
+
+# while you work: tests of what changed since the commit SINCE
+SINCE ?= HEAD
+test-quick: $(VENV)/.installed-tests
+	files=$$($(BIN)/python -m dataprep_assets_tests.changed_tests --since $(SINCE)) && \
+	  if [ -n "$$files" ]; then $(PYTEST) -m "not slow" $$files; else echo 'No test imports what changed'; fi
 
 # Another Dagster beside all else that is installed, without hashes: `make test-dagster DAGSTER=1.13.5`, by default the oldest
 # that the wheel allows; `DAGSTER=` (nothing) is the newest. Its libraries are versions 0.28.x where it is 1.12.x
