@@ -26,13 +26,13 @@ def changed_files(since: str) -> list[Path]:
     return sorted(path for path in map(Path, names) if path.suffix == ".py" and path.is_file())
 
 
-def tests_of(modules: Sequence[str]) -> list[Path]:
+def select_files(modules: Sequence[str]) -> list[Path]:
     """Return the test files of these modules, sorted."""
     graph = grimp.build_graph(*PACKAGES)
-    return sorted({path for module in modules if module in graph.modules for path in _tests_of(module, graph)})
+    return sorted({path for module in modules if module in graph.modules for path in _select_for(module, graph)})
 
 
-def _tests_of(module: str, graph: grimp.ImportGraph) -> set[Path]:
+def _select_for(module: str, graph: grimp.ImportGraph) -> set[Path]:
     importers = graph.find_modules_that_directly_import(module)
     wide = importers.union(*map(graph.find_modules_that_directly_import, importers))
     for near in (wide, importers):
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--since", default="HEAD", help="commit to compare with [HEAD]")
     arguments = parser.parse_args(argv)
     modules = [".".join(path.with_suffix("").parts) for path in changed_files(arguments.since)]
-    for path in tests_of([module for module in modules if module.partition(".")[0] in PACKAGES]):
+    for path in select_files([module for module in modules if module.partition(".")[0] in PACKAGES]):
         print(path)
     return 0
 
