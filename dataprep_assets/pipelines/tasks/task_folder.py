@@ -2,22 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
+from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.tasks.checks import CHECKS, examine
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import VERSION, migrate_task, recipe_now
-from dataprep_assets.pipelines.tasks.record import MigrationRecord, UnorderedVersion, read_record
-from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line, task_value
-from dataprep_assets.pipelines.tasks.source_watch import tasks_watch
-from dataprep_assets.pipelines.tasks.task_folder_findings import examine
-from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for
+from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
+from dataprep_assets.pipelines.tasks.routes import TaskRoute, partitions, route_of, task_line
 
 
 def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
@@ -30,19 +30,13 @@ def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
         description=_about(declaration),
         kinds={"json", "file"},
         partitions=Partitions.fixed(every, "task"),
-        watch=tasks_watch(declaration, every),
+        watch=SourceWatch(identity=partial(_identity, declaration), changes=partial(_changes, declaration)),
         recipes=partial(_recipes, declaration),
         build=partial(_build, declaration),
         metadata=partial(_metadata, declaration),
         losses=partial(_losses, declaration),
-        proofs=Proofs(proofs=_proofs(declaration), examine=partial(examine, declaration, every)),
+        proofs=Proofs(proofs=CHECKS, examine=partial(examine, declaration, every)),
     )
-
-
-def _proofs(declaration: TaskMigrationDeclaration) -> tuple[Proof, ...]:
-    """The proofs that the contracts of the declared tasks need."""
-    asked = {proof for task in declaration.tasks for proof in proofs_for(declaration.contract(task))}
-    return tuple(proof for proof in TASK_PROOFS if proof in asked)
 
 
 def _recipes(
@@ -79,60 +73,32 @@ def _about(declaration: TaskMigrationDeclaration) -> str:
 
 
 def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """Files that are not there or never read, rows of the original without a row, and folders that are no version."""
-    passed_over: dict[tuple[str, str], Loss] = {}
+    """Files that are absent or never read, rows of the original without a row, and folders that are no version."""
+    skipped: dict[tuple[str, str], Loss] = {}
     for receipt in receipts:
         partition = receipt.partition or ""
         if (record := read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))) is None:
             continue
-        passed_over |= {(record.task, one.name): _not_a_version(record, one) for one in record.unordered_versions}
+        for folder in record.unordered_versions:
+            # which folders are versions is known of the chosen ones only
+            skipped[record.task, folder.name] = _loss(
+                "not_a_version", {folder.name: 1}, 0, record.task, unit="folder", kind=folder.reason
+            )
         files = len(record.files) + len(record.absent) + len(record.ignored_files)
-        yield Loss(
-            action="left out",
-            reason="never_read",
-            count=len(record.ignored_files),
-            of=files,
-            unit="file",
-            part=partition,
-            files=dict.fromkeys(record.ignored_files, 1),
-        )
+        yield _loss("never_read", dict.fromkeys(record.ignored_files, 1), files, partition)
         for absent in record.absent:
-            yield Loss(
-                action="left out",
-                reason="absent",
-                kind=absent.cause,
-                count=1,
-                of=files,
-                unit="file",
-                part=partition,
-                files={absent.name: 1},
-            )
+            yield _loss("absent", {absent.name: 1}, files, partition, kind=absent.cause)
         for split, difference in record.differences.items():
-            file = record.file(split)
-            yield Loss(
-                action="left out",
-                reason="no_row_of_its_id",
-                kind=f"rows of the {record.compared_with}",
-                count=difference.missing,
-                of=difference.original_rows,
-                unit="row",
-                part=f"{partition}, {split}",
-                files={} if file is None else {file.name: difference.missing},
-            )
-    yield from passed_over.values()
+            name = declaration.contract(record.task).files[split].name
+            lost, kind = {name: difference.missing}, f"rows of the {record.compared_with}"
+            part = f"{partition}, {split}"
+            yield _loss("no_row_of_its_id", lost, difference.original_rows, part, unit="row", kind=kind)
+    yield from skipped.values()
 
 
-def _not_a_version(record: MigrationRecord, folder: UnorderedVersion) -> Loss:
-    return Loss(
-        action="left out",
-        reason="not_a_version",
-        kind=folder.reason,
-        count=1,
-        of=0,  # which folders are versions is known of the chosen ones alone
-        unit="folder",
-        part=record.task,
-        files={folder.name: 1},
-    )
+def _loss(reason: str, files: Mapping[str, int], of: int, part: str, *, unit: str = "file", kind: str = "") -> Loss:
+    count = sum(files.values())
+    return Loss(action="left out", reason=reason, kind=kind, count=count, of=of, unit=unit, part=part, files=files)
 
 
 def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
@@ -145,7 +111,7 @@ def _described(declaration: TaskMigrationDeclaration, partition: str, record: Mi
     """Metadata: where the files came from, how they differ from the original, and the value for a training script."""
     route = route_of(declaration, partition)
     shown: dict[str, Shown] = {
-        "TASK": task_value(route),
+        "TASK": str(route.target),
         "training_script_line": task_line(route.target),
         "version": record.version,
         "what_came_from_where": Table(record.origin_table()),
@@ -153,7 +119,9 @@ def _described(declaration: TaskMigrationDeclaration, partition: str, record: Mi
     }
     shown |= {f"rows_{file.split}": file.rows for file in record.files}
     if record.differences:
-        shown[f"difference_from_{record.compared_with}"] = Table(record.difference_table())
+        shown[f"difference_from_{record.compared_with}"] = Table(
+            [{"split": split, **difference.model_dump()} for split, difference in record.differences.items()]
+        )
     for split, difference in record.differences.items():
         shown[f"rows_changed_{split}"] = difference.changed
         shown[f"labels_changed_{split}"] = difference.relabelled
@@ -164,3 +132,48 @@ def _described(declaration: TaskMigrationDeclaration, partition: str, record: Mi
     if record.unordered_versions:
         shown["versions_passed_over"] = Table([v.model_dump() for v in record.unordered_versions])
     return shown
+
+
+# --- whether the old project changed: which files its task folders have, and of what size
+
+
+def _identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> SourceIdentity:
+    listing: list[list[str | int]] = []
+    stamps: list[list[str | int]] = []
+    for partition in partitions(declaration):
+        route = route_of(declaration, partition)
+        for name, path in _source_files(route):
+            listing.append([partition, route.version, name, path.stat().st_size])
+            stamps.append([name, time_of(path, name)])
+            # the record counts differences from the original, so an edit there is a change too
+            original = route.reference[1] / path.name if route.reference else None
+            if original is not None and original.is_file():
+                stamps.append([f"reference of {name}", time_of(original, name)])
+    return identity_of(listing, stamps)
+
+
+def _source_files(route: TaskRoute) -> Iterator[tuple[str, Path]]:
+    """Yield name in the old project and path of each file that a migration would take. Reads no file."""
+    for split in route.contract.splits:
+        folders = [route.source, *([route.base] if split in route.declared.inherit else [])]
+        name = route.contract.files[split].name
+        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if path is not None:
+            yield path.relative_to(route.declaration.old_root).as_posix(), path
+
+
+def _changes(declaration: TaskMigrationDeclaration, store: ArtifactStore) -> str:
+    """Return the changes since the records of the present migrations, in words."""
+    new = versions = edited = 0
+    for partition in partitions(declaration):
+        artifact = declaration.artifact(TASK_FOLDER, partition)
+        record = read_record(store.local(artifact)) if store.intact(artifact) is not None else None
+        route = route_of(declaration, partition)
+        if record is None:
+            new += 1
+        elif record.version != route.version:
+            versions += 1
+        else:
+            sizes = {name: path.stat().st_size for name, path in _source_files(route)}
+            edited += sizes != {f.source: f.bytes for f in record.files}
+    return in_words([(new, "task", "new"), (versions, "version", "new"), (edited, "task", "changed")])
