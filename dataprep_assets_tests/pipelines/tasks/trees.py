@@ -10,10 +10,10 @@ from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.tasks.checks import check_task
 from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
+from dataprep_assets.pipelines.tasks.dataset import task_folder_spec
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import MigrationResult, migrate_task
 from dataprep_assets.pipelines.tasks.routes import partitions
-from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS, jsonl, write_tree
 
 TASKS = tuple(shipped_contracts())
