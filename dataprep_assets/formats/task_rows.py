@@ -1,13 +1,7 @@
-"""Rows of a task file: JSON lines read strictly, with the line and byte of every defect.
+"""Rows of a task file: JSON lines, read strictly, with the line of every defect.
 
 The trainer's loaders read these files in Python's text mode, where LF, CR LF and a lone CR all end a line; so they do
-here. Everything that a loader would tolerate or misread is a defect here: a byte order mark, carriage returns, blank
-lines, a last line without its end, bytes that are not UTF-8, invalid JSON, NaN and infinities, values that are not
-objects, duplicate keys, halves of surrogate pairs. Rows that are still readable are returned with their defects, so
-that one defect does not hide others.
-
-Defects name keys and never show a row's text. Source: Rongite/Synthetic_Data_for_ZO,
-`PromptZO/MeZO/large_models/tasks.py`, the `load_jsonl` of each dataset class.
+here. A line with a defect in its line end only is a row too. Defects name keys and never show a row's text.
 """
 
 import codecs
@@ -17,91 +11,65 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from dataprep_assets.sentences import safe, sentence, typed
+from dataprep_assets.bounds import json_of
+from dataprep_assets.sentences import safe, sentence
 
-DefectKind = Literal[
-    "bom",
-    "not_utf8",
-    "carriage_return",
-    "unterminated",
-    "blank",
-    "bad_json",
-    "cut_short",
-    "not_an_object",
-    "constant",
-    "duplicate_key",
-    "lone_surrogate",
-]
-_DEPTH = 64
-"""Most levels of arrays and objects in a row; far fewer than Python's own parser accepts, so that it never fails."""
+_MAX_DEPTH = 64
+"""Most levels of arrays and objects in a row; far fewer than Python's own parser accepts, so that nothing fails."""
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """What is wrong with a line: 1-based line, byte offset of the line in the file, kind, and a few words."""
+    """A defect of a line: its 1-based number and a description. `is_harmless`: the line is a row in spite of it."""
 
     line: int
-    byte: int
-    kind: DefectKind
     detail: str
-
-    def __str__(self) -> str:
-        return sentence(f"line {safe(self.line)} (byte {safe(self.byte)}) {typed(self.detail)}")
+    is_harmless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """One object, with its 1-based line and the byte offset of that line."""
+    """One object, with its 1-based line."""
 
     line: int
-    byte: int
     value: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRows:
-    """A task file as read: its rows and defects in file order, its number of lines, its size and SHA-256."""
+    """A task file: its rows and defects in file order, its size and SHA-256."""
 
     rows: tuple[TaskRow, ...]
     defects: tuple[Defect, ...]
-    lines: int
     bytes: int
     sha256: str
 
-    def of_kind(self, *kinds: DefectKind) -> list[Defect]:
-        """The defects of these kinds."""
-        return [d for d in self.defects if d.kind in kinds]
-
 
 def read_rows(path: Path) -> TaskRows:
-    """Read a task file. Raises OSError if it cannot be read; whatever its content, defects are part of the result."""
+    """Read a task file. Raises OSError if it cannot be read; defects of its content are part of the result."""
     return parse_rows(path.read_bytes())
 
 
 def parse_rows(data: bytes) -> TaskRows:
-    """The rows and defects of a task file's bytes. Task files are small: all of it is held in memory."""
+    """Return the rows and defects of a task file's bytes. Task files are small: all of it is held in memory."""
     rows: list[TaskRow] = []
     defects: list[Defect] = []
-    lines = 0
     for line, byte, raw, end in _lines(data):
-        lines = line
-        value = _judge(line, byte, raw, end, defects)
-        if value is not None:
-            rows.append(TaskRow(line, byte, value))
-    return TaskRows(
-        rows=tuple(rows),
-        defects=tuple(defects),
-        lines=lines,
-        bytes=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
-    )
+        if end != b"\n":
+            detail = "the line end is not LF" if end else "the last line has no line end"
+            defects.append(Defect(line, detail, is_harmless=True))
+        try:
+            rows.append(TaskRow(line, _object(raw, byte)))
+        except ValueError as error:
+            defects.append(Defect(line, str(error)))
+    return TaskRows(rows=tuple(rows), defects=tuple(defects), bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Number, byte offset, content and end of each line."""
+    """Yield number, byte offset, content and end of each line."""
     line, position = 0, 0
     while position < len(data):
         found = _LINE.match(data, position)
@@ -111,88 +79,54 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
         position = found.end()
 
 
-def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) -> Mapping[str, Any] | None:
-    """The object of one line, or None; appends the line's defects to `defects`."""
-
-    def bad(kind: DefectKind, detail: str) -> None:
-        defects.append(Defect(line, byte, kind, detail))
-
-    start = byte
+def _object(raw: bytes, byte: int) -> Mapping[str, Any]:
+    """Return the object of a line that begins at `byte`. Raises ValueError without a text of the row."""
     if byte == 0 and raw.startswith(codecs.BOM_UTF8):
-        bad("bom", "starts with a byte order mark")
-        raw, start = raw[len(codecs.BOM_UTF8) :], len(codecs.BOM_UTF8)
-    if b"\r" in end:
-        bad("carriage_return", "ends with CR LF instead of LF" if end == b"\r\n" else "ends with CR instead of LF")
-    if not end:
-        bad("unterminated", "is the last and has no line end")
+        raise ValueError("the file starts with a byte order mark")
     try:
-        text = raw.decode("utf-8")
+        text = raw.decode()
     except UnicodeDecodeError as error:
-        bad("not_utf8", sentence(f"is not UTF-8 at byte {safe(start + error.start)} of the file"))
-        return None
+        raise ValueError(sentence(f"not UTF-8 at byte {safe(byte + error.start)} of the file")) from None
     if not text.strip():
-        bad("blank", "is blank")
-        return None
-    repeated: list[str] = []
-    constants: list[str] = []
+        raise ValueError("the line is blank")
     try:
-        value = _parse(text, repeated, constants)
-    except RecursionError:
-        bad("bad_json", "is nested too deeply")
-        return None
+        value = json_of(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        # what ends too early, in a last line without its end, was cut and not mistyped
-        if not end and (error.pos >= len(text.rstrip()) or "Unterminated" in error.msg):
-            bad("cut_short", "is the last and is cut short")
-        else:
-            bad("bad_json", sentence(f"is not JSON at column {safe(error.colno)}: {error.msg}"))
-        return None
+        raise ValueError(sentence(f"not JSON at column {safe(error.colno)}: {error.msg}")) from None
+    except _RowError:
+        raise
     except ValueError:
-        # an integer of more than 4,300 digits, which Python does not convert
-        bad("bad_json", "is not JSON: a number is too long")
-        return None
+        # an integer of more than 4,300 digits, or too many levels for the parser
+        raise ValueError("nested too deeply, or a number is too long") from None
     if not isinstance(value, dict):
-        bad("not_an_object", f"is {_json_type(value)}, not an object")
-        return None
-    if _nested_deeper(value, _DEPTH):
-        bad("bad_json", "is nested too deeply")
-        return None
-    if constants:
-        bad("constant", f"holds {constants[0]}, which Python's parser takes and JSON does not have")
-    if repeated:
-        bad("duplicate_key", f"gives key {repeated[0]!r} twice")
-    # only an escape can make one, because the line itself is UTF-8; looking for it costs writing the row again
+        raise ValueError("not a JSON object")
+    if _is_deeper(value, _MAX_DEPTH):
+        raise ValueError("nested too deeply")
+    # only an escape can make one, because the line itself is UTF-8
     if "\\u" in text and _has_lone_surrogate(value):
-        bad("lone_surrogate", "holds half of a surrogate pair, which no tokenizer can encode")
+        raise ValueError("half of a surrogate pair, which no tokenizer can encode")
     return value
 
 
-def _parse(text: str, repeated: list[str], constants: list[str]) -> Any:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(items)  # the last of duplicate keys counts, as in the loaders
-        if len(made) < len(items):
-            keys = [key for key, _ in items]
-            repeated.append(next(key for i, key in enumerate(keys) if key in keys[:i]))
-        return made
-
-    def constant(name: str) -> float:
-        constants.append(name)
-        return float(name)
-
-    return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+class _RowError(ValueError):
+    """Raised by the hooks of the parser."""
 
 
-def _json_type(value: Any) -> str:
-    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise _RowError("a key occurs twice in an object")
+    return value
 
 
-def _nested_deeper(value: Any, limit: int) -> bool:
+def _refuse_constant(name: str) -> float:
+    raise _RowError(f"{name} is not a JSON number")
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
     level = [value]
     for _ in range(limit):
-        level = [
-            child for v in level for child in (v.values() if isinstance(v, dict) else v if isinstance(v, list) else ())
-        ]
+        level = [c for v in level for c in (v.values() if isinstance(v, dict) else v if isinstance(v, list) else ())]
         if not level:
             return False
     return True

@@ -175,11 +175,9 @@ REMEDIES = (
     ("no_orphans", "Shards of an older release lie beside it. Delete them when nobody reads them any more."),
     ("tfds_reads", "Not proven: install `dataprep-assets[tfds]`. Red: see the other checks of the directory."),
     (
-        "task_folder_name files_present names_exact regular_or_valid_links readable_0644 non_empty utf8_no_bom "
-        "line_ends no_blank_lines every_line_object schema label_domain question_domain answer_key "
-        "choices_lengths no_empty_text ids_unique row_counts labels_equal_original validation_untouched "
-        "no_train_text_in_validation loads_as_trainer as_migrated",
-        "Correct the file in the old project and migrate again ([by message of the trainer](pipelines/tasks.md)).",
+        "files_match_receipt rows_match_schema no_conflict",
+        "Correct the file in the old project, or move the file in conflict away, and migrate again ([by message of "
+        "the trainer](pipelines/tasks.md#what-the-trainer-says-and-what-to-do)).",
     ),
 )
 """Names of checks, joined by blanks → what to do when one of them is red."""

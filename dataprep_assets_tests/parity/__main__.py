@@ -18,7 +18,6 @@ MODULES = {
     "nemotron": ("nemotron_sft", "nemotron_rl", "nemotron_blends"),
     "bridge": ("bridge",),
     "megatron_lm": ("megatron_lm",),
-    "mezo": ("mezo",),
     "maxtext": ("maxtext", "maxtext_training"),
     "templar": ("templar",),
 }
@@ -27,7 +26,6 @@ CLONES = {
     "nemotron": "NVIDIA-NeMo/Nemotron",
     "bridge": "NVIDIA-NeMo/Megatron-Bridge",
     "megatron_lm": "NVIDIA/Megatron-LM; it wants torch",
-    "mezo": "Rongite/Synthetic_Data_for_ZO",
     "maxtext": "AI-Hypercomputer/maxtext; it wants an interpreter with jax and what MaxText imports",
     "templar": "tplr-ai/templar; it wants torch",
 }

@@ -178,7 +178,7 @@ def write_tree(
         for split in SPLITS:
             if split not in numbers:
                 continue
-            rows, name = task_rows(task, split, numbers[split]), contract.file(split).name
+            rows, name = task_rows(task, split, numbers[split]), contract.files[split].name
             _write(target / "original" / task / name, rows)
             _write(folder / name, rewritten(task, "base", rows) if split == "train" else rows)
             if split == "train":

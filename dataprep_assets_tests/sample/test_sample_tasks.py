@@ -1,4 +1,4 @@
-"""The sample task folders that ship are what their generator writes, small, and pass every proof."""
+"""The sample task folders that ship are what their generator writes, small, and pass every check."""
 
 from pathlib import Path
 
@@ -6,11 +6,10 @@ import pytest
 
 import dataprep_assets
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.tasks.checks import check_task
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.migration import migrate_task
-from dataprep_assets.pipelines.tasks.routes import partitions, route_of
-from dataprep_assets.pipelines.tasks.task_folder_proofs import prove_task_folder
+from dataprep_assets.pipelines.tasks.routes import partitions
 from dataprep_assets_tests.sample.make_sample_tasks import COUNTS, LAYOUT, MOST, VERSIONS, task_rows, write_sample
 
 COMMITTED = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_tasks" / "data"
@@ -27,7 +26,7 @@ def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("version", ["base", "all"])
-def test_the_sample_migrates_and_passes_every_proof(tmp_path: Path, version: str) -> None:
+def test_the_sample_migrates_and_passes_every_check(tmp_path: Path, version: str) -> None:
     declaration = TaskMigrationDeclaration.model_validate(
         {
             "dataset": "sample_tasks",
@@ -43,9 +42,8 @@ def test_the_sample_migrates_and_passes_every_proof(tmp_path: Path, version: str
     )
     store = LocalArtifacts(tmp_path / "store")
     for partition in partitions(declaration):
-        done = migrate_task(declaration, store, partition)
-        found = prove_task_folder(TaskFolder.of(route_of(declaration, partition), done.record))
-        assert {name: f.summary for name, f in found.items() if not f.passed} == {}
+        migrate_task(declaration, store, partition)
+        assert set(map(tuple, check_task(declaration, store, partition).values())) == {()}
 
 
 def test_the_latest_version_is_not_the_last_by_letters() -> None:

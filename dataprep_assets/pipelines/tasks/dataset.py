@@ -1,21 +1,32 @@
-"""Task folders of an old project, put where a new one's trainer looks: the artifacts, and what a person is told."""
+"""The artifacts of a migration of task folders, its remarks, its data card, and its summary.
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+`<dataset>/task_folder` has one partition per task (or version of one): its files, for the trainer.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
 from typing import ClassVar
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.card import data_card_spec
+from dataprep_assets.graph.card_contents import CardSource, CardSubject, Receipts, SplitCounts, attributed
 from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.losses import Loss
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.tasks.card import tasks_card
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.tasks.checks import CHECKS, examine
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
-from dataprep_assets.pipelines.tasks.remarks import task_remarks
-from dataprep_assets.pipelines.tasks.routes import partitions, target_of, task_line
-from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
+from dataprep_assets.pipelines.tasks.migration import VERSION, TaskFolderFacts, migrate_task, recipe_now
+from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
+from dataprep_assets.pipelines.tasks.routes import TaskRoute, partitions, route_of, target_of, task_line
 from dataprep_assets.sentences import safe, sentence
 
 
@@ -30,13 +41,13 @@ class Tasks(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         specs = [task_folder_spec(self.declaration)]
-        return [*specs, tasks_card(self.declaration, specs)]
+        return [*specs, _card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(TASK_FOLDER, partitions(self.declaration)[0])
 
     def remarks(self) -> Iterable[Remark]:
-        return task_remarks(self.declaration)
+        return _remarks(self.declaration)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         lines = [f"{'task':<24}{'version':>16}{'files':>8}{'rows':>10}   for the training script"]
@@ -44,11 +55,11 @@ class Tasks(Dataset):
         return lines
 
     def _line(self, store: ArtifactStore, partition: str) -> str:
-        """What was migrated of a partition, with the line of a training script."""
+        """Return what was migrated of a partition, with the line of a training script."""
         try:
             receipt = store.receipt(self.declaration.artifact(TASK_FOLDER, partition))
         except DataprepError:
-            return f"{partition:<24}  its record is damaged: the check `as_migrated` says how"
+            return f"{partition:<24}  its record is damaged: the check `files_match_receipt` says how"
         if receipt is None:
             return f"{partition:<24}  not there"
         facts = TaskFolderFacts.of(receipt)
@@ -59,3 +70,225 @@ class Tasks(Dataset):
 
     def standing(self, store: ArtifactStore) -> list[str]:
         return self.summary(store)
+
+
+def _remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
+    """Yield remarks on the folders before a migration. Folders are listed, and no file is read."""
+    if not migration.old_tasks.is_dir():
+        text = f"old_root: {migration.old_tasks}: no such folder; `layout` is the part below the root"
+        yield Remark(keys=("old_root",), sentence=text, of_source=True)
+        return
+    for partition in partitions(migration):
+        task = partition.partition(".")[0]
+        try:
+            source = route_of(migration, partition).source
+        except DataprepError as error:
+            yield Remark(keys=("tasks", task), sentence=str(error), of_source=True)
+            continue
+        if not source.is_dir():
+            text = f"tasks.{task}: {source}: no such folder; `old_folder` is its name where that is another"
+            yield Remark(keys=("tasks", task), sentence=text, of_source=True)
+    if migration.original is not None and not migration.original.is_dir():
+        text = f"original: {migration.original}: no such folder; the old project's base stands in for it"
+        yield Remark(keys=("original",), sentence=text, hint=True)
+
+
+def _card(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+    """Return the data card of a migration, with a source and a license for each task."""
+    return data_card_spec(
+        CardSubject(
+            declaration=declaration,
+            specs=specs,
+            products=specs,
+            counted=specs,
+            sources=partial(_card_sources, declaration),
+            splits=_card_splits,
+        )
+    )
+
+
+def _card_sources(declaration: TaskMigrationDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
+    facts = _facts(receipts)
+    sources = {
+        task: CardSource(name=task, kind="task folder", files=sum(len(f.rows) for f in facts if f.task == task))
+        for task in declaration.tasks
+    }
+    return [attributed(source, declaration.tasks[task]) for task, source in sources.items()]
+
+
+def _card_splits(receipts: Receipts) -> list[SplitCounts]:
+    facts = _facts(receipts)
+    return [
+        SplitCounts(
+            split=split,
+            files=sum(split in one.rows for one in facts),
+            rows=sum(one.rows.get(split, 0) for one in facts),
+        )
+        for split in dict.fromkeys(split for one in facts for split in one.rows)
+    ]
+
+
+def _facts(receipts: Receipts) -> list[TaskFolderFacts]:
+    return [TaskFolderFacts.of(receipt) for every in receipts.values() for receipt in every]
+
+
+# --- the artifact
+
+
+def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
+    """The task folders of a migration; one that cannot be migrated does not stop the others."""
+    every = partitions(declaration)
+    return ArtifactSpec(
+        declaration=declaration,
+        name=TASK_FOLDER,
+        version=VERSION,
+        description=_about(declaration),
+        kinds={"json", "file"},
+        partitions=Partitions.fixed(every, "task"),
+        watch=SourceWatch(identity=partial(_identity, declaration), changes=partial(_changes, declaration)),
+        recipes=partial(_recipes, declaration),
+        build=partial(_build, declaration),
+        metadata=partial(_metadata, declaration),
+        losses=partial(_losses, declaration),
+        proofs=Proofs(proofs=CHECKS, examine=partial(examine, declaration, every)),
+    )
+
+
+def _recipes(
+    declaration: TaskMigrationDeclaration, store: ArtifactStore, chosen: Sequence[str | None]
+) -> Iterator[Recipe]:
+    for partition in chosen:
+        yield recipe_now(declaration, store, partition or "")
+
+
+def _build(declaration: TaskMigrationDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    for partition in request.partitions:
+        try:
+            done = migrate_task(declaration, request.store, partition)
+        except DataprepError as error:
+            yield Outcome(partition=partition, error=error)
+        else:
+            # files that were put back are work done, even if the artifact that describes them was current
+            yield Outcome.of(done.receipt, done.reused and not done.placed)
+
+
+def _about(declaration: TaskMigrationDeclaration) -> str:
+    """The asset's description in the UI, in Markdown: what it is, and what is declared for each task."""
+    tasks = []
+    for name, task in declaration.tasks.items():
+        files = ", ".join(file.name for file in declaration.contract(name).files.values())
+        tasks.append(f"| {name} | {task.version} | {task.mode} | {files} |")
+    about = (
+        "Task folders of the old project, where the new project's trainer looks. A partition is a task, or a task and "
+        "a version; its metadata says which file came from where, how rows differ from the original, and what `TASK` "
+        "has to be in a training script."
+    )
+    listed = "\n".join(["| task | version | mode | files |", "|---|---|---|---|", *tasks])
+    return "\n\n".join(part for part in (declaration.description, about, listed) if part)
+
+
+def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """Files that are absent or never read, rows of the original without a row, and folders that are no version."""
+    skipped: dict[tuple[str, str], Loss] = {}
+    for receipt in receipts:
+        partition = receipt.partition or ""
+        if (record := read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))) is None:
+            continue
+        for folder in record.unordered_versions:
+            # which folders are versions is known of the chosen ones only
+            skipped[record.task, folder.name] = _loss(
+                "not_a_version", {folder.name: 1}, 0, record.task, unit="folder", kind=folder.reason
+            )
+        files = len(record.files) + len(record.absent) + len(record.ignored_files)
+        yield _loss("never_read", dict.fromkeys(record.ignored_files, 1), files, partition)
+        for absent in record.absent:
+            yield _loss("absent", {absent.name: 1}, files, partition, kind=absent.cause)
+        for split, difference in record.differences.items():
+            name = declaration.contract(record.task).files[split].name
+            lost, kind = {name: difference.missing}, f"rows of the {record.compared_with}"
+            part = f"{partition}, {split}"
+            yield _loss("no_row_of_its_id", lost, difference.original_rows, part, unit="row", kind=kind)
+    yield from skipped.values()
+
+
+def _loss(reason: str, files: Mapping[str, int], of: int, part: str, *, unit: str = "file", kind: str = "") -> Loss:
+    count = sum(files.values())
+    return Loss(action="left out", reason=reason, kind=kind, count=count, of=of, unit=unit, part=part, files=files)
+
+
+def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    partition = receipt.partition or ""
+    record = read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))
+    return {} if record is None else _described(declaration, partition, record)
+
+
+def _described(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Shown]:
+    """Metadata: where the files came from, how they differ from the original, and the value for a training script."""
+    route = route_of(declaration, partition)
+    shown: dict[str, Shown] = {
+        "TASK": str(route.target),
+        "training_script_line": task_line(route.target),
+        "version": record.version,
+        "what_came_from_where": Table(record.origin_table()),
+        "files_absent": len(record.absent),
+    }
+    shown |= {f"rows_{file.split}": file.rows for file in record.files}
+    if record.differences:
+        shown[f"difference_from_{record.compared_with}"] = Table(
+            [{"split": split, **difference.model_dump()} for split, difference in record.differences.items()]
+        )
+    for split, difference in record.differences.items():
+        shown[f"rows_changed_{split}"] = difference.changed
+        shown[f"labels_changed_{split}"] = difference.relabelled
+    if record.history:
+        shown["files_replaced"] = len(record.history)
+    if record.ignored_files:
+        shown["files_that_the_trainer_never_reads"] = Table([{"file": name} for name in record.ignored_files])
+    if record.unordered_versions:
+        shown["versions_passed_over"] = Table([v.model_dump() for v in record.unordered_versions])
+    return shown
+
+
+# --- whether the old project changed: which files its task folders have, and of what size
+
+
+def _identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> SourceIdentity:
+    listing: list[list[str | int]] = []
+    stamps: list[list[str | int]] = []
+    for partition in partitions(declaration):
+        route = route_of(declaration, partition)
+        for name, path in _source_files(route):
+            listing.append([partition, route.version, name, path.stat().st_size])
+            stamps.append([name, time_of(path, name)])
+            # the record counts differences from the original, so an edit there is a change too
+            original = route.reference[1] / path.name if route.reference else None
+            if original is not None and original.is_file():
+                stamps.append([f"reference of {name}", time_of(original, name)])
+    return identity_of(listing, stamps)
+
+
+def _source_files(route: TaskRoute) -> Iterator[tuple[str, Path]]:
+    """Yield name in the old project and path of each file that a migration would take. Reads no file."""
+    for split in route.contract.splits:
+        folders = [route.source, *([route.base] if split in route.declared.inherit else [])]
+        name = route.contract.files[split].name
+        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if path is not None:
+            yield path.relative_to(route.declaration.old_root).as_posix(), path
+
+
+def _changes(declaration: TaskMigrationDeclaration, store: ArtifactStore) -> str:
+    """Return the changes since the records of the present migrations, in words."""
+    new = versions = edited = 0
+    for partition in partitions(declaration):
+        artifact = declaration.artifact(TASK_FOLDER, partition)
+        record = read_record(store.local(artifact)) if store.intact(artifact) is not None else None
+        route = route_of(declaration, partition)
+        if record is None:
+            new += 1
+        elif record.version != route.version:
+            versions += 1
+        else:
+            sizes = {name: path.stat().st_size for name, path in _source_files(route)}
+            edited += sizes != {f.source: f.bytes for f in record.files}
+    return in_words([(new, "task", "new"), (versions, "version", "new"), (edited, "task", "changed")])

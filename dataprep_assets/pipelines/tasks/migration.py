@@ -1,17 +1,19 @@
 """Migrates task folders: takes a version's files from an old project and puts them where the trainer looks for them.
 
 The files go into the new project's own tree (`placing`). The artifact in the storage describes them: a `migration.json`
-with what came from where (`stock`, `record`), and the files that were replaced, under their digests (`kept`).
+with what came from where (`record`), and the files that were replaced, under their digests.
 
 The order of the steps ensures that a kill loses nothing: everything is read and every conflict refused first; then the
 files to be replaced are copied into the storage; the new files are renamed into place; the receipt is written last. A
 rerun finds finished steps. A conflict in the new project is refused; files missing in the old one are recorded, for the
-checks to report.
+checks to report: so the other files and tasks are migrated.
 
-Entry points: `migrate_task`, `recipe_now`, `TaskFolderFacts`.
+Entry points: `migrate_task`, `recipe_now`, `read_source`, `find_conflicts`, `TaskFolderFacts`.
 """
 
 import fcntl
+import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
+from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Change, Recipe
@@ -29,15 +32,176 @@ from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, Mode, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.kept import Kept
-from dataprep_assets.pipelines.tasks.placing import Placement, place, standing, sweep
-from dataprep_assets.pipelines.tasks.record import NAME, MigrationRecord, ReplacedFile
+from dataprep_assets.pipelines.tasks.placing import MODE, PRIVATE_MODE, Placement, ReplacedFiles
+from dataprep_assets.pipelines.tasks.record import (
+    NAME,
+    AbsenceCause,
+    AbsentFile,
+    MigratedFile,
+    MigrationRecord,
+    ReplacedFile,
+    RowDifference,
+    UnorderedVersion,
+    compare_rows,
+)
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
-from dataprep_assets.pipelines.tasks.stock import record_of_stock, take_stock
+from dataprep_assets.planning.task_versions import BASE
 from dataprep_assets.stores.locks import own_file, refuse_link
 
 VERSION = 1
-_KEPT = ".kept"
+_HOLDING = ".kept"
+
+
+# --- the old project
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """A file of the old project that is to be migrated."""
+
+    file: MigratedFile
+    path: Path
+    rows: TaskRows
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFolder:
+    """The files of one task folder in the old project, present and absent."""
+
+    route: TaskRoute
+    files: tuple[SourceFile, ...]
+    absent: tuple[AbsentFile, ...]
+
+    @property
+    def placements(self) -> list[Placement]:
+        """The files wanted in the new project."""
+        return [
+            Placement(
+                source=f.path,
+                target=self.route.target / f.file.name,
+                mode=self.route.declared.mode,
+                sha256=f.rows.sha256,
+                digests=self.route.digests,
+                permissions=PRIVATE_MODE if self.route.declaration.sensitive else MODE,
+            )
+            for f in self.files
+        ]
+
+    def record(self, history: Sequence[ReplacedFile]) -> MigrationRecord:
+        """Return the record of a migration of this folder, given what was replaced."""
+        route = self.route
+        return MigrationRecord(
+            task=route.task,
+            version=route.version,
+            mode=route.declared.mode,
+            # no absolute path: the record is the same wherever the projects are
+            place=route.target.relative_to(route.declaration.new_root.absolute()).as_posix(),
+            files=tuple(f.file for f in self.files),
+            absent=self.absent,
+            ignored_files=_ignored_files(route),
+            unordered_versions=tuple(UnorderedVersion(name=u.name, reason=u.reason) for u in route.unordered),
+            compared_with=route.reference[0] if route.reference else None,
+            differences=dict(self._differences()),
+            history=tuple(history),
+        )
+
+    def _differences(self) -> Iterator[tuple[Split, RowDifference]]:
+        """Yield the difference of each split from the original, if both have it and can be read."""
+        reference = self.route.reference
+        for file in self.files if reference else ():
+            assert reference is not None
+            path = reference[1] / file.file.name
+            try:
+                original = read_rows(path) if path.is_file() else None
+            except OSError:
+                original = None
+            if original is not None:
+                yield file.file.split, compare_rows(original.rows, file.rows.rows, self.route.contract)
+
+
+def read_source(route: TaskRoute) -> SourceFolder:
+    """Read the old project's files. A file that cannot be taken is listed as absent, with the cause."""
+    files: list[SourceFile] = []
+    absent: list[AbsentFile] = []
+    for split in route.contract.splits:
+        source = _read_file(route, split, route.source, inherited=False)
+        # A version's file that is there and cannot be taken is not replaced by the base's, which would be trained on in
+        # its name.
+        is_missing = isinstance(source, AbsentFile) and source.cause == "missing"
+        if is_missing and route.source != route.base and split in route.declared.inherit:
+            source = _read_file(route, split, route.base, inherited=True)
+        if isinstance(source, AbsentFile):
+            absent.append(source)
+        else:
+            files.append(source)
+    return SourceFolder(route=route, files=tuple(files), absent=tuple(absent))
+
+
+def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool) -> SourceFile | AbsentFile:
+    spec = route.contract.files[split]
+    path = folder / spec.name
+    place = path.relative_to(route.declaration.old_root).as_posix()
+    try:
+        reason = _unusable(route, path, place)
+        rows = None if reason else read_rows(path)
+    except OSError as error:
+        reason, rows = ("unreadable", f"{place} cannot be read: {error.strerror}"), None
+    if reason is not None or rows is None:
+        cause, detail = reason or ("missing", "")
+        return AbsentFile(split=split, name=spec.name, required=spec.required, cause=cause, detail=detail)
+    file = MigratedFile(
+        split=split,
+        name=spec.name,
+        source=place,
+        version=BASE if inherited else route.version,
+        inherited=inherited,
+        how="linked" if route.declared.mode == "symlink" else "copied",
+        bytes=rows.bytes,
+        sha256=route.digests.of(rows.sha256),
+        rows=len(rows.rows),
+    )
+    return SourceFile(file=file, path=path, rows=rows)
+
+
+def _unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, str] | None:
+    """Return why a file of the old project cannot be taken; None when it can."""
+    try:
+        # as they are listed: where a disk ignores case, a file answers to a name that the trainer's may not know
+        names = os.listdir(path.parent)
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing", f"the folder {path.parent.relative_to(route.declaration.old_root).as_posix()} is not there"
+    if path.name not in names:
+        if alike := sorted(n for n in names if n.casefold() == path.name.casefold()):
+            return "other_case", f"it is named {alike[0]} there; rename it: case counts"
+        return "missing", f"{place} is not there"
+    try:
+        kind = path.stat().st_mode
+    except FileNotFoundError:
+        return "broken_link", f"{place} is a link to {os.readlink(path)}, which is not there"
+    if not stat.S_ISREG(kind):
+        if stat.S_ISDIR(kind):
+            return "directory", f"{place} is a folder, not a file"
+        return "not_regular", f"{place} is not a regular file"
+    if not os.access(path, os.R_OK):
+        return "unreadable", f"{place} cannot be read: its permissions are {stat.S_IMODE(kind):04o}"
+    is_linked = route.declared.mode == "symlink"
+    if is_linked and not path.resolve().is_relative_to(route.declaration.old_root.resolve()):
+        return "outside_old_project", f"{place} is itself a link out of the old project; migrate it by copy"
+    return None
+
+
+def _ignored_files(route: TaskRoute) -> tuple[str, ...]:
+    """Return files in the version's folder that the trainer never reads, so that nobody looks for them in the new
+    project."""
+    known = {f.name for f in route.contract.files.values()}
+    try:
+        with os.scandir(route.source) as entries:
+            return tuple(sorted(e.name for e in entries if e.name not in known and e.is_file(follow_symlinks=False)))
+    except OSError:  # the detail of its absent files says why
+        return ()
+
+
+# --- the new project
 
 
 class TaskFolderFacts(Facts):
@@ -52,8 +216,8 @@ class TaskFolderFacts(Facts):
     history: tuple[ReplacedFile, ...]
 
     @classmethod
-    def told_by(cls, record: MigrationRecord) -> Self:
-        """The facts of the receipt that is committed with this record."""
+    def of_record(cls, record: MigrationRecord) -> Self:
+        """Return the facts of the receipt that is committed with this record."""
         return cls(
             task=record.task,
             version=record.version,
@@ -66,7 +230,7 @@ class TaskFolderFacts(Facts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Migrated:
+class MigrationResult:
     """The result of migrating a task folder.
 
     `placed` names the files that this run put in place; `reused` is True if the artifact was current. If also `placed`
@@ -80,7 +244,7 @@ class Migrated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Undone(Recipe):
+class PendingRecipe(Recipe):
     """The recipe of a task folder whose files are not all in the new project, or cannot be put there.
 
     `reason` says why, in one sentence, unless the artifact itself is out of date. A migration that would be refused has
@@ -94,10 +258,10 @@ class Undone(Recipe):
         return changed or Change(kind="damaged" if self.key else "input changed", reason=self.reason)
 
 
-def _recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
-    """The recipe: its key is a digest of the record, which decides the artifact; its names say what changed."""
+def recipe_of(artifact: Artifact, record: MigrationRecord) -> Recipe:
+    """Return the recipe: its key is a digest of the record, which decides the artifact; its names say what changed."""
     value = record.model_dump(mode="json")
-    told = {
+    parts = {
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
@@ -110,13 +274,13 @@ def _recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
         settings={name: value[name] for name in ("task", "version", "mode", "place", "compared_with")},
         sources={
             **{file.source: file.sha256 for file in record.files},
-            **{name: digest_value(part.model_dump(mode="json")) for name, part in told.items()},
+            **{name: digest_value(part.model_dump(mode="json")) for name, part in parts.items()},
             **{name: digest_value(part) for name, part in lists.items()},
         },
     )
 
 
-def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Migrated:
+def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> MigrationResult:
     """Put one task folder into the new project, and build its artifact unless it is current.
 
     `declaration` says where the old and the new project are, `store` holds the artifact and the replaced files,
@@ -130,73 +294,83 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
     with _locked(store.directory(artifact)):
         # Everything is read, and every conflict refused, before the first file changes; inside the lock, so that no
         # other migration changes what was seen.
-        stock = take_stock(route)
-        kept = _kept(store, artifact)
-        states = [(p, standing(p)) for p in stock.placements]
-        # a link holds no content of its own: it may be replaced unasked, and the record has its text
-        _no_conflict(
-            [p for p, state in states if state == "other_file" and not kept.made(p, route.version)], declaration
-        )
+        source = read_source(route)
+        replaced = _replaced_files(store, artifact)
+        states = [(placement, placement.state()) for placement in source.placements]
+        if conflicts := list(find_conflicts(declaration, store, source)):
+            raise ConfigError(f"{conflicts[0]}. Nothing was changed ({len(conflicts)} files in conflict)")
         placed = []
         for placement, state in states:
-            sweep(placement.target)
+            # what a killed run left has the same name: neither a link nor a copy would be made over it
+            placement.staged.unlink(missing_ok=True)
             if state == "done":
                 continue
-            # kept durably first: a kill between the two leaves the old file in place, and a copy that does not count
-            kept.keep(placement, state)
-            place(placement)
+            # Kept durably first: a kill between the two leaves the old file in place, and a copy that does not count.
+            # A link holds no content of its own: it may be replaced unasked, and the record has its text.
+            if state in ("other_file", "other_link"):
+                replaced.keep(placement.target)
+            placement.place()
             placed.append(placement.target.name)
         # after the replacements: what was kept and is still in its place was not replaced
-        history = kept.history(route.target)
-        record = record_of_stock(stock, history)
+        history = replaced.history(route.target)
+        record = source.record(history)
 
         def write(staged: Path) -> Written:
             (staged / NAME).write_bytes(record.to_bytes())
-            kept.copy_into(staged, history)
-            return Written(
-                inputs={f.source: f.sha256 for f in record.files},
-                facts=TaskFolderFacts.told_by(record),
-            )
+            replaced.copy_into(staged, history)
+            return Written(inputs={f.source: f.sha256 for f in record.files}, facts=TaskFolderFacts.of_record(record))
 
-        receipt, reused = ensure(_recipe(artifact, record), store, write, declaration.verify)
+        receipt, reused = ensure(recipe_of(artifact, record), store, write, declaration.verify)
         # only now does the artifact have what was kept
-        kept.close()
-    return Migrated(partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed))
+        replaced.close()
+    return MigrationResult(partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed))
+
+
+def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, source: SourceFolder) -> Iterator[str]:
+    """Yield why the migration of a folder is refused: files in the new project that somebody else made or changed."""
+    if declaration.overwrite:
+        return
+    route = source.route
+    replaced = _replaced_files(store, declaration.artifact(TASK_FOLDER, route.partition))
+    for placement in source.placements:
+        if placement.state() != "other_file" or replaced.has_placed(placement, route.version):
+            continue
+        yield (
+            f"{placement.target.name} in {placement.target.parent}: the new project already has other content (sha256 "
+            f"{placement.shorten(sha256_file(placement.target))}, the version's is "
+            f"{placement.shorten(placement.sha256)}). Move the file away, or set `overwrite: true`, which keeps the "
+            "old file in the artifact"
+        )
 
 
 def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:
-    """The present recipe of a partition's artifact. Changes nothing.
+    """Return the present recipe of a partition's artifact, one of `routes.partitions`. Changes nothing.
 
-    The recipe is `Undone` when a file in the new project is not as a migration leaves it, or a migration would be
-    refused.
-
-    Args:
-        declaration: The migration.
-        store: Where the artifact and the replaced files are.
-        partition: One of `routes.partitions`.
+    The recipe is a `PendingRecipe` when a file in the new project is not as a migration leaves it, or a migration would
+    be refused.
     """
     artifact = declaration.artifact(TASK_FOLDER, partition)
     try:
         route = route_of(declaration, partition)
-        stock = take_stock(route)
-        undone = [p.target.name for p in stock.placements if standing(p) != "done"]
-        recipe = _recipe(artifact, record_of_stock(stock, _kept(store, artifact).history(route.target)))
+        source = read_source(route)
+        pending = [p.target.name for p in source.placements if p.state() != "done"]
+        recipe = recipe_of(artifact, source.record(_replaced_files(store, artifact).history(route.target)))
     except DataprepError as error:
-        return Undone(artifact=artifact, key="", reason=str(error))
-    if undone:
-        reason = f"{', '.join(undone)} in {route.target}: not as the migration left it"
-        return Undone(**{**vars(recipe), "reason": reason})
+        return PendingRecipe(artifact=artifact, key="", reason=str(error))
+    if pending:
+        reason = f"{', '.join(pending)} in {route.target}: not as the migration left it"
+        return PendingRecipe(**{**vars(recipe), "reason": reason})
     return recipe
 
 
-def _kept(store: ArtifactStore, artifact: Artifact) -> Kept:
-    """The files replaced so far; for a damaged artifact, those that are left."""
+def _replaced_files(store: ArtifactStore, artifact: Artifact) -> ReplacedFiles:
+    """Return the files replaced so far; of a damaged artifact, those that are left."""
     home = store.home(artifact)
     try:
         directory = store.local(artifact)
     except IntegrityError:
         directory = home
-    return Kept.open(directory, home.parent / _KEPT / home.name)
+    return ReplacedFiles.open(directory, home.parent / _HOLDING / home.name)
 
 
 def _not_into_old_project(route: TaskRoute) -> None:
@@ -205,18 +379,6 @@ def _not_into_old_project(route: TaskRoute) -> None:
         raise ConfigError(
             f"new_root: {route.target} is a folder of the old project ({route.base.parent}): a migration into it would "
             "replace its sources. Give the new project's own root"
-        )
-
-
-def _no_conflict(differing: Sequence[Placement], declaration: TaskMigrationDeclaration) -> None:
-    """Refuse files that differ, unless the declaration replaces them."""
-    if differing and not declaration.overwrite:
-        first = differing[0]
-        names = ", ".join(p.target.name for p in differing)
-        raise ConfigError(
-            f"{names} in {first.target.parent}: the new project already has other content (sha256 "
-            f"{first.shown(sha256_file(first.target))}, the version's is {first.shown(first.sha256)}). Nothing was "
-            "changed. Move the file away, or set `overwrite: true`, which keeps the old file in the artifact"
         )
 
 

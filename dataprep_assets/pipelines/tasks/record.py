@@ -4,16 +4,18 @@ It has no absolute path and no time, so the same old project gives the same reco
 earlier files in the new project. A replaced link is recorded as its text.
 """
 
+import json
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dataprep_assets.errors import IntegrityError
+from dataprep_assets.formats.task_rows import TaskRow
 from dataprep_assets.integrity.digest import canonical_json
-from dataprep_assets.pipelines.tasks.contract import Split
+from dataprep_assets.pipelines.tasks.contract import Split, TaskContract, value_at
 from dataprep_assets.pipelines.tasks.declaration import Mode
-from dataprep_assets.pipelines.tasks.difference import RowDifference
 
 NAME = "migration.json"
 REPLACED = "replaced"
@@ -55,7 +57,7 @@ class AbsentFile(_Recorded):
 
 
 class UnorderedVersion(_Recorded):
-    """A folder beside the versions that `latest` and `all` pass over."""
+    """A folder next to the versions that `latest` and `all` skip."""
 
     name: str
     reason: str
@@ -71,6 +73,20 @@ class ReplacedFile(_Recorded):
     sha256: str | None
     link: str | None
     kept: bool
+
+
+class RowDifference(_Recorded):
+    """Counts of rows against the original's. `changed + unchanged + added` is `rows`; `missing` are ids of the original
+    without a row; `repeated` rows have the id of an earlier row; `relabelled` rows are also `changed`."""
+
+    original_rows: int
+    rows: int
+    unchanged: int
+    changed: int
+    relabelled: int
+    missing: int
+    added: int
+    repeated: int
 
 
 class MigrationRecord(_Recorded):
@@ -93,35 +109,17 @@ class MigrationRecord(_Recorded):
         """Serialize the record; equal records give equal bytes."""
         return canonical_json(self.model_dump(mode="json")) + b"\n"
 
-    def file(self, split: Split) -> MigratedFile | None:
-        """The migrated file of a split; None when it is absent."""
-        return next((f for f in self.files if f.split == split), None)
+    def file(self, name: str) -> MigratedFile | None:
+        """Return the migrated file of a name; None when it is absent."""
+        return next((f for f in self.files if f.name == name), None)
 
     def origin_table(self) -> list[dict[str, str | int]]:
-        """Where each file came from, one row per file of the contract."""
-        rows: list[dict[str, str | int]] = [
-            {
-                "split": f.split,
-                "file": f.name,
-                "from": f.source,
-                "version": f.version,
-                "inherited": "from base" if f.inherited else "no",
-                "how": f.how,
-                "rows": f.rows,
-                "bytes": f.bytes,
-                "sha256": f.sha256,
-            }
-            for f in self.files
-        ]
-        return rows + [{"split": a.split, "file": a.name, "from": f"absent: {a.detail}"} for a in self.absent]
-
-    def difference_table(self) -> list[dict[str, str | int]]:
-        """How each split differs from the original, one row per split."""
-        return [{"split": split, **d.model_dump()} for split, d in self.differences.items()]
+        """Return where each file came from, one row per file of the contract."""
+        return [file.model_dump() for file in (*self.files, *self.absent)]
 
 
 def read_record(directory: Path) -> MigrationRecord | None:
-    """The record in an artifact's directory; None when there is none.
+    """Return the record in an artifact's directory; None when there is none.
 
     Raises IntegrityError if it cannot be read: replaced files may depend on it.
     """
@@ -135,3 +133,37 @@ def read_record(directory: Path) -> MigrationRecord | None:
             f"{path}: not a migration record ({error.error_count()} faults). What it replaced is in "
             f"{path.parent / REPLACED}: save that folder if you need it, then delete {path.parent} and migrate again"
         ) from error
+
+
+def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:
+    """Return what identifies each row: its id, or its 0-based position if the contract has no id."""
+    if contract.id is None:
+        return list(range(len(rows)))
+    return [_text(value_at(row.value, contract.id)) for row in rows]
+
+
+def compare_rows(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskContract) -> RowDifference:
+    """Count how `rows` differ from `original`. The contract says what identifies a row, and where its label is."""
+    ids, original_ids = row_ids(rows, contract), row_ids(original, contract)
+    # when several original rows have one id, the first counts
+    first = dict(zip(reversed(original_ids), reversed(original), strict=True))
+    pairs = [(row, first[name]) for name, row in zip(ids, rows, strict=True) if name in first]
+    unchanged = sum(_text(row.value) == _text(other.value) for row, other in pairs)
+    return RowDifference(
+        original_rows=len(original),
+        rows=len(rows),
+        unchanged=unchanged,
+        changed=len(pairs) - unchanged,
+        relabelled=sum(
+            _text(value_at(row.value, contract.label)) != _text(value_at(other.value, contract.label))
+            for row, other in pairs
+        ),
+        missing=len(set(original_ids) - set(ids)),
+        added=len(rows) - len(pairs),
+        repeated=len(ids) - len(set(ids)),
+    )
+
+
+def _text(value: object) -> str:
+    """Return a text in which 1, true, 1.0 and "1" differ, and the order of keys does not matter."""
+    return json.dumps(value, sort_keys=True)

@@ -4,21 +4,22 @@ A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) if 
 takes the task from the last component of the path, so each version of `all` goes to `versions/<version>/<Task>/`; a
 folder `<Task>/<version>/` would be taken for a task of the version's name.
 
-Entry points: `partitions`, `route_of`, `target_of`, `task_value`, `task_line`.
+Entry points: `partitions`, `route_of`, `target_of`, `task_line`.
 """
 
 import os
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.pipelines.tasks.contract import TaskContract
-from dataprep_assets.pipelines.tasks.declaration import InheritedSplit, Mode, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.declaration import TaskDeclaration, TaskMigrationDeclaration
 from dataprep_assets.planning.task_versions import BASE, Choice, Unordered, choose
 from dataprep_assets.sentences import typed
-from dataprep_assets.sources.digests import PLAIN, SourceDigests
+from dataprep_assets.sources.digests import SourceDigests
 
 Reference = Literal["original", "base"]
 """What rows are compared with: the declared original, else the old project's base."""
@@ -28,51 +29,68 @@ Reference = Literal["original", "base"]
 class TaskRoute:
     """Where the files of one task folder come from, and where they go.
 
-    `source` is the version's folder and `base` the task's own, both in the old project; `target` is the folder in the
-    new one. `unordered` are folders beside the versions that `latest` and `all` skip.
+    `unordered` are folders next to the versions that `latest` and `all` skip; `digests` makes the digests of the old
+    project's files for records, receipts and messages.
     """
 
+    declaration: TaskMigrationDeclaration
     partition: str
     task: str
     version: str
     unordered: tuple[Unordered, ...]
-    contract: TaskContract
-    mode: Mode
-    inherit: tuple[InheritedSplit, ...]
-    old_root: Path
-    base: Path
-    source: Path
-    new_root: Path
-    target: Path
-    reference: Path | None
-    """Folder of the rows that these were rewritten from: the original's, else the old project's base."""
-    reference_name: Reference | None
-    sensitive: bool = False
-    digests: SourceDigests = PLAIN
-    """How digests of the old project's files are made, for records, receipts and messages."""
+    digests: SourceDigests
+
+    @property
+    def declared(self) -> TaskDeclaration:
+        """The task's part of the declaration."""
+        return self.declaration.tasks[self.task]
+
+    @property
+    def contract(self) -> TaskContract:
+        """The task's contract."""
+        return self.declaration.contract(self.task)
+
+    @property
+    def base(self) -> Path:
+        """The task's own folder in the old project."""
+        return _base(self.declaration, self.task)
+
+    @property
+    def source(self) -> Path:
+        """The version's folder in the old project."""
+        return self.base if self.version == BASE else self.base / self.declared.versions_in / self.version
+
+    @property
+    def target(self) -> Path:
+        """The folder in the new project."""
+        return target_of(self.declaration, self.partition)
+
+    @property
+    def reference(self) -> tuple[Reference, Path] | None:
+        """The folder of the rows that these were rewritten from, and its kind; None if there is none."""
+        original = self.declaration.original
+        if original is not None and (original / self.task).is_dir():
+            return "original", original / self.task
+        return ("base", self.base) if self.source != self.base and self.base.is_dir() else None
 
 
 def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
-    """Partition keys of a declaration, in its order; `all` gives one for each version of a task, in version order.
+    """Return the partition keys of a declaration, in its order; `all` gives one for each version of a task.
 
     A task whose versions cannot be listed gives one partition, which fails when it is migrated and stops no other.
     """
-    found: list[str] = []
+    keys: list[str] = []
     for task, declared in declaration.tasks.items():
-        if declared.version != "all":
-            found.append(task)
-            continue
-        try:
-            versions = _choice(declaration, task).chosen
-        except DataprepError:
-            found.append(task)
-        else:
-            found.extend(f"{task}.{version}" for version in versions)
-    return found
+        versions: tuple[str, ...] = ()
+        if declared.version == "all":
+            with suppress(DataprepError):
+                versions = _choice(declaration, task).chosen
+        keys.extend([f"{task}.{version}" for version in versions] or [task])
+    return keys
 
 
 def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute:
-    """The route of one partition. Lists folders; reads no file.
+    """Return the route of one partition. Lists folders; reads no file.
 
     Raises ConfigError or SourceError when the declared version cannot be found, ConfigError without the declared
     `source_key`.
@@ -80,53 +98,33 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
     task, _, version = partition.partition(".")
     if task not in declaration.tasks:
         raise ConfigError(f"{partition}: no such task; the declared tasks are {', '.join(declaration.tasks)}")
-    declared = declaration.tasks[task]
+    wanted = declaration.tasks[task].version
     choice = _choice(declaration, task)
-    every = declared.version == "all"
-    if every and version not in choice.chosen:
+    if wanted == "all" and version not in choice.chosen:
         raise ConfigError(
             f"{partition}: the versions of {task} are now {', '.join(choice.chosen)}. Reload the definitions: "
             "each version is a partition"
         )
-    version = version if every else choice.chosen[0]
-    base = _base(declaration, task)
-    source = base if version == BASE else base / declared.versions_in / version
-    reference, name = _reference(declaration, task, base, source)
     return TaskRoute(
+        declaration=declaration,
         partition=partition,
         task=task,
-        version=version,
-        unordered=choice.unordered if declared.version in ("latest", "all") else (),
-        contract=declaration.contract(task),
-        mode=declared.mode,
-        inherit=declared.inherit,
-        old_root=declaration.old_root,
-        base=base,
-        source=source,
-        new_root=declaration.new_root,
-        target=target_of(declaration, partition),
-        reference=reference,
-        reference_name=name,
-        sensitive=declaration.sensitive,
+        version=version if wanted == "all" else choice.chosen[0],
+        unordered=choice.unordered if wanted in ("latest", "all") else (),
         digests=declaration.source_digests(),
     )
 
 
 def target_of(declaration: TaskMigrationDeclaration, partition: str) -> Path:
-    """The folder of a partition in the new project, whether or not its version can be found in the old one."""
+    """Return the folder of a partition in the new project, whether or not its version is in the old one."""
     task, _, version = partition.partition(".")
     place = declaration.new_tasks / "versions" / version if version else declaration.new_tasks
     # links are not followed: the last component must stay the task's name, whatever a link there leads to
     return (place / task).absolute()
 
 
-def task_value(route: TaskRoute) -> str:
-    """What a training script's `TASK` has to be: the folder, its last component the task, without a trailing slash."""
-    return str(route.target)
-
-
 def task_line(target: Path) -> str:
-    """The line of a training script for a task folder, quoted for a shell if that is needed."""
+    """Return the line of a training script for a task folder, quoted for a shell if that is needed."""
     return f"TASK={shlex.quote(str(target))}"
 
 
@@ -135,16 +133,15 @@ def _base(declaration: TaskMigrationDeclaration, task: str) -> Path:
 
 
 def _choice(declaration: TaskMigrationDeclaration, task: str) -> Choice:
-    """The versions that a task's declaration selects."""
+    """Return the versions that a task's declaration selects."""
     declared = declaration.tasks[task]
     folder = _base(declaration, task) / declared.versions_in
     names = _folders(folder)
     if names is None and declared.version != BASE:
-        beside = _folders(folder.parent)
-        there = "is not there either" if beside is None else f"holds the folders {', '.join(beside) or '(none)'}"
+        present = ", ".join(_folders(folder.parent) or ()) or "no folder"
         raise SourceError(
-            f"tasks.{task}.version: {declared.version}: {folder} is not there, {folder.parent} {there}. "
-            f"`versions_in` names the folder that holds the versions"
+            f"tasks.{task}.version: {declared.version}: {folder} is not there; {folder.parent} has {present}. "
+            f"Set `versions_in` to the folder that holds the versions"
         )
     try:
         return choose(names or (), declared.version)
@@ -153,7 +150,7 @@ def _choice(declaration: TaskMigrationDeclaration, task: str) -> Choice:
 
 
 def _folders(folder: Path) -> list[str] | None:
-    """Names of the folders in a folder, sorted; None when it is not there."""
+    """Return the names of the folders in a folder, sorted; None when it is not there."""
     try:
         with os.scandir(folder) as entries:
             return sorted(e.name for e in entries if e.is_dir())
@@ -161,11 +158,3 @@ def _folders(folder: Path) -> list[str] | None:
         return None
     except OSError as error:
         raise SourceError(f"{folder}: cannot be listed: {error.strerror}") from error
-
-
-def _reference(
-    declaration: TaskMigrationDeclaration, task: str, base: Path, source: Path
-) -> tuple[Path | None, Reference | None]:
-    if declaration.original is not None and (original := declaration.original / task).is_dir():
-        return original, "original"
-    return (base, "base") if source != base and base.is_dir() else (None, None)

@@ -96,7 +96,7 @@ def changes(pipeline: str) -> dict[str, Any]:
         ("corpus", 5, "source/train/part-0.jsonl.zst", "digests_match"),
         ("release", 5, "source/train/part-0.jsonl.zst", "digests_match"),
         ("blend", None, "source/knots/validation.jsonl", "digests_match"),
-        ("tasks", 3 + 2 + 3 + 3, "new/**/*validation*.jsonl", "as_migrated"),
+        ("tasks", 3 + 2 + 3 + 3, "new/**/*validation*.jsonl", "files_match_receipt"),
     ],
 )
 def test_of_a_sensitive_dataset_no_digest_of_a_source_or_document_is_told(

@@ -7,21 +7,9 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.tasks.contract import contract_from, shipped_contracts, value_at
 
-LAST_COMPONENT = {
-    "Copa": "copa",
-    "BOOLQ": "boolq",
-    "CB": "cb",
-    "RTE": "rte",
-    "ArcC_Cloze": "arcc_cloze",
-    "ArcC_MC": "arcc_mc",
-}
 
-
-def test_the_seeds_six_tasks_ship_under_the_loaders_names() -> None:
-    assert {name: c.task for name, c in shipped_contracts().items()} == LAST_COMPONENT
-
-
-def test_file_names_are_the_loaders() -> None:
+def test_the_guides_six_tasks_ship_with_its_file_names() -> None:
+    assert {name: c.folder for name, c in shipped_contracts().items()} == {name: name for name in shipped_contracts()}
     assert {c.folder: [c.files[s].name for s in c.splits] for c in shipped_contracts().values()} == {
         "Copa": ["copa_train.jsonl", "copa_validation.jsonl", "copa_test.jsonl"],
         "BOOLQ": ["boolq_train.jsonl", "boolq_validation.jsonl"],
@@ -43,7 +31,6 @@ def test_like_changes_what_it_names_and_nothing_else() -> None:
     copa = shipped_contracts()["Copa"]
     assert changed.files["train"].rows == (12,)
     assert changed.files["train"].name == "copa_train.jsonl"
-    assert changed.task == "copa2"
     assert changed.model_copy(update={"folder": "Copa", "files": copa.files}) == copa
 
 
@@ -63,8 +50,7 @@ def test_like_changes_what_it_names_and_nothing_else() -> None:
         ({"files": {"train": {"name": "../copa_train.jsonl"}}}, r"here: files.train.name: String should match pattern"),
         ({"files": {"validation": {"name": "copa_train.jsonl"}}}, r"two splits have the same file name"),
         ({"files": {"dev": {"name": "copa_dev.jsonl"}}}, r"here: files.dev.\[key\]: Input should be 'train'"),
-        ({"loader": {"answer": {"rule": "guess"}}}, r"here: loader.answer: Input tag 'guess' found using 'rule'"),
-        ({"loader": {"answer": {"rule": "choice_text"}}}, r"loader.answer"),
+        ({"loader": {"bad_line": "stops"}}, r"here: loader: Extra inputs are not permitted"),
         ({"labels": {"test": None}}, r"here: labels.test"),
     ],
 )
@@ -76,7 +62,7 @@ def test_a_wrong_line_is_named_with_what_is_allowed(change: dict[str, Any], mess
 def test_a_contract_without_validation_or_with_labels_of_some_splits_is_refused() -> None:
     copa = shipped_contracts()["Copa"].model_dump()
     files = {"train": copa["files"]["train"]}
-    with pytest.raises(ConfigError, match="files: validation is missing; the loader reads train and validation"):
+    with pytest.raises(ConfigError, match="files: validation is missing; the trainer reads train and validation"):
         contract_from({**copa, "files": files}, "here")
     with pytest.raises(ConfigError, match="labels: give them for"):
         contract_from({**copa, "labels": {"train": [0, 1]}}, "here")

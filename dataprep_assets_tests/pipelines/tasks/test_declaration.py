@@ -77,7 +77,6 @@ def test_the_declaration_survives_a_round_trip_through_json() -> None:
     assert list(again.tasks) == ["Mine", "Copa"]
     assert [again.contract(task) for task in again.tasks] == [made.contract(task) for task in made.tasks]
     assert again.contract("Mine").files["train"].rows == (5,)
-    assert again.contract("Mine").task == "mine"
 
 
 def test_a_declared_contract_overrides_the_shipped_one_of_its_name() -> None:

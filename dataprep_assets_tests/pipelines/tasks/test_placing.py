@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project, prove, snapshot
+from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project, snapshot
 
 
 def test_modes_change_without_a_history_because_nothing_is_lost(tree: Project) -> None:
@@ -19,7 +19,7 @@ def test_modes_change_without_a_history_because_nothing_is_lost(tree: Project) -
         assert len(done.placed) == 3
         assert done.record.history == ()
         assert (tree.new / "Copa" / TRAIN).is_symlink() == is_link
-        assert prove(tree.folder(declaration, done)) == {}
+        assert tree.faults(declaration, "Copa") == {}
 
 
 def test_permissions_of_a_copy_are_mended(tree: Project) -> None:
@@ -51,9 +51,7 @@ def test_a_folder_or_pipe_in_a_files_place_is_refused(tree: Project, make: Calla
     path = tree.new / "Copa" / TRAIN
     path.parent.mkdir(parents=True)
     make(path)
-    with pytest.raises(
-        ConfigError, match=r"copa_train.jsonl: is .* where a file has to be. Move it away, then migrate"
-    ):
+    with pytest.raises(ConfigError, match=r"copa_train.jsonl: is .* where a file must be. Move it away, then migrate"):
         tree.migrate(tree.declared({"Copa": {}}, overwrite=True))
     assert [p.name for p in path.parent.iterdir()] == [TRAIN]
 
@@ -61,11 +59,11 @@ def test_a_folder_or_pipe_in_a_files_place_is_refused(tree: Project, make: Calla
 def test_a_file_in_the_folders_place_is_refused(tree: Project) -> None:
     tree.new.mkdir(parents=True)
     (tree.new / "Copa").write_text("mine")
-    with pytest.raises(ConfigError, match=r"Copa: is not a folder. Move what is there away"):
+    with pytest.raises(ConfigError, match=r"Copa: is not a folder. Move it away"):
         tree.migrate(tree.declared({"Copa": {}}))
     shutil.rmtree(tree.home / "new")
     (tree.home / "new").write_text("mine")
-    with pytest.raises(ConfigError, match=r"(is a file where a folder has to be|is not a folder)"):
+    with pytest.raises(ConfigError, match=r"(is a file where a folder must be|is not a folder)"):
         tree.migrate(tree.declared({"Copa": {}}))
 
 

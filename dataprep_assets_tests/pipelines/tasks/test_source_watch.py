@@ -3,15 +3,21 @@
 import os
 import shutil
 
-from dataprep_assets.graph.source_watch import EDITED, look
-from dataprep_assets.pipelines.tasks.routes import partitions
-from dataprep_assets.pipelines.tasks.source_watch import tasks_watch
+from dataprep_assets.graph.source_watch import EDITED, SourceWatch, look
+from dataprep_assets.pipelines.tasks.dataset import task_folder_spec
+from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project
+
+
+def watch_of(declared: TaskMigrationDeclaration) -> SourceWatch:
+    watch = task_folder_spec(declared).watch
+    assert watch is not None
+    return watch
 
 
 def test_versions_come_and_files_change(tree: Project) -> None:
     declared = tree.declared({"Copa": {"version": "latest"}, "BOOLQ": {}}, overwrite=True)
-    watch = tasks_watch(declared, partitions(declared))
+    watch = watch_of(declared)
     assert look(watch, tree.store, None).change == "2 tasks new"
     tree.migrate(declared)
     made = look(watch, tree.store, None)
@@ -31,7 +37,7 @@ def test_versions_come_and_files_change(tree: Project) -> None:
 
 def test_an_original_that_rewrites_are_compared_with_counts(tree: Project) -> None:
     declared = tree.declared({"Copa": {}})
-    watch = tasks_watch(declared, partitions(declared))
+    watch = watch_of(declared)
     tree.migrate(declared)
     made = look(watch, tree.store, None)
     os.utime(tree.home / "original" / "Copa" / TRAIN, ns=(10**9, 10**9))

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.tasks.checks import check_task
 from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
+from dataprep_assets.pipelines.tasks.dataset import task_folder_spec
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
-from dataprep_assets.pipelines.tasks.migration import Migrated, migrate_task
-from dataprep_assets.pipelines.tasks.routes import partitions, route_of
-from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
-from dataprep_assets.pipelines.tasks.task_folder_proofs import prove_task_folder
+from dataprep_assets.pipelines.tasks.migration import MigrationResult, migrate_task
+from dataprep_assets.pipelines.tasks.routes import partitions
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS, jsonl, write_tree
 
 TASKS = tuple(shipped_contracts())
@@ -63,7 +61,7 @@ class Project:
             }
         ).located(self.home)
 
-    def migrate(self, declaration: TaskMigrationDeclaration) -> dict[str, Migrated]:
+    def migrate(self, declaration: TaskMigrationDeclaration) -> dict[str, MigrationResult]:
         """Every partition of a declaration."""
         return {p: migrate_task(declaration, self.store, p) for p in partitions(declaration)}
 
@@ -76,9 +74,10 @@ class Project:
         """Whether a run would leave a partition as it is."""
         return partition not in self.stale(declaration)
 
-    def folder(self, declaration: TaskMigrationDeclaration, done: Migrated) -> TaskFolder:
-        """A migrated folder, to be proven."""
-        return TaskFolder.of(route_of(declaration, done.partition), done.record)
+    def faults(self, declaration: TaskMigrationDeclaration, partition: str) -> dict[str, list[str]]:
+        """The faults of a partition's folder by check, without checks that pass."""
+        found = check_task(declaration, self.store, partition)
+        return {check: [fault.text for fault in faults] for check, faults in found.items() if faults}
 
 
 def project(home: Path, tasks: Sequence[str] = TASKS) -> Project:
@@ -127,13 +126,3 @@ def drop(line: int, key: str) -> Callable[[list[dict[str, Any]]], None]:
         del rows[line - 1][key]
 
     return change
-
-
-def failing(findings: Mapping[str, Finding]) -> dict[str, str]:
-    """Name and summary of every proof that failed."""
-    return {name: f.summary for name, f in findings.items() if not f.passed}
-
-
-def prove(task: TaskFolder) -> dict[str, str]:
-    """The proofs that a folder fails now, read anew."""
-    return failing(prove_task_folder(task))

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from dataprep_assets.formats.task_rows import TaskRow, parse_rows
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
-from dataprep_assets.pipelines.tasks.difference import compare, pairs
+from dataprep_assets.pipelines.tasks.record import compare_rows
 from dataprep_assets_tests.sample.make_sample_tasks import jsonl, rewritten, task_rows
 
 COPA, BOOLQ = shipped_contracts()["Copa"], shipped_contracts()["BOOLQ"]
@@ -18,7 +16,7 @@ def rows(values: list[dict[str, Any]]) -> tuple[TaskRow, ...]:
 
 def test_a_rewrite_changes_texts_and_no_label() -> None:
     original = task_rows("Copa", "train", 24)
-    found = compare(rows(original), rows(rewritten("Copa", "version_1", original)), COPA)
+    found = compare_rows(rows(original), rows(rewritten("Copa", "version_1", original)), COPA)
     assert found.changed > 0
     assert found.changed + found.unchanged == found.rows == found.original_rows == 24
     assert (found.relabelled, found.missing, found.added, found.repeated) == (0, 0, 0, 0)
@@ -28,7 +26,7 @@ def test_missing_added_repeated_and_relabelled_rows_are_counted() -> None:
     original = task_rows("Copa", "train", 6)
     a, b, c, d, *_ = original
     made = [{**a, "label": 1 - a["label"]}, b, b, {**c, "premise": "x"}, {**d, "idx": 77}]
-    found = compare(rows(original), rows(made), COPA)
+    found = compare_rows(rows(original), rows(made), COPA)
     assert found.model_dump() == {
         "original_rows": 6,
         "rows": 5,
@@ -44,21 +42,10 @@ def test_missing_added_repeated_and_relabelled_rows_are_counted() -> None:
 def test_the_order_of_rows_and_of_keys_does_not_count() -> None:
     original = task_rows("Copa", "train", 5)
     made = [dict(reversed(row.items())) for row in reversed(original)]
-    assert compare(rows(original), rows(made), COPA).unchanged == 5
+    assert compare_rows(rows(original), rows(made), COPA).unchanged == 5
 
 
 def test_rows_without_ids_are_paired_by_place() -> None:
     original = task_rows("BOOLQ", "train", 5)
-    found = compare(rows(original), rows([*original[1:], original[0]]), BOOLQ)
+    found = compare_rows(rows(original), rows([*original[1:], original[0]]), BOOLQ)
     assert (found.missing, found.added, found.unchanged) == (0, 0, 0)
-
-
-@pytest.mark.parametrize(("other", "relabelled"), [("0", True), (False, False), (0.0, True), (None, True)])
-def test_an_id_of_another_type_is_another_one_and_a_label_is_what_the_trainer_takes_it_for(
-    other: object, relabelled: bool
-) -> None:
-    [row] = task_rows("Copa", "train", 1)
-    row["label"] = 0
-    [pair] = pairs(rows([row]), rows([{**row, "label": other}]), COPA)
-    assert pair.relabelled(COPA) == relabelled
-    assert compare(rows([row]), rows([{**row, "idx": other}]), COPA).added == 1

@@ -1,0 +1,306 @@
+"""The checks of task folders: files against their receipt, rows against the declared schema, and conflicts.
+
+Checks examine the present folder, whoever put the files there. A check has one finding for all task folders of a
+declaration: its table answers which tasks may be trained on. Messages name files, lines and keys, never a value
+of a row; if `sensitive`, no keys except the contract's.
+
+A fault that leaves the data usable as it is only warns: line ends, other keys, repeated ids, another number of rows,
+permissions of a file that this user may read. Everything else blocks.
+
+Entry points: `CHECKS`, `examine`, `check_task`.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic_core import SchemaValidator, ValidationError
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.formats.task_rows import TaskRows, read_rows
+from dataprep_assets.graph.finding import Finding, Row, first_of, verdict
+from dataprep_assets.graph.spec import Proof
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.pipelines.tasks.contract import ChoiceGroup, FileSpec, Split, value_at
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, find_conflicts, read_source, recipe_of
+from dataprep_assets.pipelines.tasks.placing import MODE
+from dataprep_assets.pipelines.tasks.record import MigratedFile, MigrationRecord, read_record, row_ids
+from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
+from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.stores.private import OTHERS
+
+FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"
+CHECKS = (
+    Proof(FILES, "Every required file is there, readable, and the copy or link that its migration made."),
+    Proof(ROWS, "Every line is one JSON object with the declared keys, types, labels and choices."),
+    Proof(CONFLICT, "No file in the new project would be overwritten, or was put there by somebody else."),
+)
+"""All checks of a task folder."""
+_REMEDIES: Mapping[str, str] = {
+    FILES: "Correct the file in the old project, or choose another version, and migrate again",
+    ROWS: "Correct the file in the old project, or choose another version, and migrate again",
+    CONFLICT: "Move the file away, or set `overwrite: true`, and migrate again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault of a task folder. `warns`: the data can be used in spite of it."""
+
+    text: str
+    warns: bool = False
+
+
+def examine(
+    declaration: TaskMigrationDeclaration, every: Sequence[str], store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    """Yield the finding of each check over all task folders.
+
+    `every` are all partitions, `examined` those of the run: one of these that was never migrated fails, and of others
+    only the migrated ones are examined.
+    """
+    chosen = [p for p in every if p in examined or _is_migrated(declaration, store, p)]
+    faults = {p: check_task(declaration, store, p) for p in chosen}
+    for check in CHECKS:
+        tasks = {p: found[check.name] for p, found in faults.items() if check.name in found}
+        # a check without a task to examine has no finding: it is skipped, neither passed nor failed
+        if tasks:
+            yield check.name, _finding(check.name, tasks, [p for p in every if p not in faults])
+
+
+def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> bool:
+    try:
+        return store.receipt(declaration.artifact(TASK_FOLDER, partition)) is not None
+    except DataprepError:
+        return True  # a damaged receipt fails
+
+
+def _finding(name: str, tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str]) -> Finding:
+    """Return one finding over tasks: a warning if all faults only warn. `waiting` tasks were never migrated."""
+    faults = [(p, fault) for p, found in tasks.items() for fault in found]
+    faults.sort(key=lambda one: one[1].warns)  # a stable sort: the order of files and lines stays
+    verdicts = {
+        p: "passes" if not found else "warns" if all(f.warns for f in found) else "fails" for p, found in tasks.items()
+    }
+    bad = sorted((p for p in tasks if tasks[p]), key=lambda p: verdicts[p])
+    rows: list[Row] = [
+        {"task": p, "verdict": verdicts[p], "defects": len(tasks[p]), "what": _first(tasks[p])}
+        for p in [*bad, *(p for p in tasks if not tasks[p])]
+    ]
+    rows += [{"task": p, "verdict": "not migrated yet"} for p in waiting]
+    return verdict(
+        (sentence(f"{p}: {typed(fault.text)}") for p, fault in faults),
+        f"{safe_number_of(len(tasks), 'task')} without a fault: {first_of(tasks, 6)}.",
+        f"{_REMEDIES[name]}. Tasks with faults: {first_of(bad, 6)}",
+        facts={
+            "tasks": len(tasks),
+            "tasks_failed": sum(v == "fails" for v in verdicts.values()),
+            "tasks_warned": sum(v == "warns" for v in verdicts.values()),
+            "tasks_not_migrated_yet": len(waiting),
+        },
+        table=rows,
+        warning="fails" not in verdicts.values(),
+    )
+
+
+def _first(faults: Sequence[Fault]) -> str:
+    return min(faults, key=lambda fault: fault.warns).text if faults else ""
+
+
+def check_task(
+    declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str
+) -> Mapping[str, Sequence[Fault]]:
+    """Return the faults of one task folder by check; without a check that has nothing to examine."""
+    try:
+        folder = _TaskFolder(declaration, store, route_of(declaration, partition))
+    except DataprepError as error:
+        return {FILES: [Fault(str(error))]}
+    faults = {FILES: _collected(folder.file_faults())}
+    if folder.rows:
+        faults[ROWS] = _collected(folder.row_faults())
+    if folder.route.target.exists():
+        faults[CONFLICT] = _collected(folder.conflict_faults())
+    return faults
+
+
+def _collected(faults: Iterable[Fault]) -> list[Fault]:
+    """Return the faults, and an error that ended them as the last one."""
+    found: list[Fault] = []
+    try:
+        found.extend(faults)
+    except DataprepError as error:
+        found.append(Fault(str(error)))
+    except OSError as error:
+        found.append(Fault(f"{error.filename}: {error.strerror}"))
+    return found
+
+
+@dataclass(frozen=True)
+class _TaskFolder:
+    """A task folder to check. Everything is read once, when a check first needs it."""
+
+    declaration: TaskMigrationDeclaration
+    store: ArtifactStore
+    route: TaskRoute
+
+    @cached_property
+    def record(self) -> MigrationRecord:
+        """The record of the migration. Raises IntegrityError if it is damaged or is not that of its receipt."""
+        artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
+        receipt = self.store.receipt(artifact)
+        if receipt is None:
+            where = "" if self.route.target.exists() else f": {self.route.target} is not there"
+            raise DataprepError(f"was never migrated{where}. Materialize it")
+        record = read_record(self.store.local(artifact))
+        made = None if record is None else recipe_of(artifact, record)
+        if (
+            record is None
+            or made is None
+            or (receipt.key, TaskFolderFacts.of(receipt), dict(receipt.inputs))
+            != (
+                made.key,
+                TaskFolderFacts.of_record(record),
+                {file.source: file.sha256 for file in record.files},
+            )
+        ):
+            raise DataprepError(
+                f"{self.store.location(artifact)}: receipt and record contradict each other. Migrate again"
+            )
+        return record
+
+    @cached_property
+    def rows(self) -> Mapping[Split, TaskRows]:
+        """The rows of every file that can be read."""
+        rows = {}
+        for split, spec in self._files():
+            path = self.route.target / spec.name
+            try:
+                if path.is_file():
+                    rows[split] = read_rows(path)
+            except OSError:
+                continue  # the check of files says why
+        return rows
+
+    def _files(self) -> Iterator[tuple[Split, FileSpec]]:
+        return ((split, self.route.contract.files[split]) for split in self.route.contract.splits)
+
+    # --- files
+
+    def file_faults(self) -> Iterator[Fault]:
+        """Yield what differs from the record, and required files that are missing."""
+        absent = {a.name: a.detail for a in self.record.absent}
+        for _, spec in self._files():
+            path, made = self.route.target / spec.name, self.record.file(spec.name)
+            if not os.path.lexists(path):
+                if spec.required or made is not None:
+                    reason = f" ({absent[spec.name]})" if spec.name in absent else self._alike(spec.name)
+                    yield Fault(f"{spec.name}: missing in {self.route.target}{reason}")
+            elif not path.is_file():
+                what = "a broken link" if path.is_symlink() and not path.exists() else "not a regular file"
+                yield Fault(f"{spec.name}: {what} in {self.route.target}")
+            else:
+                yield from self._permission_faults(spec.name)
+                if made is not None:
+                    yield from self._changes(made)
+
+    def _alike(self, name: str) -> str:
+        folder = self.route.target
+        names = sorted(os.listdir(folder)) if folder.is_dir() else []
+        return "".join(f" ({n} is there: case counts)" for n in names if n.casefold() == name.casefold())
+
+    def _permission_faults(self, name: str) -> Iterator[Fault]:
+        """Permissions of a copy, or behind a link, which belong to the old project."""
+        path = self.route.target / name
+        permissions, is_link = stat.S_IMODE(path.stat().st_mode), path.is_symlink()
+        text = f"{name}: its permissions are {permissions:04o}"
+        # a superuser may read everything, and the trainer may be somebody else: some permission has to be there
+        if not permissions & 0o444 or not os.access(path, os.R_OK):
+            yield Fault(f"{text}: this user may not read it")
+        elif self.route.declaration.sensitive:
+            if permissions & OTHERS:
+                yield Fault(f"{text}: others may read it, and the dataset is sensitive", warns=is_link)
+        elif permissions & 0o444 != 0o444 or not (is_link or permissions == MODE):
+            yield Fault(f"{text}, not {MODE:04o}", warns=True)
+
+    def _changes(self, made: MigratedFile) -> Iterator[Fault]:
+        path = self.route.target / made.name
+        if (actual := self.route.digests.of(sha256_file(path))) != made.sha256:
+            yield Fault(f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} it was {made.sha256[:12]}…")
+        elif path.is_symlink() != (made.how == "linked"):
+            yield Fault(f"{made.name}: was {made.how}, and is a {'link' if path.is_symlink() else 'file'} now", True)
+
+    # --- rows
+
+    def row_faults(self) -> Iterator[Fault]:
+        """Yield the rows that do not fit the schema, with file and line."""
+        for split, rows in self.rows.items():
+            spec = self.route.contract.files[split]
+            if not rows.rows:
+                yield Fault(f"{spec.name}: has no row")
+            elif spec.rows and len(rows.rows) not in spec.rows:
+                allowed = " or ".join(map(str, spec.rows))
+                yield Fault(f"{spec.name}: {len(rows.rows)} rows, the contract has {allowed}", warns=True)
+            for line, text, warns in _line_faults(self.route, split, rows):
+                yield Fault(sentence(f"{spec.name}:{safe(line)}: {typed(text)}"), warns)
+
+    # --- conflicts
+
+    def conflict_faults(self) -> Iterator[Fault]:
+        """Yield files that a migration would refuse to replace, and files that no migration put there."""
+        source = read_source(self.route)
+        yield from (Fault(text) for text in find_conflicts(self.declaration, self.store, source))
+        artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
+        record = self.record if self.store.receipt(artifact) else None
+        known = {f.file.name for f in source.files} | {f.name for f in (record.files if record else ())}
+        for _, spec in self._files():
+            if spec.name not in known and os.path.lexists(self.route.target / spec.name):
+                yield Fault(f"{spec.name}: is in {self.route.target}, and no migration of this version put it there")
+
+
+def _line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tuple[int, str, bool]]:
+    """Yield line, text and whether it only warns for the faults of one file."""
+    contract = route.contract
+    yield from ((d.line, d.detail, d.is_harmless) for d in rows.defects)
+    first: dict[object, int] = {}
+    validator = contract.row_validator(split)
+    for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
+        # the id may identify a person and is not shown; a missing one has a fault of its own
+        if contract.id in row.value and first.setdefault(name, row.line) != row.line:
+            yield row.line, sentence(f"has the {contract.id} of line {safe(first[name])}"), True
+        for text, warns in _row_faults(route, validator, row.value):
+            yield row.line, text, warns
+
+
+def _row_faults(route: TaskRoute, validator: SchemaValidator, row: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield the faults of one row, and whether each only warns."""
+    try:
+        validator.validate_python(row)
+    except ValidationError as error:
+        for one in error.errors(include_url=False, include_input=False, include_context=False):
+            is_extra = one["type"] == "extra_forbidden"
+            # any text can be a key, a person's name as well
+            key = "another key" if is_extra and route.declaration.sensitive else ".".join(map(str, one["loc"]))[:60]
+            text = "is not in the contract" if is_extra else one["msg"]
+            yield f"{key}: {text}", is_extra and route.contract.extra_keys == "warned"
+    else:
+        yield from ((text, False) for text in _choice_faults(route.contract.choices, row))
+
+
+def _choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterator[str]:
+    """As many texts as labels, within the contract's bounds, every label once, and the answer among them."""
+    if group is None:
+        return
+    texts, labels, answer = (value_at(row, path) for path in (group.texts, group.labels, group.answer))
+    if len(texts) != len(labels):
+        yield f"{group.texts}: {len(texts)} choice texts for {len(labels)} labels"
+    elif not group.least <= len(labels) <= group.most:
+        yield sentence(f"{group.labels}: {len(labels)} choices. Use {safe(group.least)} to {safe(group.most)}")
+    elif len(set(labels)) < len(labels):
+        yield f"{group.labels}: two choices have the same label"
+    if answer not in labels:
+        yield f"{group.answer}: none of the labels of the row's choices"
