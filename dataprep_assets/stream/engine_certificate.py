@@ -33,11 +33,11 @@ from dataprep_assets.stream.engine_certificate_proofs import (
     separator_ends_documents,
 )
 from dataprep_assets.stream.tokenizer import load_bundle
-from dataprep_assets.tokenization.adversarial_cache import adversarial_comparison
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
     Certificate,
+    adversarial_comparison,
     certify,
     refused_outright,
     refuses_all,

@@ -6,6 +6,7 @@ changes. A *class* of documents in which one disagreement was seen is refused: i
 the certificate says so. An engine that disagrees on ordinary text (`ascii`) is refused altogether.
 """
 
+import platform
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,12 +14,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import NonNegativeInt
 
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization import reference as library
-from dataprep_assets.tokenization.adversarial import adversarial_documents
+from dataprep_assets.tokenization.adversarial import SET, adversarial_documents
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
 from dataprep_assets.tokenization.engines import (
     Encoded,
@@ -28,6 +30,7 @@ from dataprep_assets.tokenization.engines import (
     SpecialTokens,
     installed,
 )
+from dataprep_assets.tokenization.memory import recall, remember
 
 LONG_DOCUMENT = 1_000_000
 """Documents with at least this many characters are in the class `long`."""
@@ -177,6 +180,39 @@ def compare(
             compared[kind] += 1
             differing[kind] += index in wrong
     return Comparison(compared=compared, differing=differing)
+
+
+def adversarial_comparison(
+    bundle: TokenizerBundle, mode: SpecialTokens, engine: Engine, reference: Engine
+) -> Comparison:
+    """`compare` on the adversarial set of a tokenizer, or its cached result for the same engines.
+
+    The set is the same for every dataset, and the comparison takes as long as everything else for a small corpus.
+
+    Args:
+        bundle: The tokenizer.
+        mode: How both engines read literal special tokens.
+        engine: The engine to certify.
+        reference: The engine to compare it with.
+    """
+    engines = [engine.name, engine.version, reference.name, reference.version]
+    # Python's Unicode is in it because it decides the class of a document, which may be normalized or not
+    key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
+    found = _remembered(key)
+    if found is None:
+        found = compare(bundle, engine, reference)
+        remember("adversarial", key, {"compared": found.compared, "differing": found.differing})
+    return found
+
+
+def _remembered(key: str) -> Comparison | None:
+    """The comparison under a key; None if there is none."""
+    value = recall("adversarial", key, dict[str, dict[str, NonNegativeInt]])
+    if value is None or value.keys() != {"compared", "differing"}:
+        return None
+    found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
+    # another version of this package may have other classes
+    return found if found.compared and set(found.compared) | set(found.differing) <= set(CLASSES) else None
 
 
 def certify(

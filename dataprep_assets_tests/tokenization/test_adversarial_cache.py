@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.tokenization.adversarial_cache import adversarial_comparison
-from dataprep_assets.tokenization.certificate import compare
+from dataprep_assets.tokenization.certificate import adversarial_comparison, compare
 from dataprep_assets.tokenization.engines import Encoded, Engine, FastokensEngine, ReferenceEngine
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 
