@@ -118,11 +118,8 @@ docs: $(VENV)/.installed-tests
 	@echo 'build/site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000'
 
 bench: $(VENV)/.installed-tests
-# the newest, beside the installed one, which transformers holds back; without it the bench leaves its rows out
-	-$(PIP) --pre --no-deps --upgrade --target build/tokenizers-newest tokenizers
 	$(BIN)/python -m dataprep_assets_tests.bench
 	$(BIN)/python -m dataprep_assets_tests.bench --languages
-	$(BIN)/python -m dataprep_assets_tests.bench.fast_engines
 	$(BIN)/python -m dataprep_assets_tests.bench.pretrain --only d,e,f,floor
 	$(BIN)/python -m dataprep_assets_tests.bench.whole_run
 	$(BIN)/python -m dataprep_assets_tests.bench.memory

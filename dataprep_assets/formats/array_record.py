@@ -5,9 +5,8 @@ are decided here. ``group_size:1`` puts every record in a chunk of its own, so t
 other; chunks are compressed with zstd at level 3, the package's default. The bytes depend on the payloads alone: any
 number of threads gives the same file (array_record 0.8.6).
 
-A file is a multiple of 64 KiB and at least 128 KiB. What is beside its records the package never looks at (`riegeli`);
-a truncated file opens without an error and has no records; only ``ok()`` shows it. `records` checks both, `count` the
-second.
+A file is a multiple of 64 KiB and at least 128 KiB. A truncated file opens without an error and has no records; only
+``ok()`` shows it, which `records` and `count` ask. No reader looks at the bytes beside the records, such as padding.
 
 The package is in the extra ``array_record``, and in ``tfds``; without it these functions raise ConfigError.
 
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError, FormatError
-from dataprep_assets.formats import flat_bins, riegeli
+from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD, ShardCount
 from dataprep_assets.sentences import safe
 
@@ -77,14 +76,11 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
 
 
 def records(path: Path) -> Iterator[bytes]:
-    """Yield the payload of every record, in order; the package verifies each chunk's hash, `riegeli` all other bytes.
+    """Yield the payload of every record, in order; the package verifies each chunk's hash.
 
-    Raises FormatError, naming file and record or byte, for a file that is damaged or cut; raises ConfigError as in
-    `write`.
+    Raises FormatError, naming file and record, for a file that is damaged or cut; raises ConfigError as in `write`.
     """
     with _opened(path) as reader:
-        if (defect := riegeli.defect(path)) is not None:
-            raise FormatError(f"{path}: {defect}; restore the file")
         for index in range(reader.num_records()):
             try:
                 payload: bytes = reader.read()

@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.varints import unpacked, unpacked_rows
 from dataprep_assets.sentences import safe, typed
 
 DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype("<i8")}
@@ -43,6 +42,9 @@ _INT64_LIST = 0x1A
 # Values in a block: few enough that its working arrays stay in a core's cache, enough that call overhead is small.
 _BLOCK = 32_768
 _DECODED = 4 * _BLOCK
+
+_SHORT = 4
+"""Bytes of a varint that fits in a word of 32 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +241,7 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
         for start in range(0, len(payloads), step):
             places = [lists[column.name] for lists in found[start : start + step]]
             parts = [memoryview(p)[a:b] for p, (a, b) in zip(payloads[start : start + step], places, strict=True)]
-            decoded = unpacked_rows(np.frombuffer(b"".join(parts), np.uint8), [len(part) for part in parts], length)
+            decoded = _unpacked_rows(np.frombuffer(b"".join(parts), np.uint8), [len(part) for part in parts], length)
             if decoded is None:
                 return None
             values[start : start + step] = decoded.reshape(len(parts), length)
@@ -292,7 +294,7 @@ def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
 
 
 def _check_range(packed: npt.NDArray[np.uint8], column: Column) -> None:
-    values = unpacked(packed, column.name).astype(np.int64, copy=False)
+    values = _unpacked(packed, column.name).astype(np.int64, copy=False)
     limits = np.iinfo(DTYPES[column.dtype])
     outside = np.flatnonzero((values < limits.min) | (values > limits.max))
     if outside.size:
@@ -359,14 +361,81 @@ def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Column]
         for start in range(0, len(rows), step):
             packed = np.frombuffer(b"".join(of_column[start : start + step]), np.uint8)
             block = out[column.name][start : start + step]
-            block[...] = unpacked(packed, column.name).reshape(block.shape)
+            block[...] = _unpacked(packed, column.name).reshape(block.shape)
     return out
 
 
 def _unpack_uneven(rows: Sequence[memoryview], column: Column) -> npt.NDArray[Any]:
     """The values of one column whose rows differ in length."""
-    found = [unpacked(np.frombuffer(row, np.uint8), column.name) for row in rows]
+    found = [_unpacked(np.frombuffer(row, np.uint8), column.name) for row in rows]
     out = np.full((len(rows), max((values.size for values in found), default=0)), ABSENT, DTYPES[column.dtype])
     for row, values in zip(out, found, strict=True):
         row[: values.size] = values
     return out
+
+
+def _unpacked(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
+    """The values of packed varints, the last of which is whole.
+
+    uint8, uint16 or uint32 where no varint is longer than four bytes, int64 otherwise.
+    """
+    goes_on = packed >= 0x80
+    longest = _longest(goes_on)
+    if longest > _SHORT:
+        return _unpack_long(packed, name)
+    return packed if longest == 1 else _unpack_short(packed, np.flatnonzero(~goes_on), longest)
+
+
+def _unpacked_rows(packed: npt.NDArray[np.uint8], sizes: list[int], length: int) -> npt.NDArray[Any] | None:
+    """As `_unpacked`, for rows of ``sizes`` bytes; None unless each has ``length`` whole varints that are short."""
+    goes_on = packed >= 0x80
+    longest = _longest(goes_on)
+    if longest == 1:
+        return packed if all(size == length for size in sizes) else None
+    ends = np.flatnonzero(~goes_on)
+    # each row ends where every `length`-th varint does
+    even = ends.size == len(sizes) * length and np.array_equal(ends[length - 1 :: length] + 1, np.cumsum(sizes))
+    return _unpack_short(packed, ends, longest) if even and longest <= _SHORT else None
+
+
+def _longest(goes_on: npt.NDArray[np.bool_]) -> int:
+    """Bytes of the longest varint, by whether another byte follows each; one more than `_SHORT` for any longer one."""
+    longest, run = 1, goes_on
+    while longest <= _SHORT and run.any():
+        # then `run[i]` says that byte i and the `longest` - 1 behind it all go on: a varint there is longer still
+        longest, run = longest + 1, run[1:] & goes_on[:-longest]
+    return longest
+
+
+def _unpack_short(packed: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], longest: int) -> npt.NDArray[Any]:
+    """The values of varints of up to 2 or up to 4 bytes, each of which ends at one of ``ends``: uint16 or uint32."""
+    word = np.dtype("<u2" if longest == 2 else "<u4")
+    width = word.itemsize
+    # the word that ends with each varint: bytes before the varint are in its low bits, and are shifted out at the end
+    padded = np.concatenate([np.zeros(width - 1, np.uint8), packed])
+    words = np.ndarray(packed.shape, word, padded, strides=(1,)).take(ends, mode="clip")
+    values: npt.NDArray[Any] = words & word.type(0x7F)
+    for byte in range(1, width):
+        # shifted by one more for each byte, so that groups of 7 bits close up over the top bits
+        words >>= word.type(1)
+        values |= words & word.type(0x7F << 7 * byte)
+    used = np.empty(ends.size, word)
+    used[0] = ends[0] + 1
+    np.subtract(ends[1:], ends[:-1], out=used[1:], casting="unsafe")
+    values >>= word.type(7) * (word.type(width) - used)
+    return values
+
+
+def _unpack_long(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
+    """As `_unpacked`, where a varint has five bytes or more: int64."""
+    ends = np.flatnonzero(packed < 0x80)
+    values: npt.NDArray[Any] = packed[ends].astype(np.uint64)
+    more = np.ones(ends.size, np.bool_)
+    for back in range(1, 11):
+        # Before the first varint this wraps around to the last byte, which ends a varint as any other would.
+        before = packed[ends - back]
+        more &= before >= 0x80
+        if not more.any():
+            return values.view(np.int64)
+        values = np.where(more, values << np.uint64(7) | (before & np.uint8(0x7F)), values)
+    raise FormatError(f"column {name!r}: value {more.argmax()} is a varint of more than ten bytes")

@@ -290,7 +290,7 @@ def _contents(directory: Path) -> dict[str, os.stat_result]:
 
 @lru_cache(maxsize=1)
 def versions(
-    packages: Iterable[str] = ("fastokens", "gigatoken", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard"),
+    packages: Iterable[str] = ("fastokens", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard"),
 ) -> dict[str, str]:
     """Versions of the libraries that can affect the bytes; recorded, but not part of any key."""
     found = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}

@@ -160,7 +160,7 @@ class OpenDataset:
         with self.project.instance() as instance, private_files(self.component.declaration.sensitive):
             tags = {PART: part} if part else {}
             whole = definitions.resolve_job_def(job.name)
-            return execute(whole, instance, location=here.location, tags=tags, verbose=verbose)
+            return execute(whole, instance, tags=tags, verbose=verbose)
 
     def build_part(self, part: Part, *, attendants: "Sequence[Attendant]" = (), verbose: bool = False) -> "RunResult":
         """Make the chosen partitions, and before them what plans them and what they are made of.

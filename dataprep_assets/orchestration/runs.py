@@ -1,6 +1,5 @@
-"""Executes the job of a dataset in this process, recorded like the runs that the webserver launches."""
+"""Executes the job of a dataset in this process, recorded in the Dagster instance."""
 
-import json
 import signal
 import socket
 import threading
@@ -10,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any
 
 import dagster as dg
 
@@ -54,7 +52,6 @@ def execute(
     job: dg.JobDefinition,
     instance: dg.DagsterInstance,
     *,
-    location: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
     verbose: bool = False,
 ) -> RunResult:
@@ -65,15 +62,13 @@ def execute(
     Args:
         job: The job of a dataset (`build.job_of`), bound to its resources.
         instance: Where the run is recorded.
-        location: The code location that has this job in the UI: its Timeline shows the run, and whoever sees it there
-            can execute it again.
         tags: Tags of the run, in addition to those of the job.
         verbose: Whether Dagster's own error messages go to standard error, with their stacks.
     """
     # first of all: a lost run may hold the pool for which the steps of this one would wait
     end_lost_runs(instance)
     run_id = str(uuid.uuid4())
-    with at_work(instance, run_id), _booked(instance, location), _interruptions():
+    with at_work(instance, run_id), _interruptions():
         outcome = job.execute_in_process(
             instance=instance,
             run_id=run_id,
@@ -116,40 +111,6 @@ def _where(event: dg.DagsterEvent, dataset: str) -> str:
 def _is_misconfigured(event: dg.DagsterEvent) -> bool:
     told = event.step_failure_data.user_failure_data if event.is_step_failure else None
     return told is not None and MISCONFIGURED in told.metadata
-
-
-@contextmanager
-def _booked(instance: dg.DagsterInstance, location: str | None) -> Iterator[None]:
-    """Inside, runs that the instance creates name the code location of their job, as those that the UI launches do.
-
-    `execute_in_process` has no parameter for it. The UI fails with a stack when it is to execute a run without one
-    again.
-    """
-    if location is None:
-        yield
-        return
-    create = instance.create_run_for_job
-
-    def created(job_def: dg.JobDefinition, **given: Any) -> dg.DagsterRun:
-        return create(job_def, **given, remote_job_origin=_origin(location, job_def.name))
-
-    setattr(instance, "create_run_for_job", created)  # noqa: B010 (a method of this one instance)
-    try:
-        yield
-    finally:
-        delattr(instance, "create_run_for_job")
-
-
-def _origin(location: str, job: str) -> Any:
-    """Where a job is, as Dagster keeps it with a run; by its stored form, because its class has no public name."""
-    located = {"__class__": "RegisteredRepositoryLocationOrigin", "location_name": location}
-    repository = {
-        "__class__": "ExternalRepositoryOrigin",
-        "repository_location_origin": located,
-        "repository_name": "__repository__",
-    }
-    origin = {"__class__": "ExternalPipelineOrigin", "external_repository_origin": repository, "pipeline_name": job}
-    return dg.deserialize_value(json.dumps(origin))
 
 
 @contextmanager

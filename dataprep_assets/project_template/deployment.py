@@ -22,7 +22,7 @@ _TEMPLATE = Path(__file__).parent
 _DEPLOY = _TEMPLATE / "deploy"
 PAGE = _DEPLOY / "README.md"
 """What a person reads of all places."""
-_OF_DATASETS = {"duplicates": "rensa", "language": "py3langid", "warc": "fastwarc", "gigatoken": "gigatoken"}
+_OF_DATASETS = {"duplicates": "rensa", "language": "py3langid", "warc": "fastwarc"}
 """Extra that declarations ask for → the module that tells whether it is installed."""
 _IGNORED = """# passwords, and what is secret of stores and hubs
 compose/.env

@@ -131,10 +131,10 @@ class TokenizerDeclaration(Declared):
     repo: str | None = Field(None, description="Hub repository of the tokenizer, instead of `path`.")
     revision: str | None = Field(None, description="Commit of `repo`; required with it.")
     name: str | None = Field(None, description="Name written to meta.pkl; default: the folder's or repository's name.")
-    engine: Literal["auto", "fastokens", "gigatoken", "tokenizers"] = Field(
-        "auto",
-        description="`auto`: the fastest engine that is installed and certified for this tokenizer, else the reference "
-        "(`tokenizers`). `gigatoken` is an extra of its own.",
+    engine: Literal["fastokens", "tokenizers"] = Field(
+        "fastokens",
+        description="`fastokens`: the fast engine where it is certified for this tokenizer, else the reference "
+        "(`tokenizers`).",
     )
     refuse: tuple[str, ...] = Field((), description="Document classes always sent to the reference engine.")
     max_loss: float = Field(

@@ -33,26 +33,22 @@ from dataprep_assets.stream.engine_certificate_proofs import (
     separator_ends_documents,
 )
 from dataprep_assets.stream.tokenizer import load_bundle
-from dataprep_assets.tokenization.adversarial_cache import adversarial_comparison
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
-    NEW_UNICODE,
     Certificate,
+    adversarial_comparison,
     certify,
     refused_outright,
     refuses_all,
 )
-from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
-from dataprep_assets.tokenization.engines import installed as installed_version
+from dataprep_assets.tokenization.engines import FastokensEngine, ReferenceEngine, SpecialTokens
 from dataprep_assets.tokenization.reference import SETTING, TABLES_BEFORE
 from dataprep_assets.tokenization.trial import try_out
 
 ENGINE_CERTIFICATE = "engine_certificate"
-VERSION = 2
+VERSION = 3
 CERTIFICATE = "certificate.json"
-_ALWAYS = "fastokens"
-"""The engine that the project requires; others are extras."""
 CHARACTERS_PER_DOCUMENT = 50_000
 """Documents of a sample are cut to this length, so that a certificate takes the reference a few seconds."""
 
@@ -66,7 +62,6 @@ class CertificateFacts(Facts):
     refused: list[str]
     reason: str | None
     documents: int
-    chosen: str | None = None
     months: tuple[str, ...] = ()
 
     @property
@@ -75,9 +70,8 @@ class CertificateFacts(Facts):
         reference = f"{ReferenceEngine.name} {self.reference_version}"
         if refuses_all(self.refused):
             return f"{reference} ({self.reason})"
-        why = f" ({self.chosen})" if self.chosen else ""
         others = f"; {reference} for documents of class {', '.join(self.refused)}" if self.refused else ""
-        return f"{self.engine} {self.engine_version} with the ids of {reference}{why}{others}"
+        return f"{self.engine} {self.engine_version} with the ids of {reference}{others}"
 
     @classmethod
     def told_by(cls, certificate: Certificate, months: Sequence[str] | None = None) -> "CertificateFacts":
@@ -89,7 +83,6 @@ class CertificateFacts(Facts):
             refused=list(certificate.refused),
             reason=certificate.reason,
             documents=sum(certificate.compared.values()),
-            chosen=certificate.chosen,
         )
         return facts if months is None else facts.model_copy(update={"months": tuple(months)})
 
@@ -166,7 +159,7 @@ def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSp
 
 def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
     installed = versions()
-    libraries = {name: installed[name] for name in (*_deciding(engine.tokenizer.engine), "tokenizers", "unicode")}
+    libraries = {name: installed[name] for name in ("fastokens", "tokenizers", "unicode")}
     asked = [engine.special_tokens, engine.tokenizer.engine, sorted(engine.tokenizer.refuse)]
     bundle = load_bundle(engine.tokenizer)
     digest, tables = bundle.digest, bundle.reference_tables
@@ -185,12 +178,6 @@ def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
         },
         sources={"tokenizer": digest, **sample.sources},
     )
-
-
-def _deciding(wanted: str) -> tuple[str, ...]:
-    """The fast engines whose versions decide a certificate: of the extra ones only what is declared or may be taken."""
-    extra = [name for name in FAST_ENGINES if name != _ALWAYS and (wanted == name or wanted == "auto")]
-    return _ALWAYS, *(name for name in extra if installed_version(name) or wanted == name)
 
 
 def _recipes(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
@@ -224,7 +211,7 @@ def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome
 
 
 def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Certify the fastest engine for the tokenizer, unless the present certificate still holds.
+    """Certify the declared engine for the tokenizer, unless the present certificate still holds.
 
     Returns the receipt, and whether the certificate was reused.
     """
@@ -270,72 +257,34 @@ def certified(
 ) -> Certificate:
     """The certificate of the declared engine on a sample of a dataset, which is drawn only if it is needed.
 
-    Raises ConfigError for classes in `refuse` that do not exist; raises TokenizerError when a named engine cannot load
-    the tokenizer.
+    An engine that is not installed, or cannot load the tokenizer, is refused outright. Raises ConfigError for classes
+    in `refuse` that do not exist.
     """
     if unknown := set(declared.refuse) - set(CLASSES):
         raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")
     wanted = declared.engine
     if wanted == ReferenceEngine.name:
         return refused_outright(bundle, mode, wanted, "the declaration asks for the reference engine")
-    if wanted == "auto":
-        certificate = _fastest(bundle, mode, sample)
-    else:
-        certificate = replace(_of_engine(wanted, bundle, mode, sample), chosen="`tokenizer.engine` names it")
+    try:
+        certificate = _earned(bundle, mode, sample)
+    except TokenizerError as error:
+        # in a certificate stands no place of this machine
+        return refused_outright(bundle, mode, wanted, str(error).removeprefix(f"{bundle.directory}").lstrip("/: "))
     # in the order of the classes, not of the declaration, so that equal certificates have equal bytes
     refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
-    in_use = tuple(k for k in CLASSES if k in (*certificate.refused_in_use, *declared.refuse))
-    if (refused, in_use) == (certificate.refused, certificate.refused_in_use):
+    if refused == certificate.refused:
         return certificate
     extra = ", ".join(k for k in refused if k not in certificate.refused)
-    declaration = f"refused by declaration: {extra}" if extra else None
-    reason = "; ".join(filter(None, (certificate.reason, declaration)))
-    return replace(certificate, refused=refused, refused_in_use=in_use, reason=reason or None)
+    reason = "; ".join(filter(None, (certificate.reason, f"refused by declaration: {extra}")))
+    return replace(certificate, refused=refused, reason=reason)
 
 
-def _of_engine(
-    name: str, bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
-) -> Certificate:
-    """The certificate that an engine earns on the adversarial set and the sample."""
-    try_out(bundle, name)
-    engine, reference = fast_engine(name, bundle, mode), ReferenceEngine(bundle, mode)
+def _earned(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]) -> Certificate:
+    """The certificate that the fast engine earns on the adversarial set and the sample."""
+    try_out(bundle, FastokensEngine.name)
+    engine, reference = FastokensEngine(bundle, mode), ReferenceEngine(bundle, mode)
     adversarial = adversarial_comparison(bundle, mode, engine, reference)
     return certify(bundle, mode, engine, sample(), reference=reference, adversarial=adversarial)
-
-
-def _fastest(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]) -> Certificate:
-    """The certificate of the first engine, in order of preference, that may encode everything but new characters.
-
-    If there is none, of the one that is refused fewest classes; if none can load the tokenizer, that of the first,
-    refused outright. `chosen` says why it is this one. What an engine takes is not measured here: another machine
-    would choose another one, and its lock would differ.
-    """
-    earned: list[Certificate] = []
-    passed_over: list[str] = []
-    for name in FAST_ENGINES:
-        if installed_version(name) is None:
-            continue
-        try:
-            one = _of_engine(name, bundle, mode, sample)
-        except TokenizerError as error:
-            # in a certificate stands no place of this machine
-            passed_over.append(str(error).removeprefix(f"{bundle.directory}: "))
-            continue
-        earned.append(one)
-        if set(one.refused) <= {NEW_UNICODE}:
-            break
-        passed_over.append(str(one.reason))
-    if not earned:
-        return refused_outright(bundle, mode, FAST_ENGINES[0], "; ".join(passed_over))
-    # `min` takes the first of several, and the engines are in order of preference
-    best = min(earned, key=lambda one: len({*one.refused} - {NEW_UNICODE}))
-    others = [each for each in passed_over if each != best.reason]
-    why = f"of {', '.join(FAST_ENGINES)} the first in order of speed that is installed and gives the reference's ids"
-    if best.routes_new_characters_alone:
-        why += ", characters of newer Unicode aside"
-    elif best.refused:
-        why = f"of {', '.join(FAST_ENGINES)} the one that gives the reference's ids in most classes"
-    return replace(best, chosen="; ".join((why, *others)))
 
 
 def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
@@ -356,19 +305,17 @@ def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapp
         shown["compared"] = Table(rows)
     if certificate.reason:
         shown["reason"] = certificate.reason
-    if certificate.chosen:
-        shown["chosen"] = certificate.chosen
     if certificate.reference_tables:
         shown["reference_tables"] = ", ".join(f"{name} {table}" for name, table in certificate.reference_tables.items())
     return shown
 
 
 _PROOFS = (
-    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones.", version=3),
+    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones.", version=4),
     Proof(
         "fast_engine_accepted",
-        "No class of documents has to go to the slow reference engine, but for characters of newer Unicode.",
-        version=2,
+        "No class of documents has to go to the slow reference engine.",
+        version=3,
         blocking=False,
     ),
     Proof("separator_ends_documents", "The separator is not a token that ends a chat turn.", blocking=False),

@@ -19,11 +19,7 @@ def certificate_holds(
         "special-token mode": (certificate.special_tokens, special_tokens),
         f"{certificate.engine} version": (certificate.engine_version, installed(certificate.engine) or "not installed"),
         "tokenizers version": (certificate.reference_version, version()),
-        "Unicode tables of tokenizers": (
-            # a certificate from before the tables were named is not void for lacking them
-            dict(certificate.reference_tables or bundle.reference_tables),
-            bundle.reference_tables,
-        ),
+        "Unicode tables of tokenizers": (dict(certificate.reference_tables), bundle.reference_tables),
         "Unicode version": (certificate.unicode_version, unicodedata.unidata_version),
     }
     rows = tuple(
@@ -41,18 +37,7 @@ def certificate_holds(
 
 
 def fast_engine_accepted(certificate: Certificate) -> Finding:
-    """Whether the fast engine may encode every class of documents; a warning if some classes go to the reference.
-
-    Documents with characters of newer Unicode are few: that only they go there is no reason for one.
-    """
-    if certificate.routes_new_characters_alone:
-        return Finding(
-            passed=True,
-            facts={"refused_classes": 1, "documents_compared": sum(certificate.compared.values())},
-            summary=f"{certificate.engine} {certificate.engine_version} gave the reference's ids on every document but "
-            f"those with characters of newer Unicode, which are sent to the reference: {certificate.reason}.",
-            table=tuple({"class": k, "goes to": "tokenizers"} for k in certificate.refused),
-        )
+    """Whether the fast engine may encode every class of documents; a warning if some classes go to the reference."""
     return Finding(
         passed=not certificate.refused,
         warning=True,

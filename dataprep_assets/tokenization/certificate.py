@@ -6,43 +6,41 @@ changes. A *class* of documents in which one disagreement was seen is refused: i
 the certificate says so. An engine that disagrees on ordinary text (`ascii`) is refused altogether.
 """
 
+import platform
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import NonNegativeInt
 
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization import reference as library
-from dataprep_assets.tokenization.adversarial import adversarial_documents
+from dataprep_assets.tokenization.adversarial import SET, adversarial_documents
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
 from dataprep_assets.tokenization.engines import (
     Encoded,
     Engine,
+    FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    fast_engine,
     installed,
 )
-from dataprep_assets.tokenization.unicode_versions import has_new_characters, with_new_characters
+from dataprep_assets.tokenization.memory import recall, remember
 
 LONG_DOCUMENT = 1_000_000
 """Documents with at least this many characters are in the class `long`."""
-NEW_UNICODE = "new_unicode"
-"""The class of documents with characters that engines' Unicode tables may or may not know (`unicode_versions`)."""
-CLASSES = (NEW_UNICODE, "long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
-"""The classes, in the order in which they are tested: what matters in any script (new characters, length, special
-tokens) comes before the scripts, and ASCII, the cheapest test for most texts, before the rest."""
+CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
+"""The classes, in the order in which they are tested: what matters in any script (length, special tokens) comes before
+the scripts, and ASCII, the cheapest test for most texts, before the rest."""
 
 
 def document_class(text: str, literals: LiteralFinder) -> str:
     """The class of a document: the first of `CLASSES` that fits."""
-    if has_new_characters(text):
-        return NEW_UNICODE
     if len(text) >= LONG_DOCUMENT:
         return "long"
     if literals.found_in(text):
@@ -60,10 +58,7 @@ def document_class(text: str, literals: LiteralFinder) -> str:
 class Certificate:
     """What was compared, and the result. `refused` lists the classes that go to the reference; `reason` says why.
 
-    `reference_tables` are the Unicode tables of the reference that decide ids of this tokenizer; a certificate from
-    before they were told has none. `refused_in_use` are the refused classes of which a document of the corpus differed,
-    or that the declaration names; not that of new characters where the adversarial set refuses it, too. `chosen` says
-    why it is this engine.
+    `reference_tables` are the Unicode tables of the reference that decide ids of this tokenizer.
     """
 
     tokenizer_digest: str
@@ -72,12 +67,10 @@ class Certificate:
     engine_version: str
     reference_version: str
     unicode_version: str
+    reference_tables: Mapping[str, str]
     compared: dict[str, int]
     refused: tuple[str, ...] = ()
     reason: str | None = None
-    reference_tables: Mapping[str, str] = field(default_factory=dict)
-    refused_in_use: tuple[str, ...] = ()
-    chosen: str | None = None
 
     @property
     def id(self) -> str:
@@ -88,11 +81,6 @@ class Certificate:
     def engine_is_refused(self) -> bool:
         """Whether every document goes to the reference."""
         return refuses_all(self.refused)
-
-    @property
-    def routes_new_characters_alone(self) -> bool:
-        """Whether the engine encodes all documents but those with characters that its Unicode tables may not know."""
-        return self.refused == (NEW_UNICODE,)
 
     def void_because(
         self, bundle: TokenizerBundle, special_tokens: str, engine: Engine, reference: Engine
@@ -108,7 +96,7 @@ class Certificate:
             "engine": (self.engine, engine.name),
             f"version of {engine.name}": (self.engine_version, engine.version),
             "version of tokenizers": (self.reference_version, reference.version),
-            "Unicode tables of tokenizers": (self.reference_tables or bundle.reference_tables, bundle.reference_tables),
+            "Unicode tables of tokenizers": (self.reference_tables, bundle.reference_tables),
             "Unicode version": (self.unicode_version, unicodedata.unidata_version),
         }
         changed = [f"{what} changed from {old} to {new}" for what, (old, new) in pairs.items() if old != new]
@@ -121,32 +109,27 @@ class Certificate:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Certificate":
         """The inverse of `to_json`."""
-        lists: dict[str, Any] = {n: tuple(value[n]) for n in ("refused", "refused_in_use") if n in value}
-        return cls(**(value | lists))
+        return cls(**(value | {"refused": tuple(value["refused"])}))
 
 
 def refuses_all(refused: Iterable[str]) -> bool:
-    """Whether an engine with these refused classes encodes no document. Certificates from before they were a class do
-    not name newer characters."""
-    return {*refused} >= {*CLASSES} - {NEW_UNICODE}
+    """Whether an engine with these refused classes encodes no document."""
+    return {*refused} >= {*CLASSES}
 
 
 def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """What of a certificate's JSON enters the key of ids that were made under it.
 
-    `refused`: an engine may have encoded a class wrongly that was refused since. Not so the class of new characters
-    where the adversarial set alone refuses it: then no engine under this certificate has encoded any, and what another
-    one encoded before had the ids of the reference's tables. Those are there if they are other ones than those of
-    every dataset from before they were named.
+    `refused`: an engine may have encoded a class wrongly that was refused since. The reference's tables are there if
+    they are other ones than those of every dataset from before they were named.
     """
-    refused = {*certificate["refused"]} - ({NEW_UNICODE} - {*certificate.get("refused_in_use", ())})
-    tables = certificate.get("reference_tables") or {}
-    return {"refused": sorted(refused)} | ({} if library.as_before(tables) else {library.SETTING: dict(tables)})
+    refused, tables = sorted(certificate["refused"]), certificate["reference_tables"]
+    return {"refused": refused} | ({} if library.as_before(tables) else {library.SETTING: dict(tables)})
 
 
 def named_tables(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """The setting of a recipe that names the reference's Unicode tables; certificates from before have none."""
-    tables = certificate.get("reference_tables")
+    """The setting of a recipe that names the reference's Unicode tables, if the tokenizer uses any."""
+    tables = certificate["reference_tables"]
     return {library.SETTING: dict(tables)} if tables else {}
 
 
@@ -199,6 +182,39 @@ def compare(
     return Comparison(compared=compared, differing=differing)
 
 
+def adversarial_comparison(
+    bundle: TokenizerBundle, mode: SpecialTokens, engine: Engine, reference: Engine
+) -> Comparison:
+    """`compare` on the adversarial set of a tokenizer, or its cached result for the same engines.
+
+    The set is the same for every dataset, and the comparison takes as long as everything else for a small corpus.
+
+    Args:
+        bundle: The tokenizer.
+        mode: How both engines read literal special tokens.
+        engine: The engine to certify.
+        reference: The engine to compare it with.
+    """
+    engines = [engine.name, engine.version, reference.name, reference.version]
+    # Python's Unicode is in it because it decides the class of a document, which may be normalized or not
+    key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
+    found = _remembered(key)
+    if found is None:
+        found = compare(bundle, engine, reference)
+        remember("adversarial", key, {"compared": found.compared, "differing": found.differing})
+    return found
+
+
+def _remembered(key: str) -> Comparison | None:
+    """The comparison under a key; None if there is none."""
+    value = recall("adversarial", key, dict[str, dict[str, NonNegativeInt]])
+    if value is None or value.keys() != {"compared", "differing"}:
+        return None
+    found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
+    # another version of this package may have other classes
+    return found if found.compared and set(found.compared) | set(found.differing) <= set(CLASSES) else None
+
+
 def certify(
     bundle: TokenizerBundle,
     special_tokens: SpecialTokens,
@@ -222,9 +238,6 @@ def certify(
     compared = {f"{origin}:{kind}": n for origin, each in found.items() for kind, n in each.compared.items()}
     differing = found["adversarial"].differing + found["corpus"].differing
     refused: tuple[str, ...] = tuple(kind for kind in CLASSES if differing[kind])
-    # what the adversarial set shows of new characters it has shown whenever this engine was certified
-    known = {NEW_UNICODE} if found["adversarial"].differing[NEW_UNICODE] else set()
-    in_use = tuple(kind for kind in CLASSES if found["corpus"].differing[kind] and kind not in known)
     reason = None
     if refused:
         seen = ", ".join(f"{differing[k]} of class {k}" for k in refused)
@@ -244,7 +257,6 @@ def certify(
         refused=refused,
         reason=reason,
         reference_tables=bundle.reference_tables,
-        refused_in_use=in_use,
     )
 
 
@@ -287,7 +299,7 @@ def batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[l
 class CertifiedEncoder:
     """Encodes with the certified engine, sends refused classes to the reference, and can re-check documents.
 
-    `bundle` and `special_tokens` are those of the `certificate`; `load_fast` makes the engine that it names.
+    `bundle` and `special_tokens` are those of the `certificate`; `load_fast` makes the fast engine.
     Raises CertificateError if the certificate does not hold for them. Not thread-safe. The reference is loaded when the
     first document needs it.
     """
@@ -297,11 +309,11 @@ class CertifiedEncoder:
         bundle: TokenizerBundle,
         special_tokens: SpecialTokens,
         certificate: Certificate,
-        load_fast: Callable[[str, TokenizerBundle, SpecialTokens], Engine] = fast_engine,
+        load_fast: Callable[[TokenizerBundle, SpecialTokens], Engine] = FastokensEngine,
     ) -> None:
         self.bundle, self._mode, self.certificate = bundle, special_tokens, certificate
         self._reference_engine: Engine | None = None
-        self._fast = None if certificate.engine_is_refused else load_fast(certificate.engine, bundle, special_tokens)
+        self._fast = None if certificate.engine_is_refused else load_fast(bundle, special_tokens)
         if self._fast is not None and (
             why := certificate.void_because(bundle, special_tokens, self._fast, self.reference_identity)
         ):
@@ -328,8 +340,6 @@ class CertifiedEncoder:
             return self.reference.encode(texts)
         if not self.certificate.refused:
             return self._fast.encode(texts)
-        if self.certificate.routes_new_characters_alone:
-            return self._with_new_characters(self._fast.encode(texts), texts)
         literals = self.bundle.special_literals
         slow = [document_class(t, literals) in self.certificate.refused for t in texts]
         self.reference_documents += sum(slow)
@@ -344,22 +354,9 @@ class CertifiedEncoder:
         np.cumsum([len(r) for r in rows], out=offsets[1:])
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
 
-    def _with_new_characters(self, encoded: Encoded, texts: list[str]) -> Encoded:
-        """What the fast engine gave for a block, but for documents of this class, which the reference encodes."""
-        # looked for afterwards: the engine has left their UTF-8 with the texts, so that it costs next to nothing
-        if not (slow := with_new_characters(texts)):
-            return encoded
-        self.reference_documents += len(slow)
-        rows = _split(encoded)
-        for index, row in zip(slow, _split(self.reference.encode([texts[i] for i in slow])), strict=True):
-            rows[index] = row
-        offsets = np.zeros(len(rows) + 1, np.uint64)
-        np.cumsum([len(row) for row in rows], out=offsets[1:])
-        return np.concatenate(rows), offsets
-
     def warm_up(self, texts: list[str]) -> None:
         """Show the fast engine texts like those to come, so that its cache knows their words; nothing is counted."""
-        if self._fast is not None and set(self.certificate.refused) <= {NEW_UNICODE}:
+        if self._fast is not None and not self.certificate.refused:
             self._fast.encode(texts)
 
     def recheck(self, text: str, ids: Any, where: str) -> None:

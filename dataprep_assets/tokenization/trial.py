@@ -22,9 +22,9 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import (
     Engine,
+    FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    fast_engine,
     installed,
 )
 from dataprep_assets.tokenization.library_errors import EncodingError, PanicError
@@ -59,14 +59,11 @@ def try_out(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) -> None
     if recall("trials", key, dict[str, str]) is not None:
         return
     if (why := _refusal(bundle.directory, bundle.digest, engine)) is not None:
-        raise TokenizerError(f"{bundle.directory / 'tokenizer.json'}: {engine} {why}. {_remedy(engine)}")
+        raise TokenizerError(
+            f"{bundle.directory / 'tokenizer.json'}: {engine} {why}. "
+            "Correct its normalizer and pre_tokenizer, or use another tokenizer"
+        )
     remember("trials", key, {"passed": engine})
-
-
-def _remedy(engine: str) -> str:
-    if engine != ReferenceEngine.name:
-        return f"Set `tokenizer.engine: {ReferenceEngine.name}`, or use another tokenizer"
-    return "Correct its normalizer and pre_tokenizer, or use another tokenizer"
 
 
 @lru_cache(maxsize=8)
@@ -129,7 +126,7 @@ def _wrong(bundle: TokenizerBundle, name: str) -> str | None:
 
 
 def _engine(name: str, bundle: TokenizerBundle, reading: SpecialTokens) -> Engine:
-    return ReferenceEngine(bundle, reading) if name == ReferenceEngine.name else fast_engine(name, bundle, reading)
+    return ReferenceEngine(bundle, reading) if name == ReferenceEngine.name else FastokensEngine(bundle, reading)
 
 
 def _wrong_ids(engine: Engine) -> str | None:

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.tokenization.engines import installed
-from dataprep_assets_tests.bench import newest_tokenizers
-from dataprep_assets_tests.bench.contenders import Spec
+from dataprep_assets_tests.bench.contenders import NEXT, Spec
 from dataprep_assets_tests.bench.runner import Measurement, measure
 from dataprep_assets_tests.bench.verdict import Judge
 
@@ -37,20 +36,16 @@ NAMES = {
     "d": "(d) ours",
     "e": "(e) ours, a blend",
     "f": "(f) a blend, Parquet",
-    "o": "(o) ours, gigatoken",
     "r": "(r) ours, tokenizers",
     "n": "(n) tokenizers, batches",
     "k": "(k) fastokens alone",
-    "g": "(g) gigatoken alone",
     "floor": "floor: no tokenizing",
     "bare": "floor, simdjson",
 }
 FLOORS = frozenset({"floor", "bare"})
 BLENDS = frozenset({"e", "f"})
 """Contenders that `pretrain` prepares, and only it runs."""
-BARE = frozenset({"k", "g"})
-"""An engine and nothing else."""
-REPEATED = frozenset({"d", "e", "f", "o"}) | BARE | FLOORS
+REPEATED = frozenset({"d", "e", "f", "k"}) | FLOORS
 _REPEATED_BYTES = 150_000_000
 """Stored bytes that the repeated contenders get by default."""
 
@@ -156,16 +151,13 @@ class Comparison:
         from dataprep_assets.formats.flat_bins import dtype_for_vocab
         from dataprep_assets.tokenization.bundle import TokenizerBundle
         from dataprep_assets.tokenization.certificate import certify
-        from dataprep_assets.tokenization.engines import fast_engine
+        from dataprep_assets.tokenization.engines import FastokensEngine
 
         bundle = TokenizerBundle.load(tokenizer)
         separator = bundle.separator("auto" if (_is_document_end(bundle)) else "<|endoftext|>", "text")
         started = time.monotonic()
-        certificate = certify(bundle, "text", fast_engine("fastokens", bundle, "text"), [])
+        certificate = certify(bundle, "text", FastokensEngine(bundle, "text"), [])
         self.certificate_seconds = time.monotonic() - started
-        if available("o") is None:
-            other = certify(bundle, "text", fast_engine("gigatoken", bundle, "text"), [])
-            (self._scratch / "gigatoken.json").write_text(json.dumps(other.to_json()))
         return Spec(
             contender="d",
             paths=corpus.paths,
@@ -182,7 +174,6 @@ class Comparison:
             sample_rate=sample_rate,
             workers=self.workers,
             out="",
-            certificates=str(self._scratch),
         )
 
     def _tiny_spec(self) -> Spec:
@@ -278,16 +269,14 @@ def baselines() -> dict[str, str]:
         "b": ("datatrove", "tokenizers"),
         "c": ("transformers", "tokenizers"),
         "d": ("fastokens",),
-        "o": ("gigatoken",),
         "k": ("fastokens",),
-        "g": ("gigatoken",),
     }
     found = {
         name: ", ".join(f"{one} {version}" for one in packages if (version := installed(one)) is not None)
         for name, packages in of.items()
     }
-    if newest_tokenizers.absent() is None:
-        found |= {name: f"tokenizers {newest_tokenizers.version()}" for name in ("s", "n")}
+    for folder in NEXT.glob("tokenizers-*.dist-info"):
+        found |= dict.fromkeys(("s", "n"), folder.name.removesuffix(".dist-info").replace("-", " "))
     return {name: versions for name, versions in found.items() if versions}
 
 
@@ -350,10 +339,8 @@ def available(name: str) -> str | None:
     """Why a contender cannot run here; None when it can."""
     if name == "b" and importlib.util.find_spec("datatrove") is None:
         return "datatrove is not installed: (b) is skipped (pip install datatrove==0.10.1)"
-    if name in ("n", "s") and (why := newest_tokenizers.absent()) is not None:
-        return f"{why}: ({name}) is skipped"
-    if name in ("g", "o") and importlib.util.find_spec("gigatoken") is None:
-        return f"gigatoken is not installed: ({name}) is skipped (pip install gigatoken)"
+    if name in ("n", "s") and not (NEXT / "tokenizers").exists():
+        return f"tokenizers 1.0 is not in build/{NEXT.name}: ({name}) is skipped (make candidate)"
     if name == "bare" and importlib.util.find_spec("simdjson") is None:
         return "pysimdjson is not installed: the floor with it is skipped"
     return None

@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+NEXT = Path(__file__).resolve().parents[2] / "build" / "tokenizers-next"
+"""Where `make candidate` installs the next `tokenizers`."""
 _BLOCK = 4 << 20
 
 
@@ -26,7 +28,6 @@ class Spec:
     """One run of one contender. `files` are indexes into `paths`, repeats included; `tokens[i]` of `paths[i]`.
 
     `prepared` is for blends alone: the folder of a blend that is planned, and whose sources are verified.
-    `certificates` is the folder of engines' certificates, by name.
     """
 
     contender: str
@@ -45,7 +46,6 @@ class Spec:
     workers: int
     out: str
     prepared: str = ""
-    certificates: str = ""
 
     def write(self, path: Path) -> None:
         """As JSON, for the contender's process."""
@@ -93,9 +93,9 @@ def script(spec: Spec) -> None:
     _script(spec, _script_part)
 
 
-def newest_script(spec: Spec) -> None:
-    """(s) The same script with the newest `tokenizers`, candidates included, by itself: transformers bars it."""
-    _script(spec, _newest_script_part)
+def next_script(spec: Spec) -> None:
+    """(s) The same script with the candidate of the next `tokenizers` by itself: transformers bars it."""
+    _script(spec, _next_script_part)
 
 
 def _script(spec: Spec, work: Callable[[Spec, int], None]) -> None:
@@ -108,10 +108,8 @@ def _script_part(spec: Spec, part: int) -> None:
     _write_lines(spec, part, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _newest_script_part(spec: Spec, part: int) -> None:
-    from dataprep_assets_tests.bench.newest_tokenizers import FOLDER
-
-    sys.path.insert(0, str(FOLDER))
+def _next_script_part(spec: Spec, part: int) -> None:
+    sys.path.insert(0, str(NEXT))
     from tokenizers import Tokenizer
 
     encode: Any = Tokenizer.from_file(f"{spec.tokenizer}/tokenizer.json").encode
@@ -198,16 +196,14 @@ def megatron(spec: Spec) -> None:
     spec.report([(target, list(spec.files))])
 
 
-def newest(spec: Spec) -> None:
-    """(n) The newest `tokenizers`, candidates included: blocks of documents, arrays of ids; a process a core."""
-    _processes(spec, _newest_part)
+def next_reference(spec: Spec) -> None:
+    """(n) The candidate of the next `tokenizers`: blocks of documents, arrays of ids; a process a core."""
+    _processes(spec, _next_part)
     spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
 
 
-def _newest_part(spec: Spec, part: int) -> None:
-    from dataprep_assets_tests.bench.newest_tokenizers import FOLDER
-
-    sys.path.insert(0, str(FOLDER))
+def _next_part(spec: Spec, part: int) -> None:
+    sys.path.insert(0, str(NEXT))
     import numpy as np
     import orjson
     from tokenizers import Tokenizer
@@ -225,36 +221,19 @@ def _newest_part(spec: Spec, part: int) -> None:
 
 def bare_fastokens(spec: Spec) -> None:
     """(k) `fastokens` alone: blocks of documents, orjson, flat ids; no digest, ledger, proof; a process a core."""
-    _bare(spec, _bare_fastokens_part)
-
-
-def bare_gigatoken(spec: Spec) -> None:
-    """(g) `gigatoken` alone, in the same way."""
-    _bare(spec, _bare_gigatoken_part)
-
-
-def _bare(spec: Spec, work: Callable[[Spec, int], None]) -> None:
-    _processes(spec, work)
+    _processes(spec, _bare_fastokens_part)
     spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
 
 
 def _bare_fastokens_part(spec: Spec, part: int) -> None:
     os.environ["FASTOKENS_BPE_THREADS"] = "1"
-    _bare_part(spec, part, "fastokens")
-
-
-def _bare_gigatoken_part(spec: Spec, part: int) -> None:
-    _bare_part(spec, part, "gigatoken")
-
-
-def _bare_part(spec: Spec, part: int, name: str) -> None:
     import numpy as np
     import orjson
 
     from dataprep_assets.tokenization.bundle import TokenizerBundle
-    from dataprep_assets.tokenization.engines import fast_engine
+    from dataprep_assets.tokenization.engines import FastokensEngine
 
-    encode = fast_engine(name, TokenizerBundle.load(Path(spec.tokenizer)), "text").encode
+    encode = FastokensEngine(TokenizerBundle.load(Path(spec.tokenizer)), "text").encode
     for at in range(part, len(spec.files), spec.workers):
         with open(Path(spec.out, f"{at}.bin"), "wb", buffering=0) as out:
             for lines in _blocks_of_lines(spec.paths[spec.files[at]]):
@@ -378,11 +357,6 @@ def ours(spec: Spec) -> None:
     )
 
 
-def ours_with_gigatoken(spec: Spec) -> None:
-    """(o) The same with `gigatoken` as the engine, under the certificate that it earns on the adversarial set."""
-    ours(replace(spec, certificate=json.loads(Path(spec.certificates, "gigatoken.json").read_text())))
-
-
 def reference(spec: Spec) -> None:
     """(r) The same with the installed `tokenizers` as the engine: when it is as fast, no other one is needed."""
     from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -424,12 +398,10 @@ CONTENDERS: dict[str, Callable[[Spec], None]] = {
     "d": ours,
     "e": blend,
     "f": blend,
-    "o": ours_with_gigatoken,
     "r": reference,
-    "s": newest_script,
-    "n": newest,
+    "s": next_script,
+    "n": next_reference,
     "k": bare_fastokens,
-    "g": bare_gigatoken,
     "floor": floor,
     "bare": bare_floor,
 }

@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.blend.sft.spool import spool_source
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import certify
 from dataprep_assets.tokenization.chat.template import ChatTemplate
-from dataprep_assets.tokenization.engines import fast_engine
+from dataprep_assets.tokenization.engines import FastokensEngine
 from dataprep_assets_tests.bench.comparison import REPOSITORY
 from dataprep_assets_tests.bench.proof_costs import ProofCosts
 
@@ -147,7 +147,7 @@ class Ours:
 
     def __init__(self, tokenizer: Path, template: ChatTemplate, pack_size: int) -> None:
         bundle = TokenizerBundle.load(tokenizer)
-        certificate = certify(bundle, "text", fast_engine("fastokens", bundle, "text"), [])
+        certificate = certify(bundle, "text", FastokensEngine(bundle, "text"), [])
         self._plan = chat_plan(bundle, certificate, template, pack_size=pack_size)
 
     def run(self, source: Path, target: Path) -> SftShard:

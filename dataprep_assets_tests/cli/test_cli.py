@@ -31,7 +31,6 @@ def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, s
         assert column in out
     assert "checks: 95 of 95 passed" in out
     assert "engine: fastokens" in out
-    assert "the first in order of speed that is installed and gives the reference's ids" in out
     for name in ("train.bin", "val.bin", "test.bin", "meta.pkl"):
         assert name in out
     assert f"for the trainer: nanoGPT: data_dir = '{ran[0]}/artifacts/sample_corpus/nanogpt_bins'" in out

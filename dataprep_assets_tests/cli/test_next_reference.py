@@ -85,7 +85,7 @@ def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_str
 
     said = project.dataprep("run", "marks", with_candidate=True)
     assert "engine: fastokens" in said
-    assert "for documents of class new_unicode" in said  # with whose marks it is the older reference's
+    assert "for documents of class unnormalized" in said  # where it has the older reference's tables
     assert project.tables() == {"Unicode 17.0": 2}
     project.dataprep("lock", "marks", "--output", "after.lock", with_candidate=True)
     differences = project.dataprep("diff", "before.lock", "after.lock", code=1)

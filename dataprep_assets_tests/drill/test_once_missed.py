@@ -76,8 +76,6 @@ CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
     "notes": [
         ("drill_notes/packed_cohorts", "**/*origins.bin", _bit(0), ""),
         ("drill_notes/packed_cohorts", NAME, _facts("splits", "train", "fill", value=0.25), "0.25 in the receipt"),
-        ("drill_notes/array_record_shards", "**/*.array_record", _bit(0), "not what its hash says"),
-        ("drill_notes/array_record_shards", "**/*.array_record", _bit(-1), "padding that is not zero"),
         ("drill_notes/tfds_directory", "**/features.json", _extra_key, ""),
         ("drill_notes/tfds_directory", "provenance.json", _json(_repeated), "1 times before"),
         ("drill_notes/array_record_directory", "provenance.json", _json(_repeated), "1 times before"),

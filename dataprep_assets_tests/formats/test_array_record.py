@@ -145,29 +145,9 @@ def test_damage_in_a_chunk_is_refused_with_its_record(shard: Path) -> None:
         shard_reader.decode_array_record(shard, COLUMNS)
 
 
-def test_a_byte_that_the_package_never_reads_is_refused(shard: Path, package: Any) -> None:
-    """Signature, block headers and padding: between the last record and the footer's block, and at the end."""
-    good = shard.read_bytes()
-    places = {
-        "header that is not what its hash says": (0, 7, 48),
-        "block header that tells of other chunks": (8, 16, 23),
-        "padding that is not zero": (65_535, len(good) - 1, len(good) - 30_000),
-    }
-    for said, found in places.items():
-        for at in found:
-            shard.write_bytes(good[:at] + bytes([good[at] ^ 128]) + good[at + 1 :])
-            reader = package.ArrayRecordReader(str(shard))
-            assert reader.ok(), "the package itself takes it"
-            reader.close()
-            with pytest.raises(FormatError, match=f"shard: .*{said}"):
-                list(array_record.records(shard))
-    shard.write_bytes(good)
-    assert list(array_record.records(shard)) == PAYLOADS
-
-
 @pytest.mark.parametrize(("count", "size"), [(1, 196_608), (2, 65_408), (40, 65_000), (300, 30), (5_000, 0)])
-def test_every_block_of_a_sound_file_is_as_the_format_says(package: Any, tmp_path: Path, count: int, size: int) -> None:
-    """Records over several blocks, that end with one, and so short that their chunk is padded."""
+def test_records_of_any_size_come_back(package: Any, tmp_path: Path, count: int, size: int) -> None:
+    """Over several blocks, at the end of one, and so short that their chunk is padded."""
     payloads = [bytes(np.random.default_rng(n).integers(0, 256, size, np.uint8)) for n in range(count)]
     array_record.write(tmp_path / "a", payloads, most=count)
     assert list(array_record.records(tmp_path / "a")) == payloads

@@ -17,7 +17,6 @@ from dataprep_assets.integrity.verify import receipts_below
 from dataprep_assets.pipelines.blend.card import blend_card
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.stream.tokenizer import load_bundle
-from dataprep_assets.tokenization.engines import installed
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import environment
 from dataprep_assets_tests.graph.building import build_all
@@ -40,8 +39,7 @@ def test_a_lock_has_every_artifact_with_its_content_and_its_source_files_with_th
     assert manifest.settings["shards"] == {"count": 3, "target_bytes": None}
     assert manifest.sources.keys() == {"listing"}
     certificate = lock.artifacts["engine_certificate"].settings
-    extra = {"gigatoken"} if installed("gigatoken") else set()
-    assert certificate["installed"].keys() == {"fastokens", "tokenizers", "unicode"} | extra
+    assert certificate["installed"].keys() == {"fastokens", "tokenizers", "unicode"}
     tables = {"normalization": "Unicode 9.0", "letters": "Unicode 16.0"}
     assert certificate["reference"] == lock.artifacts["token_bins/train-00000"].settings["reference"] == tables
     lines = {line.name: line for one in lock.artifacts.values() for line in one.files}

@@ -1,6 +1,5 @@
 """A dataset made in this process: what is told of it, and what of its checks holds up the next command."""
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,6 @@ from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.recorded import unevaluated
 from dataprep_assets.orchestration.runs import Ended
-from dataprep_assets.project_template import write_project
-from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.graph.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
@@ -173,24 +170,6 @@ def test_a_blocking_check_is_not_accepted(board: NoticeBoard) -> None:
     accepted = accepting(board, has_words="silence is golden")
     assert not accepted.materialize()
     assert unevaluated(accepted.specs, board.recorded) == {accepted.specs[0]}
-
-
-def test_a_run_of_the_command_names_the_code_location_of_its_project_which_exists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_project(root := tmp_path / "late-shift")
-    assert dataprep(tmp_path, "run", "sample_corpus", project=root).returncode == 0
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    with dg.DagsterInstance.get() as instance:
-        (run,) = instance.get_runs()
-    assert run.tags["dagster/code_location"] == "late_shift"
-    assert (
-        tomllib.loads((root / "pyproject.toml").read_text())["tool"]["dg"]["project"]["code_location_name"]
-        == "late_shift"
-    )
-    origin = run.remote_job_origin
-    assert origin is not None
-    assert (origin.location_name, origin.job_name) == ("late_shift", "build_sample_corpus")
 
 
 def test_a_run_whose_end_cannot_be_recorded_is_ended_by_the_next_one(

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.tokenization.adversarial_cache import adversarial_comparison
-from dataprep_assets.tokenization.certificate import compare
-from dataprep_assets.tokenization.engines import Encoded, Engine, ReferenceEngine, fast_engine
+from dataprep_assets.tokenization.certificate import adversarial_comparison, compare
+from dataprep_assets.tokenization.engines import Encoded, Engine, FastokensEngine, ReferenceEngine
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 
 
@@ -27,7 +26,7 @@ def test_it_is_made_once_and_again_for_another_engine_or_a_damaged_file(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     bundle = chat_bundle()
-    engine, reference = Watched(fast_engine("fastokens", bundle, "text")), ReferenceEngine(bundle, "text")
+    engine, reference = Watched(FastokensEngine(bundle, "text")), ReferenceEngine(bundle, "text")
     expected = compare(bundle, engine, reference)
     made = engine.documents
     assert made > 1000
@@ -42,7 +41,7 @@ def test_it_is_made_once_and_again_for_another_engine_or_a_damaged_file(
         assert adversarial_comparison(bundle, "text", engine, reference) == expected
         assert engine.documents == before + made, damaged
         assert file.read_bytes() == whole
-    newer = Watched(fast_engine("fastokens", bundle, "text"), version="99")
+    newer = Watched(FastokensEngine(bundle, "text"), version="99")
     adversarial_comparison(bundle, "text", newer, reference)
     assert newer.documents == made
     assert len(list(file.parent.iterdir())) == 2
@@ -55,5 +54,5 @@ def test_a_home_that_cannot_be_written_or_found_is_no_error(
     monkeypatch.setenv("XDG_CACHE_HOME", home.replace("HERE", str(tmp_path)))
     (tmp_path / "file").write_text("in the way")
     bundle = chat_bundle()
-    engine, reference = fast_engine("fastokens", bundle, "text"), ReferenceEngine(bundle, "text")
+    engine, reference = FastokensEngine(bundle, "text"), ReferenceEngine(bundle, "text")
     assert adversarial_comparison(bundle, "text", engine, reference).compared["ascii"] > 100

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,21 +132,6 @@ def test_a_broken_file_is_told_in_a_sentence_and_one_re_execution_is_green(
     again = re_execute(site, browser, corpus, failed)
     assert site.wait_for_run(again) == "SUCCESS"
     assert green(site, corpus)
-
-
-def test_a_failed_run_of_the_command_is_executed_again_from_its_page(
-    site: ServedProject, browser: Browser, corpus: str, source: Path
-) -> None:
-    broken = sorted(source.iterdir())[0]
-    content = broken.read_bytes()
-    damage(broken)
-    with pytest.raises(subprocess.CalledProcessError):
-        site.command("run", corpus)
-    failed = site.runs_with(DATASET, corpus)[0]
-    broken.write_bytes(content)
-    again = re_execute(site, browser, corpus, failed)
-    assert site.wait_for_run(again) == "SUCCESS"
-    assert {run["tags"]["dagster/code_location"] for run in site.runs()} == {LOCATION}, "none that does not exist"
 
 
 _BACKFILL = """mutation($keys: [AssetKeyInput!]!, $shards: [String!]!) {

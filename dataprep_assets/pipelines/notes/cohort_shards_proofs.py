@@ -43,8 +43,8 @@ SHARD_PROOFS = (
     Proof("names_complete", "The files are shards 1 to N of each split, named as their cohort, and nothing else."),
     Proof(
         "records_intact",
-        "Both checksums of every record are right, and it has the declared columns and lengths; no other byte is free.",
-        version=2,
+        "The checksums of every record are right, and it has the declared columns and lengths.",
+        version=3,
     ),
     Proof("lengths_counted", "The rows and payload bytes of each shard, counted, are those of the receipt."),
     Proof("only_the_last_is_shorter", "Every shard has the declared rows; only the last of a cohort has fewer."),

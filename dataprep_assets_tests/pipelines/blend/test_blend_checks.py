@@ -28,7 +28,7 @@ def declared(stage: str, sources: Path) -> BlendDeclaration:
         return tasks(sources, workers=1)
     make = {"pretrain": pretraining, "sft": chats}[stage]
     reference = make(sources, workers=1, held_out={"valid": 1})
-    certified = reference.required_tokenizer.model_copy(update={"engine": "auto"})
+    certified = reference.required_tokenizer.model_copy(update={"engine": "fastokens"})
     return reference.model_copy(update={"tokenizer": certified})
 
 

@@ -24,7 +24,7 @@ from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenShard
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, certify
-from dataprep_assets.tokenization.engines import fast_engine
+from dataprep_assets.tokenization.engines import FastokensEngine
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 INCLUDE = ["**/*.jsonl.zst"]
@@ -89,7 +89,7 @@ class Combined:
 @lru_cache
 def _certificate(mode: Literal["text", "match"]) -> Certificate:
     bundle = TokenizerBundle.load(SAMPLE / "tokenizer")
-    return certify(bundle, mode, fast_engine("fastokens", bundle, mode), [])
+    return certify(bundle, mode, FastokensEngine(bundle, mode), [])
 
 
 def make_plan(bundle: TokenizerBundle, **changes: Any) -> StreamPlan:

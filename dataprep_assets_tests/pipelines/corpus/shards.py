@@ -27,7 +27,7 @@ from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenSh
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, certify
-from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens, fast_engine
+from dataprep_assets.tokenization.engines import FastokensEngine, ReferenceEngine, SpecialTokens
 from dataprep_assets_tests.samples import SAMPLE
 
 SEPARATOR = "<|endoftext|>"
@@ -42,7 +42,7 @@ def bundle(folder: Path = SAMPLE / "tokenizer") -> TokenizerBundle:
 @lru_cache
 def certificate(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer") -> Certificate:
     """What the fast engine earns on the adversarial set alone."""
-    return certify(bundle(folder), mode, fast_engine("fastokens", bundle(folder), mode), [])
+    return certify(bundle(folder), mode, FastokensEngine(bundle(folder), mode), [])
 
 
 def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer", **changes: Any) -> StreamPlan:

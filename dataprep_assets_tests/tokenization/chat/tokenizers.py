@@ -14,7 +14,7 @@ from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncod
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, stop_token
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
-from dataprep_assets.tokenization.engines import fast_engine
+from dataprep_assets.tokenization.engines import FastokensEngine
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus" / "tokenizer"
 SPECIAL = ("<|im_start|>", "<|im_end|>")
@@ -48,7 +48,7 @@ def chat_bundle() -> TokenizerBundle:
 @lru_cache
 def chat_certificate() -> Certificate:
     """What the fast engine earns on the adversarial set alone."""
-    return certify(chat_bundle(), "text", fast_engine("fastokens", chat_bundle(), "text"), [])
+    return certify(chat_bundle(), "text", FastokensEngine(chat_bundle(), "text"), [])
 
 
 def conversation_renderer(
