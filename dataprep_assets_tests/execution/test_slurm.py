@@ -14,11 +14,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from dataprep_assets.execution.slurm import SlurmSettings
+from dataprep_assets.execution.slurm_pool import SlurmPool
 
 from dataprep_assets.errors import BadRecordError, ConfigError, WorkerDiedError
 from dataprep_assets.execution.pool import chosen_engine, open_pool
-from dataprep_assets.execution.slurm import SlurmSettings
-from dataprep_assets.execution.slurm_pool import SlurmPool
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.stream.token_shard import TokenShard

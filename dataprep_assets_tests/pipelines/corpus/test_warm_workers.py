@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer
 
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer
 from dataprep_assets.stream import shard_job
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.token_shard import TokenShard
