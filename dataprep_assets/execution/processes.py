@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -42,6 +41,8 @@ logger = logging.getLogger(__name__)
 _DYING_SECONDS = 60.0
 _MAX_TEMP_PATH = 70
 """Longest path of the temporary folder: the fork server has a socket in it, whose path has 107 bytes at most."""
+_SERVER = "dataprep_assets.execution.preload"
+"""The module that the fork server imports."""
 _PRELOAD = "DATAPREP_PRELOAD"
 _MAX_PRELOAD_BYTES = 90_000
 """Most that the fork server is asked for: a variable has at most 128 KiB, and base64 takes a third more."""
@@ -137,14 +138,11 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _context() -> BaseContext:
-    """Return how workers are started."""
+def _start_method() -> str:
+    """Return the start method of `multiprocessing` for workers."""
     # elsewhere system libraries do not survive a fork
-    if sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > _MAX_TEMP_PATH:
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["dataprep_assets.execution.preload"])
-    return context
+    can_fork = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_PATH
+    return "forkserver" if can_fork else "spawn"
 
 
 @contextlib.contextmanager
@@ -275,7 +273,8 @@ class WorkerPool:
 
     def _start(self) -> _Worker:
         """Start a worker."""
-        context = _context()
+        context = multiprocessing.get_context(_start_method())
+        context.set_forkserver_preload([_SERVER])
         ours, theirs = context.Pipe()
         modules = sorted({_module_of(task.function) for task in self._queue})
         # the worker's end is closed here once the worker has it: else its death would not close the channel

@@ -204,7 +204,7 @@ def test_a_temporary_folder_with_a_long_path_is_none_for_the_servers_socket(
     (long := tmp_path / ("x" * 120)).mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
     assert results(WorkerPool(1), abs, -3) == [3]
-    assert processes._context().get_start_method() == "spawn"
+    assert processes._start_method() == "spawn"
 
 
 def test_a_users_function_may_start_processes() -> None:
