@@ -48,7 +48,7 @@ from dataprep_assets.cli.arguments import Options
 from dataprep_assets.cli.project import choose, one_command, shown
 from dataprep_assets.cli.welcome import DOCS, welcome
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.execution.answer import without_core
+from dataprep_assets.execution.run_task import without_core
 from dataprep_assets.execution.watch import over
 from dataprep_assets.project import find
 

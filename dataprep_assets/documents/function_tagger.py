@@ -21,7 +21,6 @@ from dataprep_assets.documents.module_code import ModuleCode, file_digest, is_of
 from dataprep_assets.documents.table import DocumentBatch, schema_of
 from dataprep_assets.documents.tagging import BatchTagger, place_in_project
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.execution.tasks import keep_for_this_pool_only
 from dataprep_assets.integrity.digest import digest_value
 
 _CODE = {".py", ".pyc", ".pyi", ".so", ".pth"}
@@ -90,7 +89,6 @@ class FunctionTagger(BatchTagger):
 
     @cached_property
     def _called(self) -> Any:
-        keep_for_this_pool_only()  # Python imports a module once, and the user may change it
         name, _, attribute = self.function.partition(":")
         try:
             with self._reading():

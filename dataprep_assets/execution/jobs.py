@@ -14,16 +14,17 @@ from typing import Any, Protocol, Self
 
 from dataprep_assets.bounds import is_close
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.execution.here import Here
 from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
+from dataprep_assets.execution.run_task import run_task
 from dataprep_assets.execution.tasks import Counts, Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.publication import AT_ONCE
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stores.pool import map_all
+from dataprep_assets.stores.private import are_private
 
 _LOOKED_AT = 128
 """Artifacts that are looked at before the current ones among them are told."""
@@ -134,6 +135,49 @@ class TaskJob:
         """Do nothing: this job holds nothing."""
 
 
+class SerialExecutor:
+    """A pool that runs tasks in this process, one after another, for work that takes less time than a worker's start.
+
+    Counts of a task are reported when it ends.
+    """
+
+    count = 1
+
+    def __init__(self) -> None:
+        self._queue: deque[Task] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._queue.clear()
+
+    @property
+    def outstanding(self) -> int:
+        """Tasks submitted and not finished."""
+        return len(self._queue)
+
+    def submit(self, task: Task, *, first: bool = False) -> None:
+        """Queue a task; `first` puts it before the others."""
+        (self._queue.appendleft if first else self._queue.append)(task)
+
+    def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
+        """Remove queued tasks for whose id `doomed` is true, and return their ids."""
+        cancelled = [task.id for task in self._queue if doomed(task.id)]
+        self._queue = deque(task for task in self._queue if not doomed(task.id))
+        return cancelled
+
+    def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
+        """Run what is queued; yield counts and the end of each task. Tasks may be submitted while iterating."""
+        while self._queue:
+            task = self._queue.popleft()
+            done: list[dict[str, int]] = []
+            # without `tell`: whoever watches the command gets the progress of this process
+            kind, value = run_task(task, done.append, private=are_private())
+            yield from (Counts(task.id, counts) for counts in done)
+            yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
+
+
 def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Outcome]:
     """Yield the outcome of each job as soon as it is known. `pool` must be open; `progress` counts and shows the work.
 
@@ -180,10 +224,10 @@ def run_and_sweep(
         jobs: The jobs, in the order of their turns.
         workers: Number of processes; None does the work in this one, unless that exceeded its bound before.
         progress: Counts and shows the work; None: nothing is shown.
-        prepare: What every worker would load first (`WorkerPool`).
+        prepare: As for `WorkerPool`.
     """
     here = workers is None and not is_close()
-    with Here() if here else WorkerPool(workers or 1, ONE_THREAD, prepare) as pool:
+    with SerialExecutor() if here else WorkerPool(workers or 1, ONE_THREAD, prepare) as pool:
         reused = set()
         for outcome in run_jobs(pool, jobs, progress or Progress()):
             if outcome.reused:
@@ -208,7 +252,7 @@ def run_tasks(
         workers: Largest number of workers.
         engine: Who does the work.
         progress: Counts and shows the work; None: nothing is shown.
-        prepare: What every worker would load first (`WorkerPool`).
+        prepare: As for `WorkerPool`.
     """
     if not engine.is_this_machine:
         found: dict[str, Receipt] = {}

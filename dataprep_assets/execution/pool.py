@@ -1,12 +1,12 @@
-"""Chooses the pool that does the work: processes of this machine, a Ray cluster, or Slurm; and its number of workers.
+"""Chooses the pool that does the work: processes of this machine or a Ray cluster; and its number of workers.
 
-The assets do not know which one. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it: `processes` (the default),
-`ray` or `slurm`. All of them have the interface `tasks.Pool`.
+The assets do not know which one. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it: `processes` (the default) or
+`ray`. Both have the interface `tasks.Pool`.
 """
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 from dataprep_assets.errors import ConfigError
@@ -15,8 +15,8 @@ from dataprep_assets.execution.tasks import Pool
 
 ENGINE = "DATAPREP_ENGINE"
 WORKERS = "DATAPREP_WORKERS"
-PROCESSES, RAY, SLURM = "processes", "ray", "slurm"
-ENGINES = (PROCESSES, RAY, SLURM)
+PROCESSES, RAY = "processes", "ray"
+ENGINES = (PROCESSES, RAY)
 
 
 def worker_count(declared: int | None) -> int:
@@ -45,10 +45,6 @@ def require_engine(environment: Mapping[str, str], declared: str | None = None) 
         raise ConfigError(
             "run_on (or DATAPREP_ENGINE): `ray` needs the extra of that name: pip install 'dataprep-assets[ray]'"
         )
-    if engine == SLURM:
-        from dataprep_assets.execution import slurm
-
-        slurm.require()
 
 
 def open_pool(
@@ -56,7 +52,6 @@ def open_pool(
     settings: Mapping[str, str],
     environment: Mapping[str, str],
     declared: str | None = None,
-    slurm: Mapping[str, str | int] | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> Pool:
     """The pool of the chosen engine.
@@ -67,21 +62,14 @@ def open_pool(
         settings: Environment variables to set in each worker.
         environment: The environment variables that name the engine and the cluster.
         declared: The engine that the dataset declares.
-        slurm: The dataset's settings for its arrays; the environment has the others (`slurm.SlurmSettings`).
-        prepare: What every worker would load first, if they are processes of this machine (`WorkerPool`).
+        prepare: As for `WorkerPool`.
     """
-    engine = chosen_engine(environment, declared)
-    if engine == PROCESSES:
-        return WorkerPool(count, dict(settings), prepare)
-    if engine == RAY:
-        # loaded where it is chosen alone: the extra need not be installed elsewhere
-        from dataprep_assets.execution.ray_pool import RayPool
+    if chosen_engine(environment, declared) == PROCESSES:
+        return WorkerPool(count, settings, prepare)
+    # imported only where it is chosen, because the extra need not be installed elsewhere
+    from dataprep_assets.execution.ray_pool import RayPool
 
-        return RayPool(count, settings, environment)
-    from dataprep_assets.execution.slurm import SlurmSettings
-    from dataprep_assets.execution.slurm_pool import SlurmPool
-
-    return SlurmPool(count, settings, SlurmSettings.of(environment, slurm))
+    return RayPool(count, settings, environment)
 
 
 @dataclass(frozen=True)
@@ -90,11 +78,9 @@ class Engine:
 
     Attributes:
         declared: The engine that the dataset names; None leaves it to the environment.
-        slurm: What the dataset declares of Slurm's arrays.
     """
 
     declared: str | None = None
-    slurm: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
     def is_this_machine(self) -> bool:
@@ -102,11 +88,11 @@ class Engine:
         return chosen_engine(os.environ, self.declared) == PROCESSES
 
     def open(self, count: int, prepare: Callable[[], object] | None = None) -> Pool:
-        """A pool of at least `count` workers whose libraries use one thread each; ConfigError where there is none.
+        """Open a pool of at least `count` workers, whose libraries use one thread each.
 
-        `prepare` is as for `open_pool`.
+        `prepare` is as for `WorkerPool`. Raises ConfigError if the engine is not there.
         """
-        return open_pool(count, ONE_THREAD, os.environ, self.declared, self.slurm, prepare)
+        return open_pool(count, ONE_THREAD, os.environ, self.declared, prepare)
 
 
 ON_PROCESSES = Engine(PROCESSES)

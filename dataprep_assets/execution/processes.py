@@ -1,44 +1,51 @@
 """Worker processes of this machine, whose death is noticed at once.
 
-Workers are never forks of this process: a fork of a process in which a tokenizer library or a client has started a
-thread can hang forever. They are fresh interpreters; or, where each would load the same things, forks of one that has
-loaded them and has no thread (`fork_server`). They are started with `-c`, not through `multiprocessing`, which would
-import the parent's main module (Dagster's command line) into each of them. A worker that dies is noticed at once,
-because its end of the socket closes; its task is tried again by another, twice, while the others go on. The kernel ends
-workers with their parent, so nothing goes on writing after a run was killed.
-
-A worker that is idle when its pool is closed is kept for the next pool of the same thread: a run of small data has a
-dozen pools, and a worker that has already loaded its libraries and tokenizer starts at once. Before its next task it is
-sent the current environment.
+Workers are never forks of this process: a fork of a process in which a library has started a thread can hang forever.
+They are forks of `multiprocessing`'s fork server, which has imported what their first tasks need and has no thread. A
+worker that dies is noticed at once, because its end of the channel closes; its task is tried again by another, twice,
+while the others go on. The kernel ends workers with this process, so nothing goes on writing after a run was killed.
 """
 
+import base64
 import contextlib
+import fcntl
+import gc
+import importlib
 import logging
+import multiprocessing
 import os
+import pickle
 import signal
-import socket
-import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.bounds import Bounds
 from dataprep_assets.errors import BoundError, WorkerDiedError
-from dataprep_assets.execution.answer import answer, without_core
-from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer, can_fork, serve_forks
-from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId, kept_for_later
-from dataprep_assets.execution.watch import Watch, die_with_parent
+from dataprep_assets.execution.run_task import run_task, without_core, without_output
+from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
+from dataprep_assets.execution.watch import Watch
 from dataprep_assets.sentences import safe
-from dataprep_assets.stores.private import are_private
+from dataprep_assets.stores.private import are_private, current_umask
 
 logger = logging.getLogger(__name__)
 
 _DYING_SECONDS = 60.0
+_MAX_TEMP_PATH = 70
+"""Longest path of the temporary folder: the fork server has a socket in it, whose path has 107 bytes at most."""
+_SERVER = "dataprep_assets.execution.preload"
+"""The module that the fork server imports."""
+_PRELOAD = "DATAPREP_PRELOAD"
+_MAX_PRELOAD_BYTES = 90_000
+"""Most that the fork server is asked for: a variable has at most 128 KiB, and base64 takes a third more."""
 ONE_THREAD = {
     "FASTOKENS_BPE_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
@@ -54,120 +61,146 @@ else:
     Channel = Connection
 
 
-def serve(handle: int, parent: int, private: bool) -> None:
-    """A worker's whole life: take tasks from the socket until it closes. Run by `WorkerPool` in a new interpreter.
+def serve(channel: Channel, environment: Mapping[str, str], umask: int, private: bool) -> None:
+    """Do tasks until the channel closes: a worker's whole life.
 
-    `private`: whether the dataset is sensitive.
+    Args:
+        channel: Where tasks come from and answers go to.
+        environment: The environment variables of this process.
+        umask: Its umask.
+        private: Whether the dataset is sensitive: a native library that panics prints a message, which may quote it.
     """
-    die_with_parent(parent)
+    _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    channel: Channel = Connection(handle)
-    while True:
-        try:
-            task: Task | dict[str, str] = channel.recv()
-        except (EOFError, ConnectionResetError):  # the parent was killed, or closed it before this process read
-            return
-        # the environment of the pool that has taken this worker over
-        if isinstance(task, dict):
-            os.environ.clear()
-            os.environ.update(task)
-            continue
-        tell = partial(_send_place, channel)
-        told = answer(task, partial(_send_counts, channel, task.id), tell, private=private)
-        channel.send((*told, kept_for_later()))
+    # a function of the user's may start processes, which a daemon may not
+    multiprocessing.current_process().daemon = False
+    os.environ.clear()
+    os.environ.update(environment)
+    os.umask(umask)
+    with without_output(private):
+        while True:
+            try:
+                task: Task = channel.recv()
+            except (EOFError, ConnectionResetError):  # the parent closed it, or was killed
+                return
+            send = partial(_send_counts, channel, task.id)
+            channel.send(run_task(task, send, partial(_send_place, channel), private=private))
 
 
-def serve_prepared(handle: int, parent: int, private: bool) -> None:
-    """The life of a fork server whose forks are workers. Run by `WorkerPool` in a new interpreter."""
-    die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    without_core()
-    serve_forks(handle, partial(serve, private=private))
+def _end_with_parent() -> None:
+    """Let the kernel end this process when its parent has gone, even while a library is at work.
+
+    The parent of a fork is the fork server, so this is about a pipe that closes when the process of the pool ends.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    sentinel = parent.sentinel
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # which ends it
+    fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+    if wait([sentinel], 0):
+        os._exit(1)  # it went before
 
 
 def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
-    channel.send(("counts", Counts(running, done), True))
+    channel.send(("counts", Counts(running, done)))
 
 
 def _send_place(channel: Channel, where: str) -> None:
-    channel.send(("at", where, True))
+    channel.send(("at", where))
 
 
-_Process = subprocess.Popen[bytes] | ForkedProcess
-
-
-def _ended(process: _Process) -> int:
-    """The exit code of a worker that has closed its socket, which may happen long before the process has ended."""
-    try:
-        return process.wait(_DYING_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
-
-
-def _end(code: int) -> str:
+def _describe_end(code: int | None) -> str:
     """How a process ended, in words; of signal 9 also its usual cause."""
-    if code >= 0:
+    if code is None or code >= 0:
         return f"exit code {code}"
     cause = ": often the kernel, when the machine has no memory left" if code == -signal.SIGKILL else ""
     return f"killed by signal {-code}{cause}"
 
 
+def _module_of(function: Any) -> str:
+    """The module that defines a task's function."""
+    function = getattr(function, "func", function)  # of a `partial`
+    owner = getattr(function, "__self__", None)  # of a method
+    return str(function.__module__ if owner is None else type(owner).__module__)
+
+
+_starting = threading.Lock()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the main module, which `multiprocessing` would import into each worker: a script that starts a run, say."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _start_method() -> str:
+    """Return the start method of `multiprocessing` for workers."""
+    # elsewhere system libraries do not survive a fork
+    can_fork = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_PATH
+    return "forkserver" if can_fork else "spawn"
+
+
+@contextlib.contextmanager
+def _preloading(modules: Sequence[str], prepare: Callable[[], object] | None) -> Iterator[None]:
+    """Let a fork server that is started inside import these modules and call `prepare`."""
+    packed = pickle.dumps((modules, prepare, are_private()))
+    if len(packed) > _MAX_PRELOAD_BYTES:
+        packed = pickle.dumps((modules, None, are_private()))
+    os.environ[_PRELOAD] = base64.b64encode(packed).decode()
+    try:
+        yield
+    finally:
+        del os.environ[_PRELOAD]
+
+
+def preload() -> None:
+    """Load, in the fork server, what each of its forks would load; errors are left to the workers, which report them.
+
+    A fork of a process with a second thread can hang forever. So libraries use one thread, and if one starts another
+    all the same, the server starts again and leaves loading to the workers.
+    """
+    if (packed := os.environ.pop(_PRELOAD, None)) is None:
+        return
+    without_core()
+    os.environ.update(ONE_THREAD)
+    with contextlib.suppress(Exception):
+        modules, prepare, private = pickle.loads(base64.b64decode(packed))
+        with without_output(private):
+            for module in modules:
+                importlib.import_module(module)
+            if prepare is not None:
+                prepare()
+    if len(os.listdir("/proc/self/task")) > 1:
+        os.execv(sys.executable, sys.orig_argv)
+    gc.collect()
+    gc.freeze()  # a collection in a fork would write to, and so copy, every page with an object
+
+
 @dataclass(frozen=True)
 class _Worker:
-    """A worker process, the parent's end of its socket, and the fixed properties with which it was started."""
+    """A worker process and the parent's end of its channel."""
 
-    process: _Process
+    process: BaseProcess
     channel: Channel
-    kind: "_Kind"
 
-    def end(self) -> None:
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def end(self) -> int | None:
+        """End it if it lives; return its exit code."""
         self.channel.close()
         self.process.kill()
-        self.process.wait()
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """How a worker was started: only a pool that would start it in the same way may reuse it.
-
-    `private`: only the owner can read the files that it writes, by its inherited umask (`stores.private`). `thread`:
-    the kernel ends a worker with the thread that started it, not with the process.
-    """
-
-    settings: tuple[tuple[str, str], ...]
-    path: str
-    private: bool = field(default_factory=are_private)
-    folder: str = field(default_factory=os.getcwd)
-    thread: int = field(default_factory=threading.get_ident)
-    # a fork of this process inherits the idle workers, but must not talk to them: they are its parent's
-    process: int = field(default_factory=os.getpid)
-
-
-_kept: list[_Worker] = []
-"""Idle workers of closed pools, the latest one last."""
-
-
-def _keep(workers: Sequence[_Worker]) -> None:
-    """Keep idle workers for the next pool of their thread, at most as many as one pool has had; end the others."""
-    # those of other threads stay, for the next pools of these
-    for old in [*_kept]:
-        if old.kind.thread == threading.get_ident() or old.process.poll() is not None:
-            _kept.remove(old)
-            old.end()
-    _kept.extend(workers)
-
-
-def _take(kind: _Kind) -> _Worker | None:
-    """Take a live worker of this kind from those kept; None if there is none."""
-    for worker in [*_kept]:
-        if worker.kind == kind:
-            _kept.remove(worker)
-            # an idle worker sends nothing: a readable socket means that it has died
-            if worker.process.poll() is None and not worker.channel.poll():
-                return worker
-            worker.end()
-    return None
+        self.process.join()
+        code = self.process.exitcode
+        self.process.close()
+        return code
 
 
 class WorkerPool:
@@ -175,15 +208,12 @@ class WorkerPool:
 
     A worker that exceeds its bound (`bounds`) is ended. Its task is tried once more, closely, when nothing else is at
     work; if it exceeds the bound again, it fails with BoundError, which says where it was and what it took.
-
-    Workers that are started inside of `private_files` have no standard error: a native library that panics prints its
-    message there before Python can intercept it, and the message may quote the data.
     """
 
     def __init__(
         self,
         count: int,
-        environment: dict[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
         prepare: Callable[[], object] | None = None,
     ) -> None:
         """Prepare a pool; workers are started when there are tasks for them.
@@ -191,20 +221,15 @@ class WorkerPool:
         Args:
             count: Number of workers.
             environment: Environment variables to set in each.
-            prepare: What every worker would load before its first task: a picklable function. If there are several
-                workers it is called once, in a process that then forks into them.
+            prepare: A picklable function that loads what each worker would load. The first pool of this process has it
+                called once, before the workers are forked.
         """
         self.count = max(1, count)
-        self._environment = environment or {}
-        self._prepare = prepare if self.count > 1 and can_fork() else None
-        self._server: ForkServer | None = None
-        # as it is now: what was put on it since the start is found by workers as well
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        self._kind = _Kind(tuple(sorted(self._environment.items())), path)
+        self._environment, self._prepare = environment or {}, prepare
+        self._private = are_private()
         self._idle: list[_Worker] = []
         self._busy: dict[Channel, tuple[_Worker, Task]] = {}
         self._queue: deque[Task] = deque()
-        self._last: set[Channel] = set()  # of workers that are not kept
         self._deaths: Counter[TaskId] = Counter()
         self._watch = Watch(Bounds.of(os.environ))
         self._exceeded: deque[Task] = deque()  # to be tried once more
@@ -214,17 +239,14 @@ class WorkerPool:
 
     def __exit__(self, *_exception: object) -> None:
         self._watch.close()
+        workers = [*self._idle, *(worker for worker, _ in self._busy.values())]
         # all are killed before the first is waited for, so that they end together
-        for worker, _ in self._busy.values():
+        for worker in workers:
             worker.process.kill()
-        for worker, _ in self._busy.values():
+        for worker in workers:
             worker.end()
-        for worker in self._idle:
-            if worker.channel in self._last:
-                worker.end()
-        _keep([worker for worker in self._idle if worker.channel not in self._last])
-        if self._server is not None:
-            self._server.close()
+        self._idle.clear()
+        self._busy.clear()
 
     @property
     def outstanding(self) -> int:
@@ -234,7 +256,7 @@ class WorkerPool:
     @property
     def pids(self) -> list[int]:
         """Process ids of the live workers."""
-        return [worker.process.pid for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]]
+        return [worker.pid for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]]
 
     def submit(self, task: Task, *, first: bool = False) -> None:
         """Queue a task; `first` puts it before the others."""
@@ -249,52 +271,29 @@ class WorkerPool:
         self._dispatch()
         return forgotten
 
-    def _worker(self) -> _Worker:
-        """A kept worker, with the current environment sent to it, or a new one."""
-        environment = {**os.environ, **self._environment, "PYTHONPATH": self._kind.path}
-        if (kept := _take(self._kind)) is not None:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # reported by `events`
-                kept.channel.send(environment)
-            return kept
-        ours, theirs = socket.socketpair()
-        # closed here once the worker has it: else its death would not close the socket
-        with theirs:
-            process = self._forked(theirs.fileno(), environment) or self._start("serve", environment, theirs.fileno())
-        return _Worker(process, Connection(ours.detach()), self._kind)
-
-    def _forked(self, handle: int, environment: dict[str, str]) -> ForkedProcess | None:
-        """A worker that is a fork; None where it has to be a new interpreter."""
-        if self._prepare is None:
-            return None
-        if self._server is None:
-            self._server = ForkServer(partial(self._start, "serve_prepared", environment), self._prepare)
-        if (forked := self._server.fork(handle)) is None:
-            # it has died, or has a second thread, which will not go away: from now on workers are new interpreters
-            self._prepare = None
-        return forked
-
-    def _start(self, function: str, environment: dict[str, str], handle: int) -> subprocess.Popen[bytes]:
-        """A new interpreter in which `function` of this module serves the socket `handle`."""
-        given = (handle, os.getpid(), self._kind.private)
-        output = subprocess.DEVNULL if self._kind.private else None
-        return subprocess.Popen(
-            [sys.executable, "-c", f"from dataprep_assets.execution.processes import {function}; {function}{given}"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[handle],
-            env=environment,
-        )
+    def _start(self) -> _Worker:
+        """Start a worker."""
+        context = multiprocessing.get_context(_start_method())
+        context.set_forkserver_preload([_SERVER])
+        ours, theirs = context.Pipe()
+        modules = sorted({_module_of(task.function) for task in self._queue})
+        # the worker's end is closed here once the worker has it: else its death would not close the channel
+        with _starting, theirs:
+            given = (theirs, {**os.environ, **self._environment}, current_umask(), self._private)
+            process = context.Process(target=serve, args=given, daemon=True)  # type: ignore[attr-defined]
+            with _without_main(), _preloading(modules, self._prepare):
+                process.start()
+        return _Worker(process, ours)
 
     def _dispatch(self) -> None:
         if self._exceeded and not self._queue and not self._busy:
             self._queue.append(self._exceeded.popleft())
         while self._queue and (self._idle or len(self._busy) < self.count):
-            worker = self._idle.pop() if self._idle else self._worker()
+            worker = self._idle.pop() if self._idle else self._start()
             task = self._queue.popleft()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is reported by `events`
                 worker.channel.send(task)
-            self._watch.begin(worker.process.pid)
+            self._watch.begin(worker.pid)
             self._busy[worker.channel] = (worker, task)
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
@@ -313,20 +312,18 @@ class WorkerPool:
     def _receive(self, channel: Channel) -> Iterator[Counts | Finished]:
         worker, task = self._busy[channel]
         try:
-            kind, value, later = channel.recv()
+            kind, value = channel.recv()
         except (EOFError, OSError):
             yield from self._bury(channel)
             return
         if kind in ("counts", "at"):
-            self._watch.told(worker.process.pid, value if kind == "at" else "")
+            self._watch.told(worker.pid, value if kind == "at" else "")
             if kind == "counts":
                 yield value
             return
-        self._watch.end(worker.process.pid)
+        self._watch.end(worker.pid)
         del self._busy[channel]
         self._idle.append(worker)
-        if not later:
-            self._last.add(channel)
         self._dispatch()
         # last: the caller may take long with a result, and the worker is at its next task already
         yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
@@ -337,7 +334,7 @@ class WorkerPool:
         The task of one that was ended is tried after the others, or fails.
         """
         worker, task = self._busy.pop(channel)
-        if (why := self._watch.end(worker.process.pid)) is not None:
+        if (why := self._watch.end(worker.pid)) is not None:
             worker.end()
             if task.closely:
                 yield Finished(task, None, BoundError(safe(f"{task.id}: {why}")))
@@ -346,9 +343,9 @@ class WorkerPool:
                 self._exceeded.append(replace(task, closely=True))
             self._dispatch()
             return
-        code = _ended(worker.process)
-        worker.end()
-        what = f"{task.id}: its worker process died ({_end(code)})"
+        # its channel closes long before a large process has ended
+        worker.process.join(_DYING_SECONDS)
+        what = f"{task.id}: its worker process died ({_describe_end(worker.end())})"
         self._deaths[task.id] += 1
         if self._deaths[task.id] > DEATHS:
             raise WorkerDiedError(safe(f"{what}, as {DEATHS} before it did. Finished files are kept: run it again"))

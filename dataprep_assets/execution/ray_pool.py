@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from dataprep_assets.errors import ConfigError, WorkerDiedError
-from dataprep_assets.execution.answer import answer, without_output
+from dataprep_assets.execution.run_task import run_task, without_output
 from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
 from dataprep_assets.sentences import safe
 from dataprep_assets.stores.private import are_private
@@ -84,7 +84,7 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) 
     sums = _Sums(board, task.id)
     try:
         with without_output(private):
-            return answer(task, sums.add, private=private)
+            return run_task(task, sums.add, private=private)
     finally:
         with suppress(ray.exceptions.RayError):  # a lost board costs numbers in a log, and must not cost the shard
             sums.close(ray.get)

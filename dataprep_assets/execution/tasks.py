@@ -1,6 +1,6 @@
 """What workers do and answer: tasks with typed ids, counts while they run, results at their end.
 
-`Pool` is the interface of all kinds of workers: `processes.WorkerPool`, `ray_pool.RayPool`, `slurm_pool.SlurmPool`. A
+`Pool` is the interface of all kinds of workers: `processes.WorkerPool`, `ray_pool.RayPool`, `jobs.SerialExecutor`. A
 task's function calls `report` to say what it has done so far.
 """
 
@@ -96,21 +96,3 @@ def report(**done: int) -> None:
     """Report, from inside a task, what was done since the last call. Does nothing outside of a worker."""
     if _send is not None:
         _send(done)
-
-
-# Once False it stays so: what a process has imported cannot be taken out of it.
-_later = True
-
-
-def keep_for_this_pool_only() -> None:
-    """Call this in a task that loads something that may differ in the next pool, such as a user's module.
-
-    The worker is then not kept when the pool is closed.
-    """
-    global _later
-    _later = False
-
-
-def kept_for_later() -> bool:
-    """Whether this process may serve another pool."""
-    return _later

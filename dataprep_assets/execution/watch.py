@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dataprep_assets.bounds import Bounds, told_to
-from dataprep_assets.execution.answer import without_core
+from dataprep_assets.execution.run_task import without_core
 
 CAN_WATCH = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
@@ -38,25 +38,26 @@ def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
         os._exit(1)  # the parent died before prctl took effect
 
 
-def taken(pid: int) -> tuple[int, float] | None:
-    """Bytes of memory that a process alone has, and its CPU seconds; None if it has ended."""
+def taken(pid: int) -> tuple[int, float, int] | None:
+    """Bytes of memory that a process alone has, its CPU seconds, and the tick of its start; None if it has ended."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as statm, open(f"/proc/{pid}/stat", "rb") as stat:
             _, resident, shared, *_ = statm.read().split()
             # behind the program's name, which is in brackets and may hold blanks and brackets: 11 and 12 are then user
-            # and system time (fields 14 and 15 in proc(5))
+            # and system time (fields 14 and 15 in proc(5)), and 19 is the start
             fields = stat.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return (int(resident) - int(shared)) * _PAGE, (int(fields[11]) + int(fields[12])) / _TICKS
+    return (int(resident) - int(shared)) * _PAGE, (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[19])
 
 
 @dataclass
 class _AtWork:
-    """A process and its place: the row that it was last at, and its CPU seconds there."""
+    """A process and its place: the row that it was last at, its CPU seconds there, and the tick of its start."""
 
     where: str = ""
     since: float | None = None
+    start: int | None = None
 
 
 class Watch:
@@ -71,7 +72,7 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def begin(self, pid: int) -> None:
-        """Watch a process, which is a child that nobody else waits for: its number is its own until `end`."""
+        """Watch a process until `end`."""
         if not CAN_WATCH:
             return
         with self._lock:
@@ -98,18 +99,21 @@ class Watch:
     def _sample(self) -> None:
         while not self._closed.wait(_SAMPLE_SECONDS):
             with self._lock:
-                # under the lock: until `end` returns nobody waits for the process, so its number cannot be another's
                 for pid, process in self._at_work.items():
                     if pid not in self._exceeded and (why := _why(self._bounds, pid, process)) is not None:
                         self._exceeded[pid] = why
-                        os.kill(pid, signal.SIGKILL)
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
 
 
 def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
     """Where a process is and what it took, if that is too much."""
     if (found := taken(pid)) is None:
         return None
-    memory, seconds = found
+    memory, seconds, start = found
+    process.start = process.start or start
+    if process.start != start:  # it has ended, and its number is another process's
+        return None
     # counted from the first look after it got on
     process.since = seconds if process.since is None else process.since
     why = bounds.exceeded(memory, seconds - process.since)

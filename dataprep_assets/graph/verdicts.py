@@ -92,7 +92,7 @@ def prove_all(
         prove: Must be picklable; raises only for bugs, which are raised again here.
         workers: Largest number of workers.
         engine: Who does the work.
-        prepare: What every worker would load first (`WorkerPool`).
+        prepare: As for `WorkerPool`.
     """
     tasks = [Task(TaskId(subject.artifact.partition or "", "proofs"), prove, (subject,)) for subject in subjects]
     if not tasks:

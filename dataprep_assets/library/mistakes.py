@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.pool import chosen_engine, require_engine, worker_count
-from dataprep_assets.execution.slurm import SlurmSettings
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration_mistakes import read
 from dataprep_assets.graph.declared_keys import nearest
@@ -59,7 +58,6 @@ def require_sound_environment() -> None:
     """Raise ConfigError if an environment variable that controls execution has an invalid value."""
     worker_count(None)
     chosen_engine(os.environ)
-    SlurmSettings.of(os.environ)
 
 
 def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:

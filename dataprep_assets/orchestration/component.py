@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import BaseModel, create_model, model_validator
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.execution.answer import without_core
+from dataprep_assets.execution.run_task import without_core
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.declared_templates import rendered

@@ -24,10 +24,9 @@ class EngineOverhead:
 
 
 OVERHEADS: Mapping[str, EngineOverhead] = {
-    # tiny shards of one file on 2 quiet cores; Ray's cluster begins with the run, Slurm's was there
+    # tiny shards of one file on 2 quiet cores; Ray's cluster begins with the run
     _PROCESSES: EngineOverhead(run_seconds=0.3, shard_seconds=0.008),
     "ray": EngineOverhead(run_seconds=4.1, shard_seconds=0.018),
-    "slurm": EngineOverhead(run_seconds=1.5, shard_seconds=0.98),
 }
 """By the name that `run_on` has for it."""
 

@@ -70,6 +70,15 @@ def are_private() -> bool:
     return bool(_entered)
 
 
+def current_umask() -> int:
+    """Return the umask of this process."""
+    with _lock:
+        # the private mask is set to read it, because other threads may write files in between
+        mask = os.umask(OTHERS)
+        os.umask(mask)
+        return mask
+
+
 def closed_folder(folder: Path) -> None:
     """Create a folder that only its owner can enter, whatever the umask, with its parents; restrict an existing folder.
 

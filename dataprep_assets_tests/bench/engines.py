@@ -2,7 +2,7 @@
 
 Real tiny shards by each engine on this machine, in a process of its own. The time until the first is there tells what
 it takes to begin, the time from there to the last what a shard costs beside its data: handing over, receipts, syncs,
-and where each task is a process of its own, its start, imports and tokenizer. Slurm is a real one of one node.
+and where each task is a process of its own, its start, imports and tokenizer.
 """
 
 import argparse
@@ -10,20 +10,18 @@ import ctypes
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from dataprep_assets.execution.pool import ENGINES, SLURM, open_pool
-from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.pool import ENGINES, open_pool
+from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.stream.token_shard import TokenShard
-from dataprep_assets_tests.fakes.slurm_cluster import slurm_cluster
 from dataprep_assets_tests.pipelines.corpus.shards import (
     build_whole_shards,
     shard_work,
@@ -53,22 +51,15 @@ def seconds_here(engine: str, count: int) -> tuple[float, float, float]:
     Processes whose parents end become this one's children, so that their time is counted.
     """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dataprep-engines-")))
-        environment = dict(os.environ)
-        if engine == SLURM:
-            environment["DATAPREP_SLURM_FOLDER"] = str(stack.enter_context(slurm_cluster()).folder / "meet")
-        works = shards(folder, count)
+    with tempfile.TemporaryDirectory(prefix="dataprep-engines-") as folder:
+        works = shards(Path(folder), count)
         before, started = _cpu(), time.perf_counter()
-        with open_pool(WORKERS, ONE_THREAD, environment, engine) as pool:
+        with open_pool(WORKERS, ONE_THREAD, os.environ, engine) as pool:
             done = []
             for outcome in build_whole_shards(works, pool):
                 if outcome.error is not None:
                     raise outcome.error
                 done.append(time.perf_counter() - started)
-            kept = pool.pids if isinstance(pool, WorkerPool) else []
-    for pid in kept:
-        os.kill(pid, signal.SIGKILL)  # it would wait for the next pool of this process
     with suppress(ChildProcessError):
         deadline = time.monotonic() + _ENDING_SECONDS
         while time.monotonic() < deadline:

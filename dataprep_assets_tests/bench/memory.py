@@ -95,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--each", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(argv)
     if asked.spec is not None:
-        with mock.patch.object(processes, "can_fork", return_value=not asked.each):
+        start_method = "spawn" if asked.each else "forkserver"
+        with mock.patch.object(processes, "_start_method", return_value=start_method):
             ours(Spec.read(asked.spec))
         return 0
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder:

@@ -1,6 +1,5 @@
 """What is there to be seen is told by `dataprep check` and by `dataprep run` at its beginning, with file, line, key."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ MISTAKES = {
     "id_name": ("document: {", "document: {id_field: doc, "),
     "twice": ("[nanogpt]", "[nanogpt, nanogpt]"),
     "no_key": ("document: {", "document: {id_key: {env: SURELY_NOT_SET}, "),
-    "engine": ("  views", "  run_on: slurm\n  views"),
     "storage": ("  views", "  storage: ./defs.yaml/below\n  views"),
     "two": ("  views: [nanogpt]\n", "  views: [nanogpt]\n---\ntype: dataprep_assets.components.TokenizedCorpus\n"),
     "no_parquet": ('["*.jsonl"]', '["*"]'),
@@ -40,7 +38,6 @@ TOLD = {
     "they have `text`, `id`",
     "twice": "9: views: `nanogpt` is given twice; leave one out",
     "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set; `openssl rand -hex 32` makes ",
-    "engine": "9: run_on (or DATAPREP_ENGINE): `slurm` needs Slurm's commands, and sbatch is not on PATH: start",
     "storage": "9: storage: {folder}/defs.yaml/below: cannot be a folder: {folder}/defs.yaml is a file",
     "two": "11: a second document: a dataset has a defs.yaml of its own. Move what is below the `---` into",
     "no_parquet": "4: source: train_more.parquet: it is text. Rename it by its format",
@@ -101,28 +98,21 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def without_slurm(project: Path) -> str:
-    """A PATH on which there is nothing of Slurm's."""
-    folder = project / "bin"
-    folder.mkdir(exist_ok=True)
-    return str(folder)
-
-
 def test_check_tells_each_with_its_line(project: Path) -> None:
-    done = dataprep(project, "check", project=project, PATH=without_slurm(project))
+    done = dataprep(project, "check", project=project)
     assert done.returncode == 2, done.stderr
     for name, told in TOLD.items():
         folder = project / "my_texts" / "defs" / "wrong" / name
         assert f"{folder}/defs.yaml:{told.format(folder=folder)}" in done.stdout, done.stdout
     assert "held_out`: 1 shards for valid and 1 for test leave none of 2 to train on; raise `num_shards`" in done.stdout
     assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: Parquet cannot be read" in done.stdout
-    right = dataprep(project, "check", "d00", "d01", project=project, PATH=os.environ["PATH"])
+    right = dataprep(project, "check", "d00", "d01", project=project)
     assert (right.returncode, right.stdout) == (0, "2 declarations: nothing to correct\n")
 
 
 @pytest.mark.parametrize("name", sorted(TOLD))
 def test_run_tells_it_before_anything_is_made(project: Path, name: str) -> None:
-    done = dataprep(project, "run", name, project=project, PATH=without_slurm(project))
+    done = dataprep(project, "run", name, project=project)
     folder = project / "my_texts" / "defs" / "wrong" / name
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{folder}/defs.yaml:{TOLD[name].format(folder=folder)}" in done.stderr

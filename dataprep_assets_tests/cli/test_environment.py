@@ -79,7 +79,7 @@ CASES = [
     (STATUS, {"DATAPREP_ROOT": "HERE/file"}, 1, "file/sample_corpus/manifest/receipt.json: Not a directory"),
     (RUN, {"DATAPREP_WORKERS": "many"}, 2, "DATAPREP_WORKERS: 'many' is not a number of processes: give one from 1"),
     (RUN, {"DATAPREP_WORKERS": "0"}, 2, "DATAPREP_WORKERS: '0' is not a number of processes"),
-    (RUN, {"DATAPREP_ENGINE": "spark"}, 2, "DATAPREP_ENGINE: 'spark' is not allowed; one of processes, ray, slurm"),
+    (RUN, {"DATAPREP_ENGINE": "spark"}, 2, "DATAPREP_ENGINE: 'spark' is not allowed; one of processes, ray"),
     (
         ["check"],
         {"DATAPREP_SHOW": "all"},

@@ -148,7 +148,7 @@ def test_what_commands_tell_is_there_as_json(project: Path, tmp_path: Path) -> N
     (planned,) = told(project, "plan", "d00", "--cores", "4")
     assert planned["machine"]["cores"] == 4
     assert planned["tokens"] > 0
-    assert set(planned["seconds_on"]) == {"processes", "ray", "slurm"}
+    assert set(planned["seconds_on"]) == {"processes", "ray"}
     (unmade,) = told(project, "show", "d01")
     assert unmade["summary"] is None
     assert told(project, "prune", "d00") == []

@@ -1,7 +1,7 @@
 """`python -m dataprep_assets_tests.deploy.weather`: a job of a quarter of an hour, of which something dies every 30 s.
 
 A corpus whose shards the reference engine encodes, which takes long; its artifacts go to a bucket (moto). What dies, in
-turn: a worker (of Slurm: a task of the array), the run with all that it started, and of Ray the second node with all
+turn: a worker, the run with all that it started, and of Ray the second node with all
 that it holds. A run that died is started again, and so is a node. A death waits until files have been begun for a
 quarter of the time between two: where a busy machine takes longer to begin than that, a job would never end.
 
@@ -26,7 +26,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dataprep_assets.execution.pool import ENGINES, PROCESSES, RAY, SLURM
+from dataprep_assets.execution.pool import ENGINES, PROCESSES, RAY
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.verify import receipts_below
@@ -38,7 +38,6 @@ from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.execution.ray_runs import RayCluster, descendants, ray_cluster
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
-from dataprep_assets_tests.fakes.slurm_cluster import SlurmCluster, slurm_cluster
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.graph.building import build_all
 
@@ -120,10 +119,8 @@ class Begun:
 class Weather:
     """What dies of a job, in turn, and what starts it again."""
 
-    def __init__(
-        self, job: Job, variables: Mapping[str, str], ray: RayCluster | None, slurm: SlurmCluster | None
-    ) -> None:
-        self._job, self._ray, self._slurm = job, ray, slurm
+    def __init__(self, job: Job, variables: Mapping[str, str], ray: RayCluster | None) -> None:
+        self._job, self._ray = job, ray
         self._environment = {**os.environ, **variables}
         self._runs = itertools.count()
         self.killed: list[str] = []
@@ -172,13 +169,11 @@ class Weather:
         return None
 
     def _workers(self) -> list[int]:
-        if self._slurm is not None:
-            return self._slurm.tasks()
         if self._ray is not None:
             roots = [self._ray.second.process.pid, self._ray.head.process.pid]
             return [pid for root in roots for pid, title in descendants(root) if title.startswith("ray::train-")]
-        # the last begun: before forks comes the process that they are of, with which all of them would end
-        return [pid for pid, title in descendants(self.run.pid) if "execution.processes" in title][::-1]
+        # the last begun: before its forks comes the fork server
+        return [pid for pid, title in descendants(self.run.pid) if "multiprocessing.forkserver" in title][::-1]
 
     def _node(self) -> str | None:
         assert self._ray is not None
@@ -227,15 +222,10 @@ def main(folder: Path, engine: str, minutes: float, every: float) -> int:
             f"{files} files of {seconds:.1f} s in {shards} shards on {engine}, a death every {every:.0f} s", flush=True
         )
         ray = stack.enter_context(ray_cluster(folder)) if engine == RAY else None
-        slurm = stack.enter_context(slurm_cluster()) if engine == SLURM else None
         variables = {} if ray is None else ray.variables
-        if slurm is not None:
-            # tasks of a run that died make room for those of the next before that one dies
-            own = {"DATAPREP_SLURM_FOLDER": str(folder / "slurm"), "DATAPREP_SLURM_ORPHAN_SECONDS": "6"}
-            variables = {**slurm.variables, **own}
         begun = stack.enter_context(Begun(folder / "machine"))
         started = time.monotonic()
-        weather = Weather(job, variables, ray, slurm)
+        weather = Weather(job, variables, ray)
         stack.callback(weather.end)
         last_death, next_death = started, started + every
         while not weather.ended_well():

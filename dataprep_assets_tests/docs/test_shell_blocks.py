@@ -88,7 +88,7 @@ LINES = (
         file=f"{TESTS}/deploy/test_own_project.py",
         proof='"init", ".", "--deploy", "compose"',
     ),
-    Lines(r"sbatch .*", "deploy/README.md", f"{TESTS}/execution/test_slurm.py", '"run.sbatch"'),
+    Lines(r"(job=.*)?sbatch .*", "deploy/README.md", f"{TESTS}/execution/test_slurm.py", '"run.sbatch"'),
     Lines(r"(cd|cp|htpasswd|docker|kubectl|helm) .*", "deploy/README.md", not_run=CLUSTER),
 )
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.execution import pool
-from dataprep_assets.execution.here import Here
+from dataprep_assets.execution.jobs import SerialExecutor
 from dataprep_assets.formats import document_ends
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT, SAMPLE, Level
 from dataprep_assets.pipelines.blend.component import TrainingBlend
@@ -307,7 +307,7 @@ def said_at(box: Box, target: Target, level: Level) -> Iterator[tuple[str, str]]
     box.redeclare(target.spec.declaration.dataset, at_level)
     now = box.now(target)
     # in this process: to start another for each fault takes longer than the proofs
-    with mock.patch.object(pool, "open_pool", return_value=Here()):
+    with mock.patch.object(pool, "open_pool", return_value=SerialExecutor()):
         yield from failed_proofs(now.spec, box.bench.store, [] if now.slot is None else [now.slot])
 
 

@@ -1,14 +1,16 @@
 """What the jobs of `test_jobs` do in their workers, and a job that notes what the loop asks of it."""
 
 import os
+import re
 import signal
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.jobs import Outcome, TaskJob
-from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId, keep_for_this_pool_only, report
+from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId, report
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import Receipt
 
@@ -126,16 +128,48 @@ class PlacedJob(TaskJob):
         self.directory = folder / piece.partition
 
 
-def told_environment(name: str, seconds: float) -> tuple[int, str]:
-    """The process that does this task, and what an environment variable is there."""
+def read_environment(name: str) -> str:
+    """A worker's task: an environment variable."""
+    return os.environ.get(name, "")
+
+
+def read_process() -> tuple[int, int, str, int]:
+    """A worker's task: its process, its number of threads, its folder and its umask."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return os.getpid(), len(os.listdir("/proc/self/task")), os.getcwd(), mask
+
+
+_prepared: list[int] = []
+
+
+def prepare(folder: Path) -> None:
+    """What workers would load: it notes which process did."""
+    _prepared.append(os.getpid())
+    (folder / str(os.getpid())).touch()
+
+
+def prepare_with_a_thread(folder: Path) -> None:
+    """As `prepare`, by a library that leaves a thread behind."""
+    prepare(folder)
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+
+def fail(folder: Path) -> None:
+    """What cannot be loaded."""
+    raise ValueError(f"not a tokenizer: {folder}")
+
+
+def read_prepared(seconds: float) -> tuple[int, int, str, int]:
+    """A worker's task: its process, its parent, who prepared it, and the number of its parent's threads."""
     time.sleep(seconds)
-    return os.getpid(), os.environ.get(name, "")
+    parent = os.getppid()
+    return os.getpid(), parent, str(_prepared[0] if _prepared else "-"), len(os.listdir(f"/proc/{parent}/task"))
 
 
-def told_last(name: str, seconds: float) -> tuple[int, str]:
-    """As `told_environment`, in a process that says that it is not to be kept."""
-    keep_for_this_pool_only()
-    return told_environment(name, seconds)
+def hang_in_a_library() -> None:
+    """A worker's task that runs no Python for a long time."""
+    re.match("(a|a)*b", "a" * 60)
 
 
 def core_limit() -> tuple[int, int]:
@@ -153,9 +187,3 @@ def quote(text: str) -> None:
 def exhaust() -> int:
     """Ask for more memory than there is."""
     return len(bytearray(1 << 62))
-
-
-def told_prepared(variable: str, seconds: float) -> tuple[int, int, str]:
-    """A worker's task: its process, its parent, and an environment variable that what prepared it has set."""
-    time.sleep(seconds)
-    return os.getpid(), os.getppid(), os.environ.get(variable, "")

@@ -1,5 +1,6 @@
 """Shards that are finished cost no task of a cluster: an engine that is not there is not missed."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +18,12 @@ from dataprep_assets_tests.bench.engines import shards
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 
-ABSENT = Engine("slurm")
+ABSENT = Engine("ray")
 
 
 @pytest.fixture(autouse=True)
-def no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
 
 
 def built(works: Iterable[TokenShard]) -> list[TokenShard]:
@@ -50,14 +51,14 @@ def test_a_damaged_one_is_a_task_and_the_others_are_told_before(tmp_path: Path) 
     path.write_bytes(bytes(path.stat().st_size))
     outcomes = build_token_bins(works, workers=2, engine=ABSENT)
     assert [next(outcomes).partition, next(outcomes).partition] == [works[0].partition, works[2].partition]
-    with pytest.raises(ConfigError, match="sbatch is not on PATH"):
+    with pytest.raises(ConfigError, match="`ray` needs the extra"):
         next(outcomes)
 
 
 def test_large_ones_of_a_folder_are_read_by_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     works = built(shards(tmp_path, 1))
     monkeypatch.setattr(artifacts, "_FEW_BYTES", 10)
-    with pytest.raises(ConfigError, match="sbatch is not on PATH"):
+    with pytest.raises(ConfigError, match="`ray` needs the extra"):
         again(works)
     assert [o.reused for o in build_token_bins(works, workers=2, engine=ABSENT, verification="size")] == [True]
 

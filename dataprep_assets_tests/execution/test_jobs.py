@@ -6,8 +6,15 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import BadRecordError, DataprepError, SourceError, WorkerDiedError
-from dataprep_assets.execution.here import Here
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_fetches, run_jobs, run_tasks
+from dataprep_assets.execution.jobs import (
+    Outcome,
+    SerialExecutor,
+    TaskJob,
+    run_and_sweep,
+    run_fetches,
+    run_jobs,
+    run_tasks,
+)
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
@@ -157,19 +164,19 @@ def test_in_this_process_outcomes_errors_and_counts_are_those_of_workers() -> No
             outcomes = list(run_jobs(pool, [TaskJob(piece, work) for piece in pieces], progress))
         return sorted((o.partition, str(o.error), o.reused) for o in outcomes), dict(progress.done)
 
-    assert told(Here()) == told(WorkerPool(1))
+    assert told(SerialExecutor()) == told(WorkerPool(1))
 
 
 def test_in_this_process_turns_and_pieces_follow_in_the_order_of_the_jobs() -> None:
     notes: list[tuple[str, str]] = []
     jobs = [NotedJob(f"p-{n}", notes, pieces=2) for n in range(3)]
-    with Here() as pool:
+    with SerialExecutor() as pool:
         assert [outcome.partition for outcome in run_jobs(pool, jobs, Progress())] == [job.partition for job in jobs]
     assert [name for what, name in notes if what == "turn"] == [job.partition for job in jobs]
 
 
 def test_what_is_cancelled_in_this_process_is_not_done() -> None:
-    with Here() as pool:
+    with SerialExecutor() as pool:
         for name in ("p-0", "p-1"):
             pool.submit(Task(TaskId(name), work, (Piece(name, error="killed" if name == "p-0" else ""),)))
         assert [str(one) for one in pool.cancel(lambda one: one.partition == "p-0")] == ["p-0"]

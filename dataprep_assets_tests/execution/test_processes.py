@@ -1,12 +1,13 @@
-"""Workers that outlive their pool: kept for the next one, told the environment of now, and never taken when dead."""
+"""Workers of this machine: forks of a server without a thread, which end with their pool and with its process."""
 
 import os
 import signal
-import socket
 import subprocess
 import sys
+import textwrap
 import threading
-from multiprocessing.connection import Connection
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,85 +15,209 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import OutOfMemoryError
+from dataprep_assets.execution import processes
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.stores.private import private_files
-from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, quote, told_environment, told_last
+from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, quote, read_environment, read_process
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 
 
-def asked(count: int = 1, environment: dict[str, str] | None = None) -> list[tuple[int, str]]:
-    """Process and environment variable of the worker of each of `count` tasks."""
-    with WorkerPool(count, environment) as pool:
+def results(pool: WorkerPool, function: Callable[..., Any], *arguments: Any, count: int = 1) -> list[Any]:
+    """Run a task `count` times and return the results."""
+    with pool:
         for number in range(count):
-            pool.submit(Task(TaskId(f"p-{number}"), told_environment, ("TOLD", 0.3 if count > 1 else 0.0)))
+            pool.submit(Task(TaskId(f"p-{number}"), function, arguments))
         ends = [event for event in pool.events() if isinstance(event, Finished)]
     assert [end.error for end in ends] == [None] * count
-    return sorted(end.result for end in ends)
+    return [end.result for end in ends]
 
 
-def test_the_next_pool_takes_the_workers_of_the_last_with_the_environment_of_now(
-    monkeypatch: pytest.MonkeyPatch,
+def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of a file, as a user's is: in a process that has no fork server yet."""
+    (folder / "script.py").write_text(textwrap.dedent(text))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+    command = [sys.executable, str(folder / "script.py")]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number that has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def await_ends(pids: list[int]) -> None:
+    """Wait until these processes have ended."""
+    deadline = time.monotonic() + 60
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.02)
+
+
+def test_each_pool_has_workers_of_its_own_with_the_environment_and_folder_of_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TOLD", "before")
-    first = asked(2)
+    ((first, *_),) = results(WorkerPool(1), read_process)
     monkeypatch.setenv("TOLD", "now")
-    second = asked(2)
-    assert [told for _, told in first + second] == ["before"] * 2 + ["now"] * 2
-    assert {pid for pid, _ in first} == {pid for pid, _ in second}
+    monkeypatch.chdir(tmp_path)
+    old = os.umask(0o027)
+    try:
+        ((second, threads, folder, umask),) = results(WorkerPool(1), read_process)
+    finally:
+        os.umask(old)
+    assert first != second
+    assert (threads, folder, umask) == (1, str(tmp_path), 0o027)
+    assert results(WorkerPool(1), read_environment, "TOLD") == ["now"]
+    assert results(WorkerPool(1, {"TOLD": "settings"}), read_environment, "TOLD") == ["settings"]
     monkeypatch.delenv("TOLD")
-    ((pid, told),) = asked()
-    assert told == ""
-    assert pid in {pid for pid, _ in first}
-
-
-def test_a_worker_that_died_while_it_was_kept_is_not_taken() -> None:
-    ((pid, _),) = asked()
-    os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    ((other, _),) = asked()
-    assert other != pid
-
-
-def test_a_worker_started_in_another_way_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ((plain, _),) = asked()
-    ((settings, _),) = asked(environment={"OMP_NUM_THREADS": "1"})
-    assert settings != plain
-    with private_files():
-        ((private, _),) = asked(environment={"OMP_NUM_THREADS": "1"})
-        assert private != settings
-        monkeypatch.chdir(tmp_path)
-        ((elsewhere, _),) = asked(environment={"OMP_NUM_THREADS": "1"})
-        assert elsewhere != private
-
-
-def test_a_thread_has_workers_of_its_own() -> None:
-    """The kernel ends a worker with the thread that started it."""
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.extend(pid for pid, _ in asked()))
-    thread.start()
-    thread.join()
-    ((mine, _),) = asked()
-    assert found != [mine]
-    ((again, _),) = asked()
-    assert again == mine
+    assert results(WorkerPool(1), read_environment, "TOLD") == [""]
+    await_ends([first, second])
 
 
 def test_a_worker_that_is_at_work_when_its_pool_is_left_ends() -> None:
     with WorkerPool(1) as pool:
-        pool.submit(Task(TaskId("p-0"), told_environment, ("TOLD", 60.0)))
+        pool.submit(Task(TaskId("p-0"), time.sleep, (60.0,)))
         (pid,) = pool.pids
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    assert not is_alive(pid)
 
 
-def test_a_worker_that_has_a_users_module_is_not_kept() -> None:
+def test_a_pool_of_a_thread_goes_on_when_the_thread_that_started_the_server_has_ended() -> None:
+    thread = threading.Thread(target=lambda: results(WorkerPool(1), os.getpid))
     with WorkerPool(1) as pool:
-        pool.submit(Task(TaskId("p-0"), told_last, ("TOLD", 0.0)))
-        pool.submit(Task(TaskId("p-1"), told_last, ("TOLD", 0.0)))
-        first, second = (event.result[0] for event in pool.events() if isinstance(event, Finished))
-    assert first == second
-    ((other, _),) = asked()
-    assert other != first
+        pool.submit(Task(TaskId("p-0"), time.sleep, (0.3,)))
+        thread.start()
+        thread.join()
+        (pid,) = pool.pids
+        assert [event.error for event in pool.events() if isinstance(event, Finished)] == [None]
+        assert pool.pids == [pid]
+
+
+PRELOADED = """
+import sys
+from functools import partial
+from pathlib import Path
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets_tests.execution import job_tasks
+
+# no guard: workers do not import this file
+with open(sys.argv[0] + ".runs", "a") as runs:
+    runs.write("run\\n")
+with WorkerPool(2, {{}}, partial(job_tasks.{prepare}, Path({folder!r}))) as pool:
+    for number in range(2):
+        pool.submit(Task(TaskId(str(number)), job_tasks.read_prepared, (0.5,)))
+    for event in pool.events():
+        if isinstance(event, Finished):
+            print(*event.result, flush=True)
+"""
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("prepare", "is_shared"), [("prepare", True), ("prepare_with_a_thread", False), ("fail", False)]
+)
+def test_what_workers_need_is_loaded_once_unless_it_leaves_a_thread(
+    tmp_path: Path, prepare: str, is_shared: bool
+) -> None:
+    (notes := tmp_path / "notes").mkdir()
+    done = run_script(tmp_path, PRELOADED.format(prepare=prepare, folder=str(notes)))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "script.py.runs").read_text() == "run\n"
+    found = [line.split() for line in done.stdout.splitlines()]
+    loaders = {path.name for path in notes.iterdir()}
+    assert len(loaders) == (prepare != "fail")
+    # forks of one server, which has one thread, and has loaded it if it could
+    assert {(server, loader) for _, server, loader, _ in found} == {
+        (server, server if is_shared else "-") for server in {line[1] for line in found}
+    }
+    assert len({line[1] for line in found}) == 1
+    assert {threads for *_, threads in found} == {"1"}
+    await_ends([int(line[0]) for line in found])
+
+
+KILLED = """
+import os, signal
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.tasks import Task, TaskId
+from dataprep_assets_tests.execution import job_tasks
+
+with WorkerPool(2) as pool:
+    for number in range(2):
+        pool.submit(Task(TaskId(str(number)), job_tasks.hang_in_a_library, ()))
+    print(*pool.pids, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@on_linux
+def test_workers_end_with_a_process_that_is_killed_even_in_a_library(tmp_path: Path) -> None:
+    done = run_script(tmp_path, KILLED)
+    assert done.returncode == -signal.SIGKILL
+    assert done.stderr == ""
+    await_ends([int(pid) for pid in done.stdout.split()])
+
+
+@on_linux
+def test_tasks_go_on_without_a_server_that_is_killed() -> None:
+    with WorkerPool(2) as pool:
+        for number in range(2):
+            pool.submit(Task(TaskId(f"p-{number}"), read_prepared_parent, (0.5,)))
+        pids = pool.pids
+        server = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(server, signal.SIGKILL)
+        ends = [event.result for event in pool.events() if isinstance(event, Finished)]
+    assert sorted(ends) == sorted(pids)
+    await_ends(pids)
+    ((pid, *_),) = results(WorkerPool(1), read_process)
+    assert pid not in pids
+
+
+def read_prepared_parent(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+@on_linux
+def test_workers_for_sensitive_data_write_private_files_and_have_no_standard_error() -> None:
+    with private_files():
+        pool = WorkerPool(2)
+        found = results(pool, read_streams, count=2)
+    assert found == [("/dev/null", "/dev/null", 0o077)] * 2
+    ((_, _, umask),) = results(WorkerPool(1), read_streams)
+    assert umask != 0o077
+
+
+def read_streams() -> tuple[str, str, int]:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return os.readlink("/proc/self/fd/1"), os.readlink("/proc/self/fd/2"), mask & 0o077
+
+
+def test_a_temporary_folder_with_a_long_path_is_none_for_the_servers_socket(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (long := tmp_path / ("x" * 120)).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    assert results(WorkerPool(1), abs, -3) == [3]
+    assert processes._start_method() == "spawn"
+
+
+def test_a_users_function_may_start_processes() -> None:
+    assert results(WorkerPool(1), start_a_process) == [0]
+
+
+def start_a_process() -> int | None:
+    import multiprocessing
+
+    process = multiprocessing.get_context("fork").Process(target=abs, args=(-1,))
+    process.start()
+    process.join()
+    return process.exitcode
 
 
 def test_a_worker_leaves_no_core_and_says_when_memory_ran_out() -> None:
@@ -124,22 +249,3 @@ def test_of_sensitive_data_no_name_of_a_file_is_told(sensitive: bool) -> None:
         assert str(error).startswith("2020-01: ")
         assert "No such file" in str(error)
         assert ("MRN-483920" in str(error)) == (not sensitive)
-
-
-def test_a_worker_whose_parent_is_gone_before_it_read_the_answer_ends_without_a_word() -> None:
-    """The kernel resets such a connection: a killed run left the stack of its worker."""
-    here, there = socket.socketpair()
-    with here, there:
-        command = (
-            f"from dataprep_assets.execution.processes import serve; serve({there.fileno()}, {os.getpid()}, False)"
-        )
-        worker = subprocess.Popen(
-            [sys.executable, "-c", command], pass_fds=[there.fileno()], stderr=subprocess.PIPE, text=True
-        )
-        there.close()
-        channel: Connection[Any, Any] = Connection(here.detach())
-        channel.send(Task(TaskId("a"), os.getppid, ()))
-        assert channel.poll(60)
-        channel.close()
-        _, said = worker.communicate(timeout=60)
-    assert (worker.returncode, said) == (0, "")

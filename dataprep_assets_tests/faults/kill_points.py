@@ -12,6 +12,7 @@ import builtins
 import io
 import itertools
 import json
+import multiprocessing
 import os
 import sys
 import threading
@@ -30,8 +31,8 @@ class _Points:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.root, self.at, self.signal = plan["root"], plan["at"], plan["signal"]
-        # a worker, or a fork server whose forks are workers and go on counting for themselves
-        self.role = "worker" if any("processes import serve" in a for a in sys.orig_argv) else "parent"
+        # the fork server, whose forks are workers and go on counting for themselves
+        self.role = "worker" if any("multiprocessing.forkserver" in a for a in sys.orig_argv) else "parent"
         self.takes_parent = plan["role"] == "run"
         self.armed = self.role == ("worker" if self.takes_parent else plan["role"])
         log = Path(plan["log"])
@@ -65,8 +66,8 @@ class _Points:
 
     def hit(self) -> None:
         """Send the signal."""
-        if self.takes_parent:
-            os.kill(os.getppid(), self.signal)
+        if self.takes_parent and (run := multiprocessing.parent_process()) is not None and run.pid is not None:
+            os.kill(run.pid, self.signal)
         os.kill(os.getpid(), self.signal)
 
     def pass_by(self, what: str, path: str) -> None:

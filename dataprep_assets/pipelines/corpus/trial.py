@@ -15,8 +15,8 @@ from dataprep_assets.documents.rules import ruled
 from dataprep_assets.documents.table import DocumentBatch, schema_of
 from dataprep_assets.documents.tagging import BatchTagger, BuiltInTagger, Tagger, tags_of
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.execution.answer import without_output
 from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.run_task import without_output
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

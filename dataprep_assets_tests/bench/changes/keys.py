@@ -40,7 +40,6 @@ class Key:
 _TOKENS = ("token_bins/",)
 _SOURCE = ("input changed", "tokenizer")
 _PLAN = ("manifest", "snapshot/", "token_bins/", "engine_certificate")
-_SLURM = {"partition": "long", "account": "cellar", "time": "1:00:00", "memory": "2G", "width": 2, "options": "--qos=x"}
 _SECRET = {"document.id_key": {"env": "VINEYARD_KEY"}}
 _CARD = {
     "card.license": "MIT",
@@ -82,7 +81,6 @@ _NOTHING = {
     "text_separator": "\n",
     "csv_delimiter": ";",
     "csv_quotes": False,
-    **{f"slurm.{name}": value for name, value in _SLURM.items()},
 }
 _OF_A_TABLE = {"document.url_field": "remark", "document.source_field": "remark"}
 """Of a table of documents that there is not. Turned back at once: the remarks are no sources that a budget can be for,

@@ -3,12 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer
 from dataprep_assets.stream import shard_job
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.token_shard import TokenShard
@@ -85,26 +82,3 @@ def test_shards_without_files_and_of_other_fields_are_left_out_of_the_warm_up(
     loading = shard_job._loading([replace(first, files=(), sizes=())])
     assert loading is not None
     assert loading.func is load_encoder  # type: ignore[attr-defined]
-
-
-def test_workers_for_parquet_are_forks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a process that has not read any of it: reading Parquet leaves threads."""
-    monkeypatch.setattr(shard_job, "WARM_UP_BYTES", 1)
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for number in range(4):
-        table = pa.table({"text": [f"document {number} {row} of a Parquet file" for row in range(50)]})
-        pq.write_table(table, folder / f"{number}.parquet")
-    works = shards(tmp_path / "root", folder)
-    forks: list[ForkedProcess | None] = []
-    fork = ForkServer.fork
-
-    def noted(server: ForkServer, handle: int) -> ForkedProcess | None:
-        forks.append(fork(server, handle))
-        return forks[-1]
-
-    monkeypatch.setattr(ForkServer, "fork", noted)
-    monkeypatch.chdir(tmp_path)  # workers that are kept are those of another folder
-    assert [outcome.error for outcome in build_token_bins(works, workers=2)] == [None] * 2
-    assert len(forks) == 2
-    assert None not in forks

@@ -16,7 +16,6 @@ from pydantic import Field, ValidationError
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.execution.tasks import keep_for_this_pool_only
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
@@ -150,7 +149,6 @@ def _rows(
 
     Raises CorruptSourceError if a file has changed since it was listed.
     """
-    keep_for_this_pool_only()  # other files may have these names then
     found: list[tuple[Any, Any]] = []
     for path, kind, compression, digest in files:
         reader = read_rows(

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.execution.tasks import keep_for_this_pool_only
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.rl.options import OURS, RESOLVE, RlRules
@@ -267,7 +266,6 @@ def _built(step: DeclaredTransform) -> Transform:
 
 def _imported(name: str) -> Callable[..., Record | None]:
     module, _, attribute = name.partition(":")
-    keep_for_this_pool_only()  # Python imports a module once, and the user may change it
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

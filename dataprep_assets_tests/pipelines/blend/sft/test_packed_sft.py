@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -120,8 +121,8 @@ def test_a_finished_shard_needs_no_cluster_and_loses_its_spools(
     first = build(todo)
     left = spool_artifact(todo.artifact, todo.sources[0].ordinal).directory(todo.scratch)
     left.mkdir(parents=True)
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    (again,) = build_packed_sft([todo], workers=2, engine=Engine("slurm"))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    (again,) = build_packed_sft([todo], workers=2, engine=Engine("ray"))
     assert again.reused
     assert again.receipt == first.receipt
     assert not left.exists()

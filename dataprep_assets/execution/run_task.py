@@ -1,4 +1,4 @@
-"""The answer of a worker to a task, wherever it runs."""
+"""Does a task in this process, and answers as a worker does."""
 
 import os
 import resource
@@ -24,7 +24,7 @@ def without_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def answer(
+def run_task(
     task: Task,
     send: Callable[[dict[str, int]], None],
     tell: Callable[[str], None] | None = None,
@@ -64,7 +64,7 @@ def answer(
 def without_output(private: bool) -> Iterator[None]:
     """Give this process no standard output and error while it does a `private` task.
 
-    Ray and Slurm keep what their workers print in files that others read. A tagger of the user's may print what it is
+    Ray keeps what its workers print in files that others read. A tagger of the user's may print what it is
     given, and a native library that panics prints a message that may quote it.
     """
     if not private:
