@@ -33,7 +33,7 @@ DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60
 _INLINE = 930
 """Longest Markdown, in characters, that the UI shows in place with a line more; longer text is behind a click."""
-_SENTENCE = 240
+_SENTENCE, _LONG_WORD = 240, 36
 _RUNS_LOOKED_AT = 300
 _SENSOR = "dagster/sensor_name"
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
@@ -311,9 +311,10 @@ def _link(text: str, key: dg.AssetKey, detail: str = "") -> str:
 
 
 def _sentence(text: str) -> str:
-    """The text on one line, cut to a length that suits a list; long words break at slashes."""
-    line = " ".join(text.replace("/", "/\u200b").split())
-    return _escaped(line if len(line) <= _SENTENCE else f"{line[: _SENTENCE - 1]}…")
+    """The text on one line, cut to a length that suits a list; a word that would widen the page breaks at slashes."""
+    line = " ".join(text.split())
+    line = line if len(line) <= _SENTENCE else f"{line[: _SENTENCE - 1]}…"
+    return _escaped(" ".join(w if len(w) < _LONG_WORD else w.replace("/", "/\u200b") for w in line.split()))
 
 
 def _escaped(text: str) -> str:
