@@ -44,13 +44,6 @@ if TYPE_CHECKING:
 
 VERSION = 6
 DATA_CARD, PAGE = "data_card", "dataset_card.md"
-PRODUCT_BYTES = "product_bytes"
-"""The entry of a card's metadata that counts the bytes of the dataset's products."""
-BUILD_SECONDS = "build_seconds"
-"""The entry of a card's metadata with the total build time of the present artifacts: CPU seconds if they were measured
-(tokenizing), else the seconds that the step took."""
-PROOF_LEVEL, MADE_AGAIN = "proof_level", "made_again"
-"""The entries with the level of proof, and the share of the documents that the checks make again from the source."""
 _TODO = "Delete the artifact's directory and materialize data_card again"
 
 
@@ -147,7 +140,7 @@ def _build(subject: CardSubject, store: ArtifactStore) -> Outcome:
 
     outcome = Outcome.of(*ensure(recipe, store, write))
     products = sum(artifact.bytes for artifact in card.artifacts if artifact.product)
-    return replace(outcome, metadata={PRODUCT_BYTES: products, BUILD_SECONDS: round(card.build_seconds, 1)})
+    return replace(outcome, metadata={"product_bytes": products, "build_seconds": round(card.build_seconds, 1)})
 
 
 def _facts(card: Card) -> CardFacts:
@@ -191,7 +184,7 @@ def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "dropped": facts.dropped,
         "retracted": facts.retracted,
         "undeclared": ", ".join(facts.undeclared) or "nothing",
-        **({} if facts.made_again is None else {PROOF_LEVEL: facts.proof_level, MADE_AGAIN: facts.made_again}),
+        **({} if facts.made_again is None else {"proof_level": facts.proof_level, "made_again": facts.made_again}),
     }
 
 
