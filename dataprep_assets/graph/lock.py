@@ -56,6 +56,15 @@ class Counts:
             rows=self.rows + other.rows, documents=self.documents + other.documents, tokens=self.tokens + other.tokens
         )
 
+    def rounded(self) -> "Counts":
+        """A copy that tells no small count: 1 to 10 become 1, larger numbers keep their first digit (11 to 19: 11)."""
+
+        def rounded(number: int) -> int:
+            unit = 10 ** (len(str(number)) - 1)
+            return min(number, 1) if number < SMALL_CELL else max(SMALL_CELL, number // unit * unit)
+
+        return Counts(**{name: rounded(number) for name, number in asdict(self).items()})
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
@@ -122,11 +131,12 @@ class Locked(Ingredients):
         return replace(self, key=None, content=None, bytes=0, sources=sources)
 
     def hidden(self) -> "Locked":
-        """A copy with digests instead of the names of source files."""
+        """A copy with digests instead of the names of source files, and with rounded counts."""
         return replace(
             self,
             sources={hidden_name(name): digest for name, digest in self.sources.items()},
-            files={hidden_name(name): file for name, file in self.files.items()},
+            counts=None if self.counts is None else self.counts.rounded(),
+            files={hidden_name(n): replace(file, counts=file.counts.rounded()) for n, file in self.files.items()},
         )
 
     def difference(self, now: "Locked") -> str | None:
@@ -179,7 +189,7 @@ class Lock:
     Attributes:
         dataset: The dataset's name.
         artifacts: `name[/partition]` → artifact, sorted by name.
-        is_hidden: Whether source files are named by digests.
+        is_hidden: Whether source files are named by digests and counts are rounded, as of a sensitive dataset.
         obsolete: Names of artifacts that are there and are no longer planned or declared. No file of a lock has any.
     """
 
@@ -205,7 +215,7 @@ class Lock:
         return sum(len(one.files) for one in self.artifacts.values())
 
     def hidden(self) -> "Lock":
-        """A copy with digests instead of the names of source files."""
+        """A copy with digests instead of the names of source files, and with rounded counts."""
         if self.is_hidden:
             return self
         return replace(self, is_hidden=True, artifacts={name: one.hidden() for name, one in self.artifacts.items()})

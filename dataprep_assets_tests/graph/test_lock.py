@@ -9,6 +9,7 @@ import pytest
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
 from dataprep_assets.graph.lock import Counts, lock_bytes, lock_dataset, lock_of_receipts, parse_lock
+from dataprep_assets.graph.lock_difference import difference
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import receipts_below
 from dataprep_assets.pipelines.blend.card import blend_card
@@ -112,7 +113,13 @@ def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus, monkeyp
     assert lock.is_hidden
     assert "example_train" not in lock_bytes(lock).decode()
     assert lock.artifacts.keys() == names
-    assert "tokenizer" in lock.artifacts["token_bins/val-00000"].sources
+    bins = lock.artifacts["token_bins/val-00000"]
+    assert "tokenizer" in bins.sources
+    every = [bins.counts, *(file.counts for one in lock.artifacts.values() for file in one.files.values())]
+    numbers = [number for counts in every if counts is not None for number in vars(counts).values()]
+    assert numbers
+    assert all(number in (0, 1, 11) or str(number)[1:].strip("0") == "" for number in numbers)
+    assert difference(lock, lock_of_receipts(receipts_below(corpus.root), "root"), ("lock", "root")).is_none
 
 
 def test_what_is_out_of_date_or_missing_cannot_be_locked(corpus: ChangedCorpus) -> None:
