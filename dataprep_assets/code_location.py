@@ -11,6 +11,7 @@ import importlib
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -19,10 +20,14 @@ import dagster as dg
 
 from dataprep_assets.declarations import Declarations, declarations_of, reason_of
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.overview_page import overview_definitions
+from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.orchestration.overview import Opened, overview_definitions
 from dataprep_assets.orchestration.planning import with_planning
 from dataprep_assets.project import Project, at
 from dataprep_assets.resources import build_resources
+from dataprep_assets.resources.environment import build_storage, initialized
 
 # Dagster warns about its own code, each time that a location with checks or sensors is loaded
 for _parameter in ("execution_type", "owners"):
@@ -49,6 +54,19 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
     return bound(with_planning(merged(declarations_of(project), _tree(project))), root, executor)
 
 
+def _opened(loaded: dg.Definitions, root: Path) -> Opened:
+    """The datasets of the code location: what is broken, hidden or somebody else's is left out."""
+    project, storage = at(root), initialized(build_storage(root))
+    names = {spec.key.path[0] for spec in loaded.resolve_all_asset_specs()}
+    found: dict[str, tuple[Sequence[ArtifactSpec], ArtifactStore]] = {}
+    for name, path in declarations_of(project).files.items() if project is not None else ():
+        with suppress(ConfigError):
+            dataset = declarations_of(project).load(path) if name in names else None
+            if isinstance(dataset, Dataset):
+                found[name] = dataset.specs, dataset.store(storage)
+    return found
+
+
 @cache
 def _tree(project: Project) -> dg.ComponentTree:
     """The component tree of a project, read once per process: Dagster asks for it up to six times in one run."""
@@ -70,7 +88,7 @@ def bound(
     """
     own = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
     # called when the page is made: by then `every` is there
-    overview = overview_definitions(lambda: every)
+    overview = overview_definitions(lambda: every, lambda: _opened(every, root))
     every = dg.Definitions.merge(loaded, overview, own)
     return every
 

@@ -1,7 +1,6 @@
 """`dataprep diff`: how two locks, storage roots, dataset folders or buckets differ, without reading their data."""
 
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,7 +28,7 @@ def command(
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Which one, where a root has several.")] = None,
     json_: AsJson = False,
 ) -> int:
-    """Say how two locks, roots or buckets differ, without reading their data: 0 same, 1 different."""
+    """Compare two locks, roots or buckets without reading their data: 0 same, 1 different."""
     from dataprep_assets.graph.lock_difference import difference
 
     try:
@@ -64,8 +63,7 @@ def _cells(locks: "Sequence[Lock]", *, are_closed: bool) -> SmallCells:
 
 def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
     """The lock there, and whether it is of receipts in a folder that only their owner can read."""
-    from dataprep_assets.graph.lock_file import read_lock
-    from dataprep_assets.graph.lock_of_copy import lock_of_receipts
+    from dataprep_assets.graph.lock import lock_of_receipts, read_lock
     from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.verify import place_of_dataset, receipts_below, receipts_in
     from dataprep_assets.stores.connect import LocalPlace
@@ -79,10 +77,8 @@ def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
         place = place_of_dataset(place, dataset)
     receipts = receipts_below(place.root) if isinstance(place, LocalPlace) else receipts_in(place())
     found = lock_of_receipts(receipts, where, dataset)
-    for name in found.left_over:
-        print(f"note: {where}: {name} is in no plan any more, and is left out", file=sys.stderr)
     files = place.root.rglob(NAME) if isinstance(place, LocalPlace) else ()
-    return found.lock, any(map(_is_closed, files))
+    return found, any(map(_is_closed, files))
 
 
 def _is_closed(file: Path) -> bool:

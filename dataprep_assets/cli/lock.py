@@ -28,8 +28,7 @@ def command(
     ] = None,
 ) -> int:
     """Write a lock: all that decides a dataset's bytes, and the digests of its artifacts."""
-    from dataprep_assets.graph.lock import lock_dataset
-    from dataprep_assets.graph.lock_file import LOCK, lock_bytes
+    from dataprep_assets.graph.lock import LOCK, lock_bytes, lock_dataset
     from dataprep_assets.integrity.commit import write_atomically
 
     component = project.component(dataset)
@@ -51,7 +50,7 @@ def lock_of(name: str, file: Path | None) -> "Lock":
         name: The dataset.
         file: The lock; None for `dataset.lock` beside the defs.yaml, where `dataprep lock` writes it.
     """
-    from dataprep_assets.graph.lock_file import LOCK, read_lock
+    from dataprep_assets.graph.lock import LOCK, read_lock
 
     path = file or project.folder(name) / LOCK
     if path.exists():
@@ -124,16 +123,14 @@ def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
         found: The differences from the lock.
         told: What has been done so far, for the error.
     """
+    from dataprep_assets.graph.lock_difference import grouped
     from dataprep_assets.orchestration.terminal import say
 
-    by_reason: dict[str, list[str]] = {}
-    for drift in found:
-        reason = lock.cells.text(drift.reason) if lock.is_hidden else drift.reason
-        by_reason.setdefault(project.shown(reason), []).append(drift.name)
-    for reason, names in list(by_reason.items())[:_SHOWN]:
-        say(f"drift: {names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {reason}")
-    if len(by_reason) > _SHOWN:
-        say(f"drift: … and {len(by_reason) - _SHOWN:,} more reasons")
-    if by_reason:
-        count = len({name for names in by_reason.values() for name in names})
-        raise DriftError(f"{lock.dataset}: {safe(count, ',')} artifacts are not as the lock says; {told}")
+    reasons = {drift.name: project.shown(lock.cells.text(drift.reason)) for drift in found}
+    lines = grouped(reasons)
+    for line in lines[:_SHOWN]:
+        say(f"drift: {line}")
+    if len(lines) > _SHOWN:
+        say(f"drift: … and {len(lines) - _SHOWN:,} more reasons")
+    if reasons:
+        raise DriftError(f"{lock.dataset}: {safe(len(reasons), ',')} artifacts are not as the lock says; {told}")

@@ -128,7 +128,7 @@ def _verify_copy(
     file: Path, path: str | None, verification: "Verification", select: Sequence[str], *, as_json: bool
 ) -> int:
     from dataprep_assets.graph.drift import drift_of_copy, selected
-    from dataprep_assets.graph.lock_file import read_lock
+    from dataprep_assets.graph.lock import read_lock
     from dataprep_assets.integrity.verify import verify_place
 
     lock = read_lock(file)

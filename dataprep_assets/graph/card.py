@@ -1,22 +1,32 @@
 """The artifact `<dataset>/data_card`: what a dataset is, for people and for machines, beside its products.
 
 It is made of receipts and the declaration only. Its key is a digest of everything that the card says, so it is made
-again exactly when one of these things has changed, and its bytes are the same wherever it is made.
+again exactly when one of these things has changed, and its bytes are the same wherever it is made. The page for people
+is the template `dataset_card.md.jinja`; here are the values that it cannot work out by itself.
 
 Entry point: `data_card_spec`, one line of a wing's `component.py`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import croissant
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.card_contents import Card, CardSubject, SplitCounts, gathered
-from dataprep_assets.graph.card_page import PAGE, card_files
+from dataprep_assets.graph.card_contents import (
+    Card,
+    CardArtifact,
+    CardRecords,
+    CardSubject,
+    CardTokenizer,
+    SplitCounts,
+    gathered,
+)
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.graph.proof_level import SAMPLE, Level
@@ -27,17 +37,13 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import safe, sentence
+from dataprep_assets.sentences import safe, safe_number_of, sentence
 
-VERSION = 5
-DATA_CARD = "data_card"
-PRODUCT_BYTES = "product_bytes"
-"""The entry of a card's metadata that counts the bytes of the dataset's products."""
-BUILD_SECONDS = "build_seconds"
-"""The entry of a card's metadata with the total build time of the present artifacts: CPU seconds if they were measured
-(tokenizing), else the seconds that the step took."""
-PROOF_LEVEL, MADE_AGAIN = "proof_level", "made_again"
-"""The entries with the level of proof, and the share of the documents that the checks make again from the source."""
+if TYPE_CHECKING:
+    import jinja2
+
+VERSION = 6
+DATA_CARD, PAGE = "data_card", "dataset_card.md"
 _TODO = "Delete the artifact's directory and materialize data_card again"
 
 
@@ -45,7 +51,8 @@ class CardFacts(Facts):
     """Counts of what a card describes. `undeclared` lists what Croissant asks for and the declaration does not say.
 
     `proof_level` is the declared one, `made_again` the share of the documents that the checks make again from the
-    source; None where they make none. `splits` has the counts of each split.
+    source; None where they make none. `splits` has the counts of each split, `planned` the names of the artifacts with
+    their splits, by which a lock tells those that are declared no more.
     """
 
     rows: int
@@ -58,6 +65,7 @@ class CardFacts(Facts):
     proof_level: Level = SAMPLE
     made_again: float | None = None
     splits: tuple[SplitCounts, ...] = ()
+    planned: tuple[str, ...] = ()
 
 
 def data_card_spec(subject: CardSubject) -> ArtifactSpec:
@@ -100,6 +108,7 @@ def _recipe(card: Card) -> Recipe:
         "columns": digest_value([asdict(records) for records in card.records]),
         "proof": digest_value(None if card.again is None else asdict(card.again)),
         "sections": digest_value([asdict(one) for one in card.sections]),
+        "planned": digest_value(card.planned),
         **{f"receipts of {artifact.name}": digest_value(asdict(artifact)) for artifact in card.artifacts},
     }
     upstream = dict(content for artifact in card.artifacts for content in artifact.contents)
@@ -129,7 +138,7 @@ def _build(subject: CardSubject, store: ArtifactStore) -> Outcome:
 
     outcome = Outcome.of(*ensure(recipe, store, write))
     products = sum(artifact.bytes for artifact in card.artifacts if artifact.product)
-    return replace(outcome, metadata={PRODUCT_BYTES: products, BUILD_SECONDS: round(card.build_seconds, 1)})
+    return replace(outcome, metadata={"product_bytes": products, "build_seconds": round(card.build_seconds, 1)})
 
 
 def _facts(card: Card) -> CardFacts:
@@ -143,6 +152,7 @@ def _facts(card: Card) -> CardFacts:
         described_files=sum(len(artifact.described) for artifact in card.artifacts),
         undeclared=tuple(_undeclared(card)),
         splits=card.splits,
+        planned=card.planned,
         **({} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)}),
     )
 
@@ -172,13 +182,12 @@ def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "dropped": facts.dropped,
         "retracted": facts.retracted,
         "undeclared": ", ".join(facts.undeclared) or "nothing",
-        **({} if facts.made_again is None else {PROOF_LEVEL: facts.proof_level, MADE_AGAIN: facts.made_again}),
+        **({} if facts.made_again is None else {"proof_level": facts.proof_level, "made_again": facts.made_again}),
     }
 
 
 _PROOFS = (
-    Proof("card_matches_receipts", "Counts, digests and lineage of the card are those of the receipts now.", version=2),
-    Proof("croissant_valid", "croissant.json is Croissant 1.1: its properties, ids, references and digests."),
+    Proof("card_matches_receipts", "Counts, digests and lineage of the card are those of the receipts now.", version=3),
 )
 
 
@@ -187,7 +196,6 @@ def _examined(subject: CardSubject) -> Callable[[ArtifactStore, Sequence[str]], 
         artifact = subject.declaration.artifact(DATA_CARD)
         directory, receipt = store.local(artifact), store.require(artifact)
         yield "card_matches_receipts", card_matches_receipts(directory, gathered(subject, store), receipt)
-        yield "croissant_valid", croissant_valid(directory)
 
     return examine
 
@@ -220,8 +228,168 @@ def _shown(line: bytes | None) -> str:
     return "nothing" if line is None else f"{line.decode(errors='replace').strip()!r:.160}"
 
 
-@judged
-def croissant_valid(directory: Path) -> Finding:
-    """The Croissant file in `directory` has what the specification asks for."""
-    data = (directory / croissant.NAME).read_bytes()
-    return verdict(croissant.defects(data), f"{croissant.NAME} conforms to {croissant.CONFORMS_TO}.", _TODO)
+# --- the files
+
+
+def card_files(card: Card) -> dict[str, bytes]:
+    """The files of a card, file name → bytes."""
+    return {PAGE: _page(card).encode(), croissant.NAME: croissant.to_bytes(_described(card))}
+
+
+def license_url(license: str) -> str:
+    """The URL of a license that SPDX lists; an expression of several, or free text, is returned unchanged."""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    try:
+        known = str(canonicalize_license_expression(license))
+    except InvalidLicenseExpression:
+        return license
+    single = " " not in known and not known.startswith("LicenseRef-")
+    return f"https://spdx.org/licenses/{known}" if single else known
+
+
+def _summary(card: Card) -> str:
+    total, shown = card.ledger, card.cells.count
+    tokens = f"{shown(total.tokens)} tokens, " if total.tokens else ""
+    return (
+        f"{shown(total.rows_in)} rows in, {shown(total.documents)} documents, {tokens}"
+        f"{shown(sum(total.dropped.values()))} rows dropped, {shown(card.retracted)} of them retracted."
+    )
+
+
+# --- for machines
+
+
+def _described(card: Card) -> croissant.Node:
+    declared = card.declared
+    files = [
+        croissant.file_node(
+            file.path,
+            f"../{file.path}",
+            size=file.record.bytes,
+            sha256=file.record.sha256,
+            made_by=artifact.name if artifact.version is None else f"{artifact.name}, version {artifact.version}",
+        )
+        for artifact in card.artifacts
+        for file in artifact.described
+    ]
+    # no file of a sensitive dataset is named: its products are described as folders
+    sets = [
+        croissant.file_set_node(a.name, f"../{a.name}/**", f"{a.files:,} files, {a.bytes:,} bytes.")
+        for a in card.artifacts
+        if a.product and not files
+    ]
+    records = []
+    for one in card.records:
+        prefix = f"{one.artifact}/{one.prefix}"
+        if paths := [file["@id"] for file in files if file["@id"].startswith(prefix)]:
+            sets += [_parquet_set(one, paths)] if len(paths) > 1 else []
+            source = {"fileSet": {"@id": f"{prefix}*"}} if len(paths) > 1 else {"fileObject": {"@id": paths[0]}}
+            about = f"The rows of the split {one.split}."
+            records.append(croissant.records_node(f"{one.artifact}/{one.split}", about, source, one.columns))
+    return {
+        "name": card.dataset,
+        "description": " ".join(filter(None, (card.description, f"{_summary(card)} See {PAGE}."))),
+        "license": [license_url(license) for license in card.licenses],
+        "url": declared.homepage,
+        "creator": [croissant.creator_node(c.kind.capitalize(), c.name, c.url) for c in declared.creators],
+        "datePublished": declared.published.isoformat() if declared.published is not None else None,
+        "version": declared.version,
+        "citeAs": declared.citation,
+        "prov:wasDerivedFrom": [
+            croissant.source_node(
+                " ".join(filter(None, (source.place or source.name, source.revision and f"at {source.revision}"))),
+                license=license_url(source.license) if source.license is not None else None,
+                url=source.homepage,
+                citation=source.citation,
+            )
+            for source in card.sources
+        ],
+        "distribution": [*files, *sets],
+        "recordSet": records,
+    }
+
+
+def _parquet_set(one: CardRecords, paths: Sequence[str]) -> croissant.Node:
+    about = f"The files of the split {one.split}."
+    return croissant.file_set_node(
+        f"{one.artifact}/{one.prefix}*", "*.parquet", about, encoding=croissant.PARQUET, contained_in=paths
+    )
+
+
+# --- for people
+
+
+def _page(card: Card) -> str:
+    declared, reasons = card.declared, {**card.ledger.dropped, "retracted": card.retracted}
+    creators = [f"{creator.name}" + (f" <{creator.url}>" if creator.url else "") for creator in declared.creators]
+    about = {
+        "Made by": ", ".join(creators),
+        "Published": declared.published,
+        "Version": declared.version,
+        "Page": declared.homepage and f"<{declared.homepage}>",
+    }
+    cited = [("this dataset", declared.citation), *((source.name, source.citation) for source in card.sources)]
+    return _template().render(
+        card=card,
+        totals=_summary(card),
+        unlicensed=[source.name for source in card.sources if source.license is None],
+        about=[(name, value) for name, value in about.items() if value],
+        citations=[(name, citation) for name, citation in cited if citation],
+        dropped=[(reason, card.cells.count(reasons[reason])) for reason in sorted(reasons)],
+        splits=[(s.split, [_counted(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits],
+        tokenizer=None if card.tokenizer is None else list(_tokenizer(card, card.tokenizer)),
+        again=None if card.again is None else card.cells.text(str(card.again)),
+    )
+
+
+def _counted(card: Card, count: int | None) -> str | None:
+    return None if count is None else card.cells.count(count)
+
+
+def _tokenizer(card: Card, tokenizer: CardTokenizer) -> list[tuple[str, str]]:
+    token = f" `{tokenizer.separator}`" if tokenizer.separator else ""
+    tables = ", ".join(f"{name} by {table}" for name, table in tokenizer.reference.items())
+    facts = [
+        ("name", tokenizer.name),
+        ("SHA-256 of its files", tokenizer.sha256),
+        ("ids", f"{tokenizer.vocab_size:,}"),
+        ("token that ends a document", tokenizer.separator_id is not None and f"{tokenizer.separator_id}{token}"),
+        ("ids as Hugging Face tokenizers gives them", tables),
+        ("engine", tokenizer.engine and card.cells.text(tokenizer.engine)),
+    ]
+    return [(name, value) for name, value in facts if isinstance(value, str) and value]
+
+
+@cache
+def _template() -> "jinja2.Template":
+    import jinja2
+
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    environment.filters |= {"row": _row, "number": _number, "partitions": _partitions, "fence": _fence}
+    return environment.get_template(f"{PAGE}.jinja")
+
+
+def _row(cells: Sequence[str | None]) -> str:
+    return f"| {' | '.join('–' if cell is None else _cell(cell) for cell in cells)} |"
+
+
+def _cell(text: str) -> str:
+    # a bar or the end of a line would end the cell
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _number(value: int | None) -> str | None:
+    return None if value is None else f"{value:,}"
+
+
+def _partitions(artifact: CardArtifact) -> str | None:
+    if artifact.partitions is None:
+        return None
+    return sentence(safe_number_of(artifact.partitions, artifact.noun))
+
+
+def _fence(citation: str) -> str:
+    """More backticks than any run of them in the citation, which would end the block."""
+    return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", citation))])

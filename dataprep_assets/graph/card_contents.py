@@ -140,7 +140,8 @@ class CardSection:
 class Card:
     """Everything that a card says; and the build time, which differs between builds and is shown on no page.
 
-    `again` is how many documents the checks make again from the source; None where they make none.
+    `again` is how many documents the checks make again from the source; None where they make none. `planned` has the
+    names of the dataset's artifacts, with their splits and without shards and months.
     """
 
     dataset: str
@@ -158,6 +159,7 @@ class Card:
     again: Again | None = None
     cells: SmallCells = SHOW_ALL
     sections: tuple[CardSection, ...] = ()
+    planned: tuple[str, ...] = ()
 
     @property
     def licenses(self) -> list[str]:
@@ -252,6 +254,7 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         again=_again(declaration, receipts),
         cells=cells_of(declaration),
         sections=tuple(subject.sections(receipts)),
+        planned=tuple(sorted({_planned(spec, store) for spec in receipts if spec.kept})),
     )
     return _counts_alone(card) if declaration.sensitive else card
 
@@ -330,6 +333,12 @@ def _described(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
     for receipt in receipts:
         for record in receipt.files:
             yield CardFile(path=f"{_folder(receipt)}/{record.path}", record=record)
+
+
+def _planned(spec: ArtifactSpec, store: ArtifactStore) -> str:
+    artifact = spec.located(store) if spec.partitions is None else None
+    parts = (spec.name, spec.split) if artifact is None else (artifact.name, artifact.partition)
+    return "/".join(filter(None, parts))
 
 
 def _folder(receipt: Receipt) -> str:

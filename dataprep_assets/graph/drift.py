@@ -9,14 +9,12 @@ Entry points: `drift_of_recipes` (before a run), `drift_of_contents` (after it),
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.graph.finding import first_of
-from dataprep_assets.graph.lock import Lock, Locked, hidden_name, lock_name, name_of
-from dataprep_assets.graph.lock_of_copy import left_over
-from dataprep_assets.graph.recipe import Ingredients
+from dataprep_assets.graph.lock import Lock, Locked, file_of, hidden_name, lock_name, name_of
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -29,7 +27,7 @@ from dataprep_assets.sentences import joined, sentence, typed
 class Drift:
     """One artifact that differs from the lock: its name without the dataset's, and one sentence.
 
-    `is_obsolete`: it lies beside the others, and nothing is made of it any more, which is no difference.
+    `is_obsolete`: it is there, and no run would build it, which is no difference.
     """
 
     name: str
@@ -59,7 +57,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
         # the lock of a sensitive dataset has digests of names: the files that are there are found by hashing theirs
         paths = {hidden_name(path) if lock.is_hidden else path: path for path in spec.listed()}
         shards = {
-            name.partition("/")[2]: [paths[line.file] for line in one.files if line.file in paths]
+            name.partition("/")[2]: [paths[file_of(file)] for file in one.files if file_of(file) in paths]
             for name, one in lock.artifacts.items()
             if one.files
         }
@@ -106,38 +104,25 @@ def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Seque
         if not recipe.key:  # nor before its plan is made
             continue
         name = lock_name(recipe.artifact)
-        # some recipes are only a key, whose ingredients the receipt has
-        made = Ingredients.of_receipt(receipt) if receipt is not None and receipt.key == recipe.key else None
-        reason = _difference(name, recipe.key, made or recipe, lock, spec)
-        if reason is None and receipt is not None and receipt.key == recipe.key:
-            reason = _other_bytes(receipt, lock.artifacts[name])
+        if receipt is not None and receipt.key == recipe.key:
+            # some recipes are only a key, whose ingredients the receipt has
+            made = Locked.of(receipt)
+        else:
+            made = Locked(key=recipe.key, content=lock.artifacts[name].content).made_of(recipe)
+        reason = lock.reason(name, made)
         if reason is not None:
             yield Drift(name=name, reason=reason + _came_and_went(spec, lock))
 
 
 def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
     """The source files that were added since the lock, and those that are gone, if the artifact lists its files."""
-    known = {line.file for one in lock.artifacts.values() for line in one.files}
+    known = {file_of(file) for one in lock.artifacts.values() for file in one.files}
     if spec.listed is None or not known:
         return ""
     listed = {hidden_name(name) if lock.is_hidden else name for name in spec.listed()}
     changes = {"added": sorted(listed - known), "removed": sorted(known - listed)}
     told = [f"{len(names):,} {what}: {first_of(names)}" for what, names in changes.items() if names]
     return f" (files {'; '.join(told)})" if told else ""
-
-
-def _difference(name: str, key: str, made: Ingredients, lock: Lock, spec: ArtifactSpec) -> str | None:
-    """How an artifact's key and ingredients differ from the lock, in one sentence; None if they do not."""
-    one = lock.artifacts[name]
-    if key == one.key:
-        return None
-    sources = {source: digest for source, digest in made.sources.items() if source not in (spec.names_places or ())}
-    if lock.is_hidden:
-        sources = {hidden_name(source): digest for source, digest in sources.items()}
-    if (change := lock.change(name, replace(made.ingredients, sources=sources))) is not None:
-        return change.reason
-    # the key of what is placed depends on where it is
-    return None if one.is_placed else "made from other inputs or settings than now"
 
 
 def drift_of_contents(
@@ -162,30 +147,8 @@ def drift_of_contents(
                 yield Drift(name=name, reason="absent, or its receipt is damaged")
             elif name not in lock.artifacts:
                 yield Drift(name=name, reason="not in the lock")
-            elif (reason := _unlike(receipt, lock, spec)) is not None:
+            elif (reason := lock.reason(name, Locked.of(receipt))) is not None:
                 yield Drift(name=name, reason=reason)
-
-
-def _unlike(receipt: Receipt, lock: Lock, spec: ArtifactSpec) -> str | None:
-    name = name_of(receipt.artifact, receipt.partition)
-    one = lock.artifacts[name]
-    made = Ingredients.of_receipt(receipt) if receipt.content != one.content or one.is_placed else None
-    reason = None if made is None else _difference(name, receipt.key, made, lock, spec)
-    return reason or _other_bytes(receipt, one)
-
-
-def _other_bytes(receipt: Receipt, one: Locked) -> str | None:
-    """A sentence if an artifact's content differs from the lock, with the probable cause; None if it is equal."""
-    if one.is_placed or receipt.content == one.content:
-        return None
-    installed = Locked.of(receipt).libraries
-    others = [
-        f"{name} was {one.libraries.get(name, 'not there')}, is {installed.get(name, 'not there')}"
-        for name in sorted({*one.libraries, *installed})
-        if one.libraries.get(name) != installed.get(name)
-    ]
-    why = f"; it was made with other libraries: {', '.join(others)}" if others else ""
-    return f"its content is {receipt.content[:12]}…, the lock says {(one.content or '')[:12]}…{why}"
 
 
 class _Present:
@@ -243,7 +206,7 @@ class _Present:
             for slot, artifact, receipt in found
             if receipt is not None
             and lock_name(artifact) in self._lock.artifacts
-            and _unlike(receipt, self._lock, spec) is None
+            and self._lock.reason(lock_name(artifact), Locked.of(receipt)) is None
         )
 
 
@@ -287,71 +250,55 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             unless they are in the dataset's folder.
         select: Globs of the artifacts that the copy should have; empty: all.
     """
-    # First what each receipt tells by itself. Where the dataset is, and so what is extra or missing, is known only when
-    # all of them were seen.
-    placed: list[tuple[tuple[str, ...], str, str, Receipt]] = []
-    unsigned: list[Verified] = []
+    placed: list[tuple[tuple[str, ...], str, Verified, Receipt]] = []
+    strays: list[Verified] = []
     for verdict in verdicts:
-        receipt = verdict.receipt
-        if receipt is None:
-            if verdict.defects:
-                yield Drift(name=verdict.location, reason=joined("; ", verdict.defects))
-            else:
-                unsigned.append(verdict)
-            continue
-        above, name = name_in(verdict.folder, receipt)
-        placed.append((above, name, verdict.location, receipt))
-        if receipt.dataset == lock.dataset and name in lock.artifacts:
-            defects = [reason] if (reason := _other_copy(name, receipt, lock)) is not None else []
-            if defects := [*defects, *verdict.defects]:
-                yield Drift(name=name, reason=joined("; ", defects))
-    # The place may be the dataset's own folder, or hold it at any depth with strays beside it: where most of its
-    # artifacts are, it is.
+        if verdict.receipt is not None:
+            placed.append((*name_in(verdict.folder, verdict.receipt), verdict, verdict.receipt))
+        elif verdict.defects:
+            yield Drift(name=verdict.location, reason=joined("; ", verdict.defects))
+        else:
+            strays.append(verdict)
+    # the place may be the dataset's own folder, or hold it at any depth with strays beside it
     most = Counter(above for above, _, _, receipt in placed if receipt.dataset == lock.dataset)
     home = most.most_common(1)[0][0] if most else None
-    found = {name for above, name, _, receipt in placed if above == home and receipt.dataset == lock.dataset}
-    obsolete = left_over({name: one for above, name, _, one in placed if above == home and one.dataset == lock.dataset})
-    for above, name, location, receipt in placed:
-        if above != home:
-            if receipt.dataset == lock.dataset:
-                yield Drift(name=name, reason=f"extra: {location} is not in the folder of the others")
-        elif receipt.dataset != lock.dataset or name not in lock.artifacts:
-            own = f"{receipt.dataset}/{name_of(receipt.artifact, receipt.partition)}"
-            if own == f"{lock.dataset}/{name}" and name in obsolete:
-                yield Drift(name=name, reason="in no plan any more, and is left out", is_obsolete=True)
-                continue
-            also = "" if own == f"{lock.dataset}/{name}" else f"; its receipt is that of {own}"
-            yield Drift(name=name, reason=f"extra: not in the lock{also}")
-    for verdict in unsigned:
-        # `..`: the place itself lies within the dataset's folder
-        below = () if home is None or home[:1] == ("..",) else home
+    own = {name: one for above, name, _, one in placed if above == home and one.dataset == lock.dataset}
+    obsolete = Lock.of_receipts(lock.dataset, own).obsolete
+    for above, name, verdict, receipt in placed:
+        is_own, is_home = receipt.dataset == lock.dataset, above == home
+        if is_own and not is_home:
+            yield Drift(name=name, reason=f"extra: {verdict.location} is not in the folder of the others")
+        if is_own and name in lock.artifacts:
+            if reasons := [*_other_than_locked(name, receipt, lock), *verdict.defects]:
+                yield Drift(name=name, reason=joined("; ", reasons))
+        elif is_own and is_home and name in obsolete:
+            yield Drift(name=name, reason="obsolete: no run would build it", is_obsolete=True)
+        elif is_home:
+            yield Drift(name=name, reason="extra: not in the lock" + _if_of_another(name, receipt, lock.dataset))
+    # `..`: the place itself lies within the dataset's folder
+    below = home if home is not None and home[:1] != ("..",) else ()
+    for verdict in strays:
         name = "/".join(verdict.folder[len(below) :])
-        # of one in the lock it is said below that it is missing
+        # of a stray in the lock the report below is that it is missing
         if home is not None and verdict.folder[: len(below)] == below and name and name not in lock.artifacts:
             yield Drift(name=name, reason="extra: files without a receipt, not in the lock")
     for name in selected(lock, select):
-        if name not in found:
+        if name not in own:
             yield Drift(name=name, reason="missing: in the lock, and not there")
+
+
+def _other_than_locked(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
+    if (its := name_of(receipt.artifact, receipt.partition)) != name:
+        yield f"its receipt is that of {its}"
+    elif (reason := lock.reason(name, Locked.of(receipt))) is not None:
+        yield reason
+
+
+def _if_of_another(name: str, receipt: Receipt, dataset: str) -> str:
+    its = name_of(receipt.artifact, receipt.partition)
+    return "" if (receipt.dataset, its) == (dataset, name) else f"; its receipt is that of {receipt.dataset}/{its}"
 
 
 def selected(lock: Lock, select: Sequence[str]) -> list[str]:
     """The names of a lock's artifacts that match one of the globs; all if there are no globs."""
     return [name for name in lock.artifacts if not select or any(fnmatchcase(name, glob) for glob in select)]
-
-
-def _other_copy(name: str, receipt: Receipt, lock: Lock) -> str | None:
-    if (its := name_of(receipt.artifact, receipt.partition)) != name:
-        return f"its receipt is that of {its}"
-    one = lock.artifacts[name]
-    if not one.is_placed:
-        return _other_bytes(receipt, one)
-    made = Locked.of(receipt)
-    if lock.is_hidden:
-        made = made.hidden()
-    # digests of places were left out of the lock
-    made = replace(made, sources={name: digest for name, digest in made.sources.items() if name in one.sources})
-    for change in one.changes(made):
-        if change.kind in ("version", "settings"):
-            return "made with other settings than the lock says"
-        return f"made of another source than the lock says: {change.name}"
-    return None

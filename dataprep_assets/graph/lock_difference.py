@@ -1,55 +1,39 @@
-"""How two locks differ: documents and tokens by split and source file, settings, artifacts. Reads no data.
+"""How two locks differ: documents and tokens by split and source file, and artifacts with the reason. Reads no data.
 
 Source files are compared by their path in a split, whatever shard they are in: a corpus that was cut into other shards
-has the same documents. A file of which only the path changed is reported as renamed.
+has the same documents.
 
 Entry points: `difference`, `LockDifference.lines`, `LockDifference.to_json`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from dataprep_assets.graph.lock import Counts, Lock, Locked
-from dataprep_assets.graph.recipe import Changed
+from dataprep_assets.graph.lock import Counts, Lock, file_of
 from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
 from dataprep_assets.planning.shard_plan import split_of
 
 _SHOWN = 20
 """Most lines of one kind in the text output; the JSON has all."""
 
+_Files = Mapping[tuple[str, str], tuple[frozenset[str], Counts]]
+"""Split and path → digests and counts: several digests if parts of a file were read before and after it changed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSource:
-    """A source file that differs: its counts before and after, None on the side that lacks it.
-
-    `renamed_from` is its former path if it was renamed.
-    """
+    """A source file that differs: its counts before and after, None on the side that lacks it."""
 
     split: str
     file: str
-    kind: Literal["added", "removed", "changed", "renamed"]
     before: Counts | None
     after: Counts | None
-    renamed_from: str | None = None
 
-
-@dataclass(frozen=True, kw_only=True)
-class SplitTotals:
-    """Files and counts of a split in one lock."""
-
-    files: int = 0
-    counts: Counts = field(default_factory=Counts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangedSetting:
-    """A setting, a source that is not a counted file, or a step's version that differs, and in which artifacts."""
-
-    name: str
-    before: Any
-    after: Any
-    artifacts: tuple[str, ...]
+    @property
+    def kind(self) -> str:
+        """`added`, `removed` or `changed`."""
+        return "added" if self.before is None else "removed" if self.after is None else "changed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,132 +41,105 @@ class LockDifference:
     """The differences between two locks.
 
     Attributes:
-        a: Name of the first lock, for the output.
-        b: Name of the second lock.
-        totals: Split → totals in both locks.
+        names: Names of the two locks, for the output.
+        totals: Split → number of source files and sum of their counts, in both locks.
         files: Source files that differ, ordered by split and path.
-        settings: Settings, sources and step versions that differ.
         added: Artifacts that only the second lock has.
         removed: Artifacts that only the first lock has.
-        changed: Artifacts whose content or recipe differs.
-        libraries: Libraries whose versions differ; that alone does not count as a difference.
+        changed: Artifacts whose content or recipe differs → how.
+        obsolete: Artifacts on one side that no run would build; they are no difference.
     """
 
-    a: str
-    b: str
-    totals: Mapping[str, tuple[SplitTotals, SplitTotals]]
+    names: tuple[str, str]
+    totals: Mapping[str, Sequence[tuple[int, Counts]]]
     files: Sequence[ChangedSource]
-    settings: Sequence[ChangedSetting]
     added: Sequence[str]
     removed: Sequence[str]
-    changed: Sequence[str]
-    libraries: Mapping[str, tuple[str | None, str | None]]
+    changed: Mapping[str, str]
+    obsolete: Sequence[str]
 
     @property
     def is_none(self) -> bool:
         """Whether the two locks are the same."""
-        return not (self.files or self.settings or self.added or self.removed or self.changed)
+        return not (self.files or self.added or self.removed or self.changed)
 
     def to_json(self, cells: SmallCells = SHOW_ALL) -> dict[str, Any]:
         """Plain builtins, with the counts that `cells` shows."""
+
+        def counts(found: Counts | None) -> dict[str, Any] | None:
+            return None if found is None else cells.row(asdict(found))
+
         return {
-            "a": self.a,
-            "b": self.b,
+            "a": self.names[0],
+            "b": self.names[1],
             "same": self.is_none,
             "splits": {
-                split: {"a": _totals_json(before, cells), "b": _totals_json(after, cells)}
-                for split, (before, after) in self.totals.items()
+                split: {
+                    side: cells.row({"files": files, **asdict(total)})
+                    for side, (files, total) in zip("ab", sides, strict=True)
+                }
+                for split, sides in self.totals.items()
             },
             "files": [
-                {**asdict(one), "before": _counts_json(one.before, cells), "after": _counts_json(one.after, cells)}
-                for one in self.files
+                {"split": o.split, "file": o.file, "kind": o.kind, "before": counts(o.before), "after": counts(o.after)}
+                for o in self.files
             ],
-            "settings": [
-                {**asdict(one), "before": _setting(one.before, cells), "after": _setting(one.after, cells)}
-                for one in self.settings
-            ],
-            "artifacts": {"added": [*self.added], "removed": [*self.removed], "changed": [*self.changed]},
-            "libraries": {name: list(versions) for name, versions in self.libraries.items()},
+            "artifacts": {
+                "added": [*self.added],
+                "removed": [*self.removed],
+                "changed": {name: cells.text(reason) for name, reason in self.changed.items()},
+                "obsolete": [*self.obsolete],
+            },
         }
 
     def lines(self, cells: SmallCells = SHOW_ALL) -> Iterator[str]:
         """The differences as lines of text, with the counts that `cells` shows."""
-        yield f"a: {self.a}"
-        yield f"b: {self.b}"
+        yield from (f"{side}: {name}" for side, name in zip("ab", self.names, strict=True))
         if self.is_none:
-            yield f"the same: {_summary(self.totals.values(), 0, cells)}"
+            first = [side for side, _ in self.totals.values()]
+            files, total = sum(count for count, _ in first), sum((counts for _, counts in first), Counts())
+            counted = f"{cells.count(total.documents)} documents, {cells.count(total.tokens)} tokens"
+            yield f"the same: {files:,} source files, {counted}"
+        for split, sides in self.totals.items():
+            yield from self._lines_of_split(split, sides, cells)
+        yield from _section("artifacts in b alone", self.added)
+        yield from _section("artifacts in a alone", self.removed)
+        yield from _section("artifacts that differ", grouped({n: cells.text(r) for n, r in self.changed.items()}))
+        yield from _section("obsolete, and not compared", self.obsolete)
+
+    def _lines_of_split(self, split: str, sides: Sequence[tuple[int, Counts]], cells: SmallCells) -> Iterator[str]:
+        own = [one for one in self.files if one.split == split]
+        if not own:
             return
-        yield from self._lines_of_files(cells)
-        yield from _section("settings and sources that differ", [_setting_line(one, cells) for one in self.settings])
-        for what, names in (
-            ("artifacts in b alone", self.added),
-            ("artifacts in a alone", self.removed),
-            ("artifacts that differ", self.changed),
-        ):
-            yield from _section(what, names)
-        yield from _section(
-            "libraries of other versions", [f"{name}: {was} → {now}" for name, (was, now) in self.libraries.items()]
-        )
-
-    def _lines_of_files(self, cells: SmallCells) -> Iterator[str]:
-        for split, (before, after) in self.totals.items():
-            own = [one for one in self.files if one.split == split]
-            if not own and before == after:
-                continue
-            kinds = [
-                (kind, sum(one.kind == kind for one in own)) for kind in ("added", "removed", "changed", "renamed")
-            ]
-            files = ", ".join(f"{count:,} {kind}" for kind, count in kinds if count) or "no file differs"
-            yield f"{split or 'all'}: {files}"
-            for what in ("documents", "tokens"):
-                was, now = getattr(before.counts, what), getattr(after.counts, what)
-                added, removed = map(cells.count, _gained(own, what))
-                yield f"  {what:<10}{cells.count(was):>16} → {cells.count(now):>16}  (+{added} −{removed})"
-            yield from _cut([f"  {_file_line(one, cells)}" for one in own])
+        kinds = [one.kind for one in own]
+        told = ", ".join(f"{kinds.count(kind):,} {kind}" for kind in ("added", "removed", "changed") if kind in kinds)
+        yield f"{split or 'all'}: {told}"
+        for what in ("documents", "tokens"):
+            was, now = (getattr(counts, what) for _, counts in sides)
+            gains = [getattr(one.after or Counts(), what) - getattr(one.before or Counts(), what) for one in own]
+            plus, minus = (cells.count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
+            yield f"  {what:<10}{cells.count(was):>16} → {cells.count(now):>16}  (+{plus} −{minus})"
+        yield from _cut([f"  {_file_line(one, cells)}" for one in own])
 
 
-def _summary(totals: Collection[tuple[SplitTotals, SplitTotals]], side: int, cells: SmallCells) -> str:
-    sides = [pair[side] for pair in totals]
-    documents, tokens = (sum(getattr(one.counts, what) for one in sides) for what in ("documents", "tokens"))
-    files = sum(one.files for one in sides)
-    return f"{files:,} source files, {cells.count(documents)} documents, {cells.count(tokens)} tokens"
-
-
-def _totals_json(totals: SplitTotals, cells: SmallCells) -> dict[str, Any]:
-    return cells.row({"files": totals.files, **asdict(totals.counts)})
-
-
-def _counts_json(counts: Counts | None, cells: SmallCells) -> dict[str, Any] | None:
-    return None if counts is None else cells.row(asdict(counts))
-
-
-def _setting(value: Any, cells: SmallCells) -> Any:
-    return cells.text(value) if isinstance(value, str) else value
-
-
-def _gained(files: Sequence[ChangedSource], what: str) -> tuple[int, int]:
-    """What was added and what was removed, summed over files: a changed file counts with its increase or decrease."""
-    changes = [getattr(one.after or Counts(), what) - getattr(one.before or Counts(), what) for one in files]
-    return sum(change for change in changes if change > 0), -sum(change for change in changes if change < 0)
+def grouped(reasons: Mapping[str, str]) -> list[str]:
+    """One line for each reason, with the first of the artifacts that it applies to and how many more there are."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(name)
+    return [
+        f"{names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {reason}"
+        for reason, names in by_reason.items()
+    ]
 
 
 def _file_line(one: ChangedSource, cells: SmallCells) -> str:
     before, after = one.before or Counts(), one.after or Counts()
-    documents, tokens = after.documents - before.documents, after.tokens - before.tokens
-    was = f" (was {one.renamed_from})" if one.renamed_from else ""
-    told = f"{one.kind:<8} {one.file}{was}: {_gain(documents, cells)} documents"
-    return told if cells.hides(abs(documents)) else f"{told}, {_gain(tokens, cells)} tokens"
-
-
-def _gain(number: int, cells: SmallCells) -> str:
-    return f"{'-' if number < 0 else '+'}{cells.count(abs(number))}"
-
-
-def _setting_line(one: ChangedSetting, cells: SmallCells) -> str:
-    where = one.artifacts[0] + (f" and {len(one.artifacts) - 1:,} more" if len(one.artifacts) > 1 else "")
-    was, now = ("not set" if value is None else str(_setting(value, cells)) for value in (one.before, one.after))
-    follows = Changed(kind="settings", name=one.name, before=one.before, now=one.after).consequence
-    return f"{one.name}: {was[:80]} → {now[:80]} ({where}){follows}"
+    gains = {what: getattr(after, what) - getattr(before, what) for what in ("documents", "tokens")}
+    if cells.hides(abs(gains["documents"])):  # their tokens would tell how many documents they are
+        del gains["tokens"]
+    told = (f"{'-' if gain < 0 else '+'}{cells.count(abs(gain))} {what}" for what, gain in gains.items())
+    return f"{one.kind:<8} {one.file}: {', '.join(told)}"
 
 
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
@@ -192,9 +149,8 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _cut(lines: Sequence[str]) -> Sequence[str]:
-    return (
-        lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"  … and {len(lines) - _SHOWN:,} more (--json has all)"]
-    )
+    more = len(lines) - _SHOWN
+    return [*lines[:_SHOWN], f"  … and {more:,} more (--json has all)"] if more > 0 else lines
 
 
 def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
@@ -208,154 +164,47 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
     # names can be compared only where both sides have digests of them
     if a.is_hidden or b.is_hidden:
         a, b = a.hidden(), b.hidden()
-    before, after = _files_of(a), _files_of(b)
-    was, now = _totals(before), _totals(after)
-    shared = [name for name in a.artifacts if name in b.artifacts]
+    sides = before, after = _files_of(a), _files_of(b)
+    reasons = {name: a.reason(name, one) for name, one in b.artifacts.items() if name in a.artifacts}
+    added, removed = ([name for name in x.artifacts if name not in y.artifacts] for x, y in ((b, a), (a, b)))
     return LockDifference(
-        a=names[0],
-        b=names[1],
-        totals={s: (was.get(s, SplitTotals()), now.get(s, SplitTotals())) for s in dict.fromkeys([*was, *now])},
-        files=_changed_files(before, after),
-        settings=_changed_settings(a, b, shared),
-        added=[name for name in b.artifacts if name not in a.artifacts],
-        removed=[name for name in a.artifacts if name not in b.artifacts],
-        changed=[name for name in shared if _is_changed(a.artifacts[name], b.artifacts[name])],
-        libraries=_changed_libraries(a, b),
+        names=names,
+        totals={split: [_total(side, split) for side in sides] for split, _ in {**before, **after}},
+        files=[
+            ChangedSource(
+                split=key[0],
+                file=key[1],
+                **{
+                    when: side[key][1] if key in side else None
+                    for when, side in zip(("before", "after"), sides, strict=True)
+                },
+            )
+            for key in sorted({*before, *after})
+            if before.get(key) != after.get(key)
+        ],
+        added=[name for name in added if name not in b.obsolete],
+        removed=[name for name in removed if name not in a.obsolete],
+        changed={name: reason for name, reason in reasons.items() if reason is not None},
+        obsolete=sorted({*added, *removed} & (a.obsolete | b.obsolete)),
     )
-
-
-@dataclass(frozen=True)
-class _File:
-    """A source file in one lock; it has several `digests` if parts of it were read before and after it changed."""
-
-    digests: frozenset[str]
-    counts: Counts
-
-
-_Files = Mapping[tuple[str, str], _File]
-"""Split and path → file."""
 
 
 def _files_of(lock: Lock) -> _Files:
-    """The counted source files of a lock; if the dataset counts none, its partitions that are made of sources."""
-    found: dict[tuple[str, str], _File] = {}
-
-    def add(split: str, file: str, digest: str, counts: Counts) -> None:
-        other = found.get((split, file))
-        if other is not None:
-            found[split, file] = _File(other.digests | {digest}, other.counts + counts)
-        else:
-            found[split, file] = _File(frozenset({digest}), counts)
-
+    """The counted source files of the artifacts that a run would build; if it counts none, each kind's partitions."""
+    found: dict[tuple[str, str], tuple[frozenset[str], Counts]] = {}
     for name, one in lock.artifacts.items():
         split = split_of(name.partition("/")[2])
-        for line in one.files:
-            add(split, line.file, line.sha256, line.counts)
+        for file, line in one.files.items() if name not in lock.obsolete else ():
+            digests, counts = found.get((split, file_of(file)), (frozenset(), Counts()))
+            found[split, file_of(file)] = digests | {line.sha256}, counts + line.counts
     if not found:
-        # of one kind, and made of sources alone: other artifacts count the same documents again
-        first = {name: one for name, one in lock.artifacts.items() if one.counts is not None and not one.is_derived}
-        kind = min((name.partition("/")[0] for name in first if "/" in name), default=None)
-        for name, one in first.items():
-            if one.counts is not None and name.partition("/")[0] == kind:
-                add("", name.partition("/")[2], str(sorted(one.sources.items())), one.counts)
+        for name, one in lock.artifacts.items():
+            kind, _, partition = name.partition("/")
+            if one.counts is not None and partition and name not in lock.obsolete:
+                found[kind, partition] = frozenset({one.key or ""}), one.counts
     return found
 
 
-def _totals(files: _Files) -> dict[str, SplitTotals]:
-    by_split: dict[str, list[Counts]] = {}
-    for (split, _), file in files.items():
-        by_split.setdefault(split, []).append(file.counts)
-    return {
-        split: SplitTotals(
-            files=len(every),
-            counts=Counts(
-                rows=sum(one.rows for one in every),
-                documents=sum(one.documents for one in every),
-                tokens=sum(one.tokens for one in every),
-            ),
-        )
-        for split, every in by_split.items()
-    }
-
-
-def _changed_files(before: _Files, after: _Files) -> list[ChangedSource]:
-    gone = {(split, file.digests): path for (split, path), file in before.items() if (split, path) not in after}
-    found = []
-    renamed = set()
-    for (split, path), file in after.items():
-        was = before.get((split, path))
-        # taken out, because a path that is gone is the former one of a single file
-        if was is None and (old := gone.pop((split, file.digests), None)) is not None:
-            renamed.add((split, old))
-            found.append(_changed("renamed", split, path, before[split, old], file, renamed_from=old))
-        elif was is None:
-            found.append(_changed("added", split, path, None, file))
-        elif was != file:
-            found.append(_changed("changed", split, path, was, file))
-    found += [
-        _changed("removed", split, path, file, None)
-        for (split, path), file in before.items()
-        if (split, path) not in after and (split, path) not in renamed
-    ]
-    return sorted(found, key=lambda one: (one.split, one.file))
-
-
-def _changed(
-    kind: Literal["added", "removed", "changed", "renamed"],
-    split: str,
-    path: str,
-    before: _File | None,
-    after: _File | None,
-    *,
-    renamed_from: str | None = None,
-) -> ChangedSource:
-    return ChangedSource(
-        split=split,
-        file=path,
-        kind=kind,
-        before=before.counts if before else None,
-        after=after.counts if after else None,
-        renamed_from=renamed_from,
-    )
-
-
-def _changed_settings(a: Lock, b: Lock, shared: Sequence[str]) -> list[ChangedSetting]:
-    """The changed settings, one entry for each however many artifacts share it."""
-    found: dict[tuple[str, str], tuple[Changed, list[str]]] = {}
-    # files that are told one by one are not told as settings, too
-    counted = {
-        name for lock in (a, b) for one in lock.artifacts.values() for f in one.files for name in (f.name, f.file)
-    }
-    for name in shared:
-        for change in a.artifacts[name].changes(b.artifacts[name]):
-            if change.kind == "sources" and change.name in counted:
-                continue
-            entry = (name.partition("/")[0], f"{change.name} {change.before} {change.now}")
-            found.setdefault(entry, (change, []))[1].append(name)
-    return [
-        ChangedSetting(name=change.name, before=change.before, after=change.now, artifacts=tuple(names))
-        for change, names in found.values()
-    ]
-
-
-def _is_changed(one: Locked, other: Locked) -> bool:
-    if one.is_placed or other.is_placed:
-        return any(change.kind in ("version", "settings") for change in one.changes(other))
-    return (one.content, one.key) != (other.content, other.key)
-
-
-def _changed_libraries(a: Lock, b: Lock) -> dict[str, tuple[str | None, str | None]]:
-    versions: list[dict[str, set[str]]] = []
-    for lock in (a, b):
-        found: dict[str, set[str]] = {}
-        for one in lock.artifacts.values():
-            for name, version in one.libraries.items():
-                found.setdefault(name, set()).add(version)
-        versions.append(found)
-    before, after = versions
-    shown = [{name: ", ".join(sorted(each)) for name, each in side.items()} for side in versions]
-    return {
-        name: (shown[0].get(name), shown[1].get(name))
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    }
+def _total(files: _Files, split: str) -> tuple[int, Counts]:
+    own = [counts for (of, _), (_, counts) in files.items() if of == split]
+    return len(own), sum(own, Counts())

@@ -1,54 +1,29 @@
-"""`automation.on_failure`: a sensor that reports the failed runs of one dataset, by webhook and mail.
+"""`automation.on_failure`: Dagster's run failure sensor of one dataset, which reports by webhook and mail.
 
-Dagster's own run failure sensor forgets a failure once its function was called, and marks every failed run of the code
-location for every such sensor. This one reads the same events, keeps undelivered reports in its cursor, retries them
-for an hour, and says in each tick what was delivered and what was not.
+Dagster remembers which failures it has read, and shows an error of a report in the sensor's tick; it reports each
+failure once. No message of this module holds the address of a webhook, a user or a password: they may be secrets.
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import smtplib
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.message import EmailMessage
+from urllib.parse import urlsplit
 
 import dagster as dg
 
 from dataprep_assets.errors import ConfigError, TransferError
-from dataprep_assets.graph.automation import OnFailure
+from dataprep_assets.graph.automation import Email, EnvironmentVariable, OnFailure
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.orchestration.deadline import within
 from dataprep_assets.orchestration.failure import Failure, concerns, failure_of
-from dataprep_assets.orchestration.telling import LONGEST_TRY_SECONDS, mail, post
 
 INTERVAL_SECONDS = 30
-LONGEST_TICK_SECONDS = 2 * LONGEST_TRY_SECONDS
-"""What is left after this time is delivered by the next tick."""
-GIVE_UP_SECONDS = 3600.0
-# failures of all datasets that a tick reads; the next one goes on from the cursor
-_RUNS_A_TICK = 50
-
-Channels = Mapping[str, Callable[[Failure], None]]
-"""`webhook` or `mail` → the function that delivers a failure through it."""
-
-
-@dataclass
-class _Cursor:
-    """What the sensor remembers.
-
-    Attributes:
-        after: Id of the last failure event that was read in Dagster's event log; None at the first tick, which reports
-            no past failures.
-        waiting: `<run id> <channel>` of each report still to be delivered → since when, in seconds since 1970.
-    """
-
-    after: int | None = None
-    waiting: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, text: str | None) -> "_Cursor":
-        """Parse the sensor's cursor; a new one if it was reset."""
-        return cls(**json.loads(text)) if text else cls()
-
-    def __str__(self) -> str:
-        return json.dumps({"after": self.after, "waiting": self.waiting})
+LONGEST_TRY_SECONDS = 5.0
+_PACKET_SECONDS = 4.0
+"""How long to wait for one packet."""
 
 
 def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg.SensorDefinition:
@@ -58,77 +33,92 @@ def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg
         declaration: The dataset's declaration.
         on_failure: The declared recipients.
     """
-    channels = _channels(on_failure)
+    channels = dict(_channels(on_failure))
 
-    @dg.sensor(
+    @dg.run_failure_sensor(
         name=f"{declaration.dataset}_on_failure",
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Reports failed runs of {declaration.dataset} by {' and '.join(channels)}.",
     )
-    def tells(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        cursor = _Cursor.read(context.cursor)
-        if cursor.after is None:
-            cursor.after = _newest(context.instance)
-            return dg.SensorResult(skip_reason="failures are reported from now on", cursor=str(cursor))
-        _note_failures(context.instance, declaration, channels, cursor)
-        said = list(_deliver(context.instance, declaration, channels, cursor))
-        for sentence in said:
-            context.log.info(sentence)
-        return dg.SensorResult(skip_reason="; ".join(said) or "no run failed since", cursor=str(cursor))
+    def reports(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
+        run = context.dagster_run
+        if not concerns(context.instance, run, declaration.dataset):
+            return dg.SkipReason(f"run {run.run_id[:8]} did not fail at {declaration.dataset}")
+        failure = failure_of(context.instance, run, declaration)
+        refused = []
+        for channel, send in channels.items():
+            try:
+                within(LONGEST_TRY_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
+            except Exception as error:  # the other channel has its try, and no message has a secret
+                known = isinstance(error, ConfigError | TransferError)
+                late = f"no answer within {LONGEST_TRY_SECONDS:.0f} s"
+                why = str(error) if known else late if isinstance(error, TimeoutError) else type(error).__name__
+                refused.append(f"not reported by {channel}: {why}")
+        if refused:
+            raise TransferError(f"run {run.run_id[:8]}: {'; '.join(refused)}") from None
+        return None
 
-    return tells
+    return reports
 
 
-def _channels(on_failure: OnFailure) -> Channels:
+def _channels(on_failure: OnFailure) -> Iterator[tuple[str, Callable[[Failure], None]]]:
     webhook, email = on_failure.webhook, on_failure.email
-    found: dict[str, Callable[[Failure], None]] = {}
     if webhook is not None:
-        found["webhook"] = lambda failure: post(webhook, failure.to_json())
+        yield "webhook", lambda failure: _post(webhook, failure)
     if email is not None:
-        found["mail"] = lambda failure: mail(email, *failure.mail)
-    return found
+        yield "mail", lambda failure: _mail(email, failure)
 
 
-def _newest(instance: dg.DagsterInstance) -> int:
-    records = instance.fetch_run_status_changes(dg.DagsterEventType.RUN_FAILURE, limit=1).records
-    return records[0].storage_id if records else 0
+def _post(webhook: str | EnvironmentVariable, failure: Failure) -> None:
+    """POST a failure as JSON; raises TransferError if it was not accepted, ConfigError if the variable is not set."""
+    import httpx
+
+    url = webhook if isinstance(webhook, str) else webhook.read("automation.on_failure.webhook")
+    named = f"the webhook of {webhook.env}" if isinstance(webhook, EnvironmentVariable) else f"{urlsplit(url).hostname}"
+    # in ASCII: a file name in it may be no Unicode
+    body, kind = json.dumps(failure.to_json()), {"Content-Type": "application/json"}
+    try:
+        answer = httpx.post(url, content=body, headers=kind, timeout=_PACKET_SECONDS)
+    except httpx.ConnectError:
+        raise TransferError(f"{named} cannot be reached") from None
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise TransferError(f"{named}: {type(error).__name__}; check the URL") from None
+    if not answer.is_success:
+        raise TransferError(f"{named} answered {answer.status_code}")
 
 
-def _note_failures(
-    instance: dg.DagsterInstance, declaration: DatasetDeclaration, channels: Channels, cursor: _Cursor
-) -> None:
-    """Add the dataset's runs that failed since the last tick to the reports to deliver."""
-    changes = dg.RunStatusChangeRecordsFilter(event_type=dg.DagsterEventType.RUN_FAILURE, after_storage_id=cursor.after)
-    for record in instance.fetch_run_status_changes(changes, ascending=True, limit=_RUNS_A_TICK).records:
-        cursor.after = record.storage_id
-        run = instance.get_run_by_id(record.event_log_entry.run_id)
-        if run is not None and concerns(instance, run, declaration.dataset):
-            cursor.waiting |= {f"{run.run_id} {channel}": time.time() for channel in channels}
+def _mail(email: Email, failure: Failure) -> None:
+    """Send a mail; raises TransferError if the server did not accept it, ConfigError if a variable is not set."""
+    message = EmailMessage()
+    message["From"], message["To"] = email.sender, ", ".join(email.to)
+    message["Subject"], text = failure.mail
+    # the name of a file may have half of a surrogate pair, of which there is no UTF-8
+    message.set_content(text.encode(errors="backslashreplace").decode())
+    login = None
+    if email.user is not None and email.password is not None:
+        setting = "automation.on_failure.email"
+        login = email.user.read(f"{setting}.user"), email.password.read(f"{setting}.password")
+    try:
+        with _server(email) as server:
+            if login is not None:
+                server.login(*login)
+            server.send_message(message)
+    # all of them are kinds of OSError or ValueError, and their texts may quote what was sent
+    except (OSError, ValueError) as error:
+        named, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
+        why = f"{type(error).__name__} {code}".strip()
+        raise TransferError(f"{named} did not take the mail ({why}); check `host`, `port`, `tls` and `user`") from None
 
 
-def _deliver(
-    instance: dg.DagsterInstance, declaration: DatasetDeclaration, channels: Channels, cursor: _Cursor
-) -> Iterator[str]:
-    """Deliver the waiting reports, and yield a sentence for each; an undelivered one stays for at most an hour."""
-    deadline = time.monotonic() + LONGEST_TICK_SECONDS
-    for waiting, since in list(cursor.waiting.items()):
-        run_id, _, channel = waiting.partition(" ")
-        run = instance.get_run_by_id(run_id)
-        if run is None or channel not in channels:  # deleted, or no longer declared
-            del cursor.waiting[waiting]
-            continue
-        if time.monotonic() > deadline:
-            yield f"{len(cursor.waiting)} wait for the next tick"
-            return
-        try:
-            channels[channel](failure_of(instance, run, declaration))
-        except Exception as error:  # a tick that raises keeps no cursor: it would tell the same again, and nothing else
-            why = str(error) if isinstance(error, (ConfigError, TransferError)) else type(error).__name__
-            if time.time() - since < GIVE_UP_SECONDS:
-                yield f"run {run_id[:8]}: {why}; it will be reported again"
-                continue
-            yield f"run {run_id[:8]}: {why}; given up after an hour"
-        else:
-            yield f"run {run_id[:8]}: reported by {channel}"
-        del cursor.waiting[waiting]
+@contextmanager
+def _server(email: Email) -> Iterator[smtplib.SMTP]:
+    tls = ssl.create_default_context()
+    if email.tls == "tls":
+        server: smtplib.SMTP = smtplib.SMTP_SSL(email.host, email.port, timeout=_PACKET_SECONDS, context=tls)
+    else:
+        server = smtplib.SMTP(email.host, email.port, timeout=_PACKET_SECONDS)
+    with server:
+        if email.tls == "starttls":
+            server.starttls(context=tls)
+        yield server

@@ -14,8 +14,6 @@ TOGETHER = "__and__"
 """Joins the names of artifacts in the name of a step that makes them together."""
 FAILED_CHECKS = "failed_checks"
 """Metadata entry of a step that failed by its blocking checks alone: how many."""
-FAILED_PARTITIONS = "failed_partitions"
-"""Metadata entry of a step that failed in some partitions: their keys."""
 MISCONFIGURED = "misconfigured"
 """Metadata entry of a step that failed by what is declared, or set in the environment, alone."""
 

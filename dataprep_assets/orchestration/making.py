@@ -26,7 +26,6 @@ from dataprep_assets.orchestration.anew import built
 from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
 from dataprep_assets.orchestration.keys import (
     FAILED_CHECKS,
-    FAILED_PARTITIONS,
     MISCONFIGURED,
     Context,
     asset_key,
@@ -253,8 +252,6 @@ def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> 
             + " | ".join(f"{partition}: {error}" for partition, error in shown.items())
         ),
         metadata={
-            # all of them, for the page of all datasets; the table is for people, and short
-            FAILED_PARTITIONS: dg.MetadataValue.json(sorted(failed)),
             f"failed_{noun}s": dg.MetadataValue.table(
                 [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]
             ),

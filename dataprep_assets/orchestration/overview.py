@@ -1,311 +1,327 @@
-"""What the instance knows about every dataset: its last run, its checks, its age and its counts.
+"""The asset `datasets`: all datasets of the code location on one page of the UI, and the sensor that keeps it current.
 
-Everything comes from Dagster's event log, in a few queries a dataset, and nothing from a store: an
-overview of fifty datasets of two thousand partitions takes seconds, works when the stores are out of reach, and shows
-what was recorded, not what happened to the files since. `dataprep status` reads the stores.
+What is to build and which checks did not pass is what `dataprep status` decides, from the receipts and verdicts in the
+stores; the last build and the freshness are what Dagster recorded. Nothing is worked out from events, so the page
+cannot contradict either. Dagster shows the metadata of a materialization on the asset's own page, so no other server is
+needed for it. The page is made by a run, because examining large datasets takes longer than a sensor may.
 
-Entry point: `overview`. `overview_page` shows it in the UI.
+Entry point: `overview_definitions`.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from urllib.parse import quote
 
 import dagster as dg
 
-from dataprep_assets.graph.card import BUILD_SECONDS, DATA_CARD, MADE_AGAIN, PRODUCT_BYTES, PROOF_LEVEL
-from dataprep_assets.graph.finding import ACCEPTED
-from dataprep_assets.orchestration.checks import OLDEST
-from dataprep_assets.orchestration.slots import Slots, slots_of
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.card import DATA_CARD, CardFacts
+from dataprep_assets.graph.shown import Markdown, Shown, Table
+from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.standing import NotPassed, oldest, results
+from dataprep_assets.graph.status import never_built, stale
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.orchestration.dataset_runs import belongs
+from dataprep_assets.orchestration.metadata import rendered
+from dataprep_assets.orchestration.planning import PLANNER
 
-_COMPLETED = {"SUCCEEDED", "FAILED"}
+DATASETS = dg.AssetKey(["datasets"])
+SECONDS_BETWEEN_PAGES = 60
+_INLINE = 930
+"""Longest Markdown, in characters, that the UI shows in place with a line more; longer text is behind a click."""
+_SENTENCE, _LONG_WORD = 240, 36
+_RUNS_LOOKED_AT = 300
+_SENSOR = "dagster/sensor_name"
+_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
 
-
-@dataclass(frozen=True, kw_only=True)
-class LastRun:
-    """The run that touched a dataset last.
-
-    Attributes:
-        run_id: Its id.
-        status: As Dagster has it: SUCCESS, FAILURE, STARTED, …
-        at: When the run ended, or was created if it has not ended. Seconds since 1970.
-        shared: Whether it was to make assets of other datasets, too: then it may have failed at those.
-    """
-
-    run_id: str
-    status: str
-    at: float
-    shared: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckResult:
-    """The latest result of a check, for the list of checks to read.
-
-    Attributes:
-        key: The key of the check.
-        sentence: What the check found; for an accepted failure the declared reason.
-        at: When it was evaluated. Seconds since 1970.
-    """
-
-    key: dg.AssetCheckKey
-    sentence: str
-    at: float
+Opened = Mapping[str, tuple[Sequence[ArtifactSpec], ArtifactStore]]
+"""Dataset → its artifacts, and where they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetOverview:
-    """A dataset at a glance. None stands for anything that the instance does not know.
+class DatasetState:
+    """A dataset at a glance.
 
     Attributes:
         dataset: Its name.
-        last_run: The run that touched it last.
-        checks: How many checks it has.
-        passed: How many of them passed, accepted ones included.
-        failed: Those that failed as errors.
-        warned: Those that failed as warnings.
-        accepted: Those whose warning the declaration accepts, with a reason.
-        made: When the oldest of its products was last materialized. Seconds since 1970.
-        freshness_policy: The freshness policy of one of its artifacts, in words.
-        freshness: What Dagster says of that policy now: PASS, WARN, FAIL, UNKNOWN.
-        slots: How many of its artifacts and partitions are made, failed and stale.
-        proven: When the oldest verdict on one of its artifacts was given. Seconds since 1970.
-        proof_level: How much is proven, a `sample` or `every_document`, from its data card.
-        made_again: The share of the documents that the checks make again from the source, from its data card.
-        documents: Number of documents, from its data card.
-        tokens: Number of tokens, from its data card.
-        bytes: Bytes of its products, from its data card.
-        build_seconds: Time that building the present artifacts took, from its data card.
+        state: `up to date`, `never run`, `N to build`; `unknown` if its store or source cannot be read.
+        to_build: How many artifacts a run would build.
+        why: The reason of the first of them, or why nothing is known.
+        passed: How many checks passed as the artifacts are now, accepted ones included.
+        not_passed: The other checks: key of the asset and name → what was found.
+        proven: When the oldest verdict that holds was given, in seconds since 1970.
+        card: What its data card counts.
+        last_build: The newest run that built or checked something of it and was more than planning.
+        freshness: What Dagster says of its freshness policy; None without one.
     """
 
     dataset: str
-    last_run: LastRun | None
-    checks: int
-    passed: int
-    failed: Sequence[CheckResult]
-    warned: Sequence[CheckResult]
-    accepted: Sequence[CheckResult]
-    made: float | None
-    freshness_policy: str | None
-    freshness: str | None
-    slots: Slots
-    proven: float | None
-    proof_level: str | None
-    made_again: float | None
-    documents: int | str | None
-    tokens: int | str | None
-    bytes: int | None
-    build_seconds: float | None
+    state: str
+    to_build: int = 0
+    why: str = ""
+    passed: int = 0
+    not_passed: Mapping[tuple[dg.AssetKey, str], NotPassed] = field(default_factory=dict)
+    proven: float | None = None
+    card: Mapping[str, str] = field(default_factory=dict)
+    last_build: dg.RunRecord | None = None
+    freshness: str | None = None
 
     @property
-    def unknown(self) -> int:
-        """Number of checks that have no result yet."""
-        return self.checks - self.passed - len(self.failed) - len(self.warned)
+    def failed(self) -> list[tuple[dg.AssetKey, str]]:
+        """The blocking checks that failed."""
+        return [key for key, found in self.not_passed.items() if found.blocks]
+
+    @property
+    def warned(self) -> list[tuple[dg.AssetKey, str]]:
+        """The checks that warned."""
+        return [key for key, found in self.not_passed.items() if found.sentence and not found.blocks]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether somebody has to look at it."""
+        return bool(self.failed or self.warned or self.state == "unknown") or _has_failed(self.last_build)
 
 
-def overview(definitions: dg.Definitions, instance: dg.DagsterInstance) -> list[DatasetOverview]:
-    """Every dataset of a code location, sorted by name.
+def _has_failed(run: dg.RunRecord | None) -> bool:
+    return run is not None and run.dagster_run.status == dg.DagsterRunStatus.FAILURE
+
+
+def overview(opened: Opened, instance: dg.DagsterInstance, specs: Sequence[dg.AssetSpec] = ()) -> list[DatasetState]:
+    """The state of every dataset, sorted by name.
 
     Args:
-        definitions: Those of the code location. Whatever has a data card is a dataset.
-        instance: Where its runs and checks were recorded.
+        opened: The datasets.
+        instance: Where their runs were recorded.
+        specs: The assets of the code location, which have the freshness policies.
     """
-    assets = _assets(definitions)
-    recorded = _recorded(assets, instance)
-    return [_dataset(name, assets[name], recorded) for name in sorted(assets)]
+    runs = instance.get_run_records(limit=_RUNS_LOOKED_AT)
+    builds = [run for run in runs if run.dagster_run.tags.get(_SENSOR) != PLANNER]
+    fresh = _freshness(specs, instance)
+    return [
+        _state(
+            name,
+            *opened[name],
+            last_build=next((run for run in builds if belongs(run.dagster_run, name)), None),
+            freshness=next((state for key, state in fresh.items() if key.path[0] == name), None),
+        )
+        for name in sorted(opened)
+    ]
 
 
-def broken(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
+def _state(
+    name: str,
+    specs: Sequence[ArtifactSpec],
+    store: ArtifactStore,
+    *,
+    last_build: dg.RunRecord | None,
+    freshness: str | None,
+) -> DatasetState:
+    cells = cells_of(specs[0].declaration)
+    try:
+        is_new = never_built(specs, store)
+        late = [] if is_new else list(stale(specs, store, verification="size"))
+        found = {
+            (dg.AssetKey(list(spec.path)), check): result
+            for spec in specs
+            if not is_new
+            for check, result in results(spec, store).items()
+        }
+        proven = [] if is_new else [at for spec in specs if (at := _oldest(spec, store)) is not None]
+        card = {} if is_new else _card(specs, store)
+    except DataprepError as error:
+        why = cells.text(str(error))
+        return DatasetState(dataset=name, state="unknown", why=why, last_build=last_build, freshness=freshness)
+    return DatasetState(
+        dataset=name,
+        state="never run" if is_new else f"{len(late):,} to build" if late else "up to date",
+        to_build=len(late),
+        why=cells.text(str(late[0])) if late else "",
+        passed=sum(result is None for result in found.values()),
+        not_passed={
+            key: NotPassed(cells.text(result.sentence), result.blocks)
+            for key, result in found.items()
+            if result is not None
+        },
+        proven=min(proven, default=None),
+        card=card,
+        last_build=last_build,
+        freshness=freshness,
+    )
+
+
+def _oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
+    try:
+        return oldest(spec, store)
+    except DataprepError:  # its shards are not planned
+        return None
+
+
+def _card(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> dict[str, str]:
+    declaration = specs[0].declaration
+    receipt = store.receipt(declaration.artifact(DATA_CARD))
+    if receipt is None:
+        return {}
+    facts, count = CardFacts.of(receipt), cells_of(declaration).count
+    return {name: count(getattr(facts, name)) for name in ("documents", "tokens", "dropped")}
+
+
+def _freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInstance) -> dict[dg.AssetKey, str]:
+    judged = [spec.key for spec in specs if spec.freshness_policy is not None]
+    records = instance.get_freshness_state_records(judged) if judged else {}
+    return {key: records[key].freshness_state.value if key in records else "UNKNOWN" for key in judged}
+
+
+# --- the asset and its sensor
+
+
+def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable[[], Opened]) -> dg.Definitions:
+    """The asset `datasets` and its sensor.
+
+    Args:
+        located: Returns the definitions of the code location; called when the page is made, as is `opened`.
+        opened: Returns its datasets.
+    """
+
+    @dg.asset(
+        key=DATASETS,
+        group_name="overview",
+        kinds={"markdown"},
+        description="All datasets at a glance; times in UTC. What is to build and which checks did not pass is what "
+        "`dataprep status` reports, except that sizes are compared and not bytes. A sensor makes the page again when "
+        "runs end and once a day, Materialize makes it now.",
+    )
+    def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+        definitions = located()
+        states = overview(opened(), context.instance, list(definitions.resolve_all_asset_specs()))
+        return dg.MaterializeResult(metadata=page(states, _broken(definitions)))
+
+    @dg.sensor(
+        asset_selection=[DATASETS],
+        minimum_interval_seconds=SECONDS_BETWEEN_PAGES,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Makes the page `datasets` again when a run has ended or a dataset was declared.",
+    )
+    def datasets_sensor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        change = _last_change(located(), context.instance)
+        if change == context.cursor:
+            return dg.SkipReason("No run has ended since the page was made.")
+        context.update_cursor(change)
+        return dg.RunRequest(run_key=change, asset_selection=[DATASETS])
+
+    return dg.Definitions(assets=[datasets], sensors=[datasets_sensor])
+
+
+def _broken(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
     """The assets that stand for declarations that cannot be loaded (`code_location`), each with the reason."""
     specs = [spec for spec in definitions.resolve_all_asset_specs() if spec.key.path[1:] == ["cannot_be_loaded"]]
     return {spec.key: (spec.description or "").partition("```")[2].rpartition("```")[0].strip() for spec in specs}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Asset:
-    """An asset of a dataset, with the keys of its checks, sorted by name."""
-
-    spec: dg.AssetSpec
-    checks: Sequence[dg.AssetCheckKey]
-
-    @property
-    def key(self) -> dg.AssetKey:
-        return self.spec.key
-
-
-def _assets(definitions: dg.Definitions) -> dict[str, list[_Asset]]:
-    """Dataset → its assets, sorted by key; the first part of their keys is its name."""
-    checks: dict[dg.AssetKey, list[dg.AssetCheckKey]] = {}
-    for one in definitions.asset_checks or ():
-        for key in sorted(one.check_keys, key=lambda key: key.name):
-            checks.setdefault(key.asset_key, []).append(key)
-    found: dict[str, list[_Asset]] = {}
-    for spec in sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key):
-        found.setdefault(spec.key.path[0], []).append(_Asset(spec=spec, checks=checks.get(spec.key, ())))
-    return {name: assets for name, assets in found.items() if any(a.key.path[1:] == [DATA_CARD] for a in assets)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Evaluated:
-    """The latest evaluation of a check.
-
-    Attributes:
-        run_id: The run that evaluated it.
-        at: When it did. Seconds since 1970.
-        evaluation: What it found.
-    """
-
-    run_id: str
-    at: float
-    evaluation: dg.AssetCheckEvaluation
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Recorded:
-    """What the instance recorded about all datasets.
-
-    Attributes:
-        touched: The run that touched each asset last, of those that were ever part of a run.
-        materializations: The latest materialization of each asset that has one.
-        checks: The checks that were ever evaluated, with their latest evaluation.
-        runs: The latest run of each asset and check, by run id.
-        freshness: The state of each asset whose freshness policy Dagster has judged.
-        slots: What is made, failed and stale of each dataset.
-    """
-
-    touched: Mapping[dg.AssetKey, str | None]
-    materializations: Mapping[dg.AssetKey, dg.EventLogEntry]
-    checks: Mapping[dg.AssetCheckKey, _Evaluated]
-    runs: Mapping[str, LastRun]
-    freshness: Mapping[dg.AssetKey, str]
-    slots: Mapping[str, Slots]
-
-
-def _recorded(datasets: Mapping[str, Sequence[_Asset]], instance: dg.DagsterInstance) -> _Recorded:
-    assets = [asset for members in datasets.values() for asset in members]
-    records = {record.asset_entry.asset_key: record for record in instance.get_asset_records([a.key for a in assets])}
-    entries = [record.asset_entry for record in records.values()]
-    checks = _evaluated([check for asset in assets for check in asset.checks], instance)
-    touched = {entry.asset_key: entry.last_run_id for entry in entries}
-    runs = {*touched.values(), *(check.run_id for check in checks.values())} - {None}
-    return _Recorded(
-        touched=touched,
-        materializations={e.asset_key: e.last_materialization for e in entries if e.last_materialization is not None},
-        checks=checks,
-        runs=_runs([run for run in runs if run is not None], set(datasets), instance),
-        freshness=freshness_states([asset.spec for asset in assets], instance),
-        slots={
-            name: slots_of(name, [asset.spec for asset in members], records, instance)
-            for name, members in datasets.items()
-        },
+def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> str:
+    """A text that changes when a run ends, when what is declared changes, when a product is not fresh, and daily."""
+    ended = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=10, order_by="update_timestamp")
+    # the run that made the page changes nothing on it
+    others = [run for run in ended if run.dagster_run.asset_selection != {DATASETS}]
+    specs = sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key)
+    return digest_value(
+        [
+            [spec.key.to_user_string() for spec in specs],
+            [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in others[:1]],
+            [[key.to_user_string(), state] for key, state in sorted(_freshness(specs, instance).items())],
+            [[key.to_user_string(), why] for key, why in sorted(_broken(definitions).items())],
+            # the page says how many days old verdicts are
+            f"{datetime.now(UTC):%Y-%m-%d}",
+        ]
     )
 
 
-def freshness_states(specs: Iterable[dg.AssetSpec], instance: dg.DagsterInstance) -> dict[dg.AssetKey, str]:
-    """Asset → what Dagster says of its freshness policy (PASS, WARN, FAIL, …), of those that it has judged."""
-    judged = [spec.key for spec in specs if spec.freshness_policy is not None]
-    states = instance.get_freshness_state_records(judged) if judged else {}
-    return {key: record.freshness_state.value for key, record in states.items()}
+# --- the page
 
 
-def _evaluated(keys: Sequence[dg.AssetCheckKey], instance: dg.DagsterInstance) -> dict[dg.AssetCheckKey, _Evaluated]:
-    """Check → its latest evaluation; checks that were never evaluated are left out.
-
-    The latest record of a check may be of a run that has not reached the check, or ended before it did. Then the
-    evaluation before it still holds.
-    """
-    storage = instance.event_log_storage
-    found = {}
-    for key, record in storage.get_latest_asset_check_execution_by_key(keys).items():
-        latest = record
-        if record.status.value not in _COMPLETED:
-            # the enumeration has no public name
-            completed = {status for status in type(record.status) if status.value in _COMPLETED}
-            latest = next(iter(storage.get_asset_check_execution_history(key, limit=1, status=completed)), record)
-        # of a check that was planned alone the record has no result
-        if latest.status.value in _COMPLETED and latest.evaluation is not None:
-            # the record itself is created when its run is planned
-            at = latest.create_timestamp if latest.event is None else latest.event.timestamp
-            found[key] = _Evaluated(run_id=latest.run_id, at=at, evaluation=latest.evaluation)
-    return found
-
-
-def _runs(ids: Sequence[str], datasets: Container[str], instance: dg.DagsterInstance) -> dict[str, LastRun]:
-    """The runs with these ids, except deleted ones; assets of a dataset are those below its name."""
-    found = {}
-    for record in instance.get_run_records(dg.RunsFilter(run_ids=ids)) if ids else ():
-        run, at = record.dagster_run, record.end_time or record.create_timestamp.timestamp()
-        touched = {key.path[0] for key in run.asset_selection or () if key.path[0] in datasets}
-        found[run.run_id] = LastRun(run_id=run.run_id, status=run.status.value, at=at, shared=len(touched) > 1)
-    return found
-
-
-def _dataset(name: str, assets: Sequence[_Asset], recorded: _Recorded) -> DatasetOverview:
-    """See `overview`; `assets` are those of this dataset."""
-    members = {asset.key: asset for asset in assets}
-    card = members[dg.AssetKey([name, DATA_CARD])]
-    checks = [key for asset in assets for key in asset.checks]
-    evaluated = [recorded.checks[key] for key in checks if key in recorded.checks]
-    touched = {recorded.touched.get(key) for key in members} | {check.run_id for check in evaluated}
-    touching = [recorded.runs[run] for run in touched if run is not None and run in recorded.runs]
-    # a card is made of the ends of its dataset's graph, which are the products
-    products = {dep.asset_key for dep in card.spec.deps} & set(members)
-    made = [recorded.materializations[key].timestamp for key in products if key in recorded.materializations]
-    judged = next((asset for asset in assets if asset.spec.freshness_policy is not None), None)
-    counts = _counts(recorded.materializations.get(card.key))
-    return DatasetOverview(
-        dataset=name,
-        last_run=max(touching, key=lambda run: run.at, default=None),
-        checks=len(checks),
-        passed=sum(check.evaluation.passed for check in evaluated),
-        failed=list(_failed(evaluated, dg.AssetCheckSeverity.ERROR)),
-        warned=list(_failed(evaluated, dg.AssetCheckSeverity.WARN)),
-        accepted=list(_accepted(evaluated)),
-        made=min(made, default=None) if len(made) == len(products) else None,
-        freshness_policy=None if judged is None else _in_words(judged.spec.freshness_policy),
-        freshness=None if judged is None else recorded.freshness.get(judged.key, "UNKNOWN"),
-        slots=recorded.slots[name],
-        proven=min((_proven(check) for check in evaluated), default=None),
-        proof_level=counts.get(PROOF_LEVEL),
-        made_again=counts.get(MADE_AGAIN),
-        documents=counts.get("documents"),
-        tokens=counts.get("tokens"),
-        bytes=counts.get(PRODUCT_BYTES),
-        build_seconds=counts.get(BUILD_SECONDS),
+def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:
+    """The metadata of `datasets`: what cannot be loaded, what somebody has to look at, a table, a line for each."""
+    every = sorted(states, key=lambda one: (not one.is_broken, one.dataset))
+    unloadable = (f"- {_link(key.path[0], key)}: {_sentence(why)}" for key, why in sorted(broken.items()))
+    shown: dict[str, Shown] = {}
+    if broken:
+        shown["cannot be loaded"] = Markdown(_cut(list(unloadable)))
+    shown |= {
+        "to build": sum(one.to_build for one in every),
+        "checks failed": sum(len(one.failed) for one in every),
+        "checks warned": sum(len(one.warned) for one in every),
+    }
+    for at, one in enumerate((one for one in every if one.is_broken), 1):
+        shown[f"look at {at}"] = Markdown(_cut([_line(one), *_reasons(one)]))
+    shown["all datasets"] = Table(
+        [
+            {
+                # a long name breaks at its underscores
+                "dataset": one.dataset.replace("_", "_\u200b"),
+                "state": one.state,
+                "failed": len(one.failed),
+                "warned": len(one.warned),
+            }
+            for one in every
+        ]
     )
+    shown["details"] = Markdown("\n".join(f"- {_line(one)}" for one in every))
+    return {name: rendered(value) for name, value in shown.items()}
 
 
-def _proven(check: _Evaluated) -> float:
-    """When the oldest verdict behind a check's result was given; its own time if it does not say so."""
-    told = check.evaluation.metadata.get(OLDEST)
-    return check.at if told is None else datetime.fromisoformat(str(told.value)).timestamp()
+def _line(one: DatasetState) -> str:
+    """A dataset in one line."""
+    checks = one.passed + len(one.not_passed)
+    parts = [one.state, f"{one.passed} of {checks} checks passed" if checks else ""]
+    if one.last_build is not None:
+        run, at = one.last_build.dagster_run, one.last_build.end_time or one.last_build.create_timestamp.timestamp()
+        parts.append(f"last build [{run.status.value.lower()} {_time(at)}](/runs/{run.run_id})")
+    parts += [f"freshness {one.freshness.lower()}" if one.freshness else ""]
+    parts += [f"oldest check {_time(one.proven)}" if one.proven is not None else ""]
+    parts += [f"{count} {name}" for name, count in one.card.items()]
+    return f"**{_link(one.dataset, dg.AssetKey([one.dataset]))}**: {'; '.join(filter(None, parts))}"
 
 
-def _failed(evaluated: Iterable[_Evaluated], severity: dg.AssetCheckSeverity) -> Iterator[CheckResult]:
-    for check in evaluated:
-        found = check.evaluation
-        if not found.passed and found.severity == severity:
-            yield CheckResult(key=found.asset_check_key, sentence=found.description or "", at=check.at)
+def _reasons(one: DatasetState) -> Iterator[str]:
+    if one.why:
+        yield f"- {_sentence(one.why)}"
+    for word, keys in (("failed", one.failed), ("warned", one.warned)):
+        for key, check in keys:
+            name = "/".join([*key.path[1:], check])
+            detail = f"?view=checks&checkDetail={quote(check, safe='')}"
+            yield f"- {word}: {_link(name, key, detail)}: {_sentence(one.not_passed[key, check].sentence)}"
 
 
-def _accepted(evaluated: Iterable[_Evaluated]) -> Iterator[CheckResult]:
-    """The checks that passed because the declaration accepts their failure."""
-    for check in evaluated:
-        why = check.evaluation.metadata.get(ACCEPTED)
-        if why is not None:
-            yield CheckResult(key=check.evaluation.asset_check_key, sentence=str(why.value), at=check.at)
+def _cut(lines: Sequence[str]) -> str:
+    """As many of the lines as the UI shows in place, and how many more there are."""
+    kept = 1
+    while kept < len(lines) and len("\n".join(lines[: kept + 1])) <= _INLINE:
+        kept += 1
+    more = [f"- and {len(lines) - kept} more: `dataprep status` lists them"] if kept < len(lines) else []
+    return "\n".join([*lines[:kept], *more])
 
 
-def _counts(event: dg.EventLogEntry | None) -> dict[str, Any]:
-    """The counts in a materialization of a data card, by name."""
-    if event is None or event.asset_materialization is None:
-        return {}
-    return {name: value.value for name, value in event.asset_materialization.metadata.items()}
+def _link(text: str, key: dg.AssetKey, detail: str = "") -> str:
+    """A link to an asset's page, relative to the host, so that it works behind any proxy."""
+    return f"[{_escaped(text)}](/assets/{'/'.join(quote(part, safe='') for part in key.path)}{detail})"
 
 
-def _in_words(policy: Any) -> str:
-    """A freshness policy in words: `within 36 h`, `by 0 3 * * 1 UTC`."""
-    if (cron := getattr(policy, "deadline_cron", None)) is not None:
-        return f"by {cron} {policy.timezone}"
-    return f"within {policy.fail_window.to_timedelta().total_seconds() / 3600:g} h"
+def _sentence(text: str) -> str:
+    """The text on one line, cut to a length that suits a list; a word that would widen the page breaks at slashes."""
+    line = " ".join(text.split())
+    line = line if len(line) <= _SENTENCE else f"{line[: _SENTENCE - 1]}…"
+    return _escaped(" ".join(w if len(w) < _LONG_WORD else w.replace("/", "/\u200b") for w in line.split()))
+
+
+def _escaped(text: str) -> str:
+    """The text, escaped so that Markdown renders it literally."""
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def _time(at: float) -> str:
+    """A time in UTC, to the minute: unlike an age it stays true when the page is read later."""
+    return f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M}"

@@ -18,7 +18,8 @@ from dataprep_assets.orchestration.plans import DECLARATION, PLANS
 from dataprep_assets.orchestration.shipped import TAG
 
 INTERVAL_SECONDS = 30
-_SENSOR = "plan_new_datasets"
+PLANNER = "plan_new_datasets"
+"""Name of the sensor that plans new datasets; Dagster tags its runs with it."""
 
 
 def with_planning(definitions: dg.Definitions) -> dg.Definitions:
@@ -39,7 +40,7 @@ def _plans(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetKey, tuple[str
 
 def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinition:
     @dg.sensor(
-        name=_SENSOR,
+        name=PLANNER,
         asset_selection=dg.AssetSelection.assets(*plans),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,

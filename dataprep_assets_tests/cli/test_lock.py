@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dataprep_assets.cli import main
-from dataprep_assets.graph.lock_file import read_lock
+from dataprep_assets.graph.lock import read_lock
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep, environment
@@ -217,7 +217,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     lock = folder_of(clone) / "dataset.lock"
     no_lock, newer, other = (tmp_path / name for name in ("no.lock", "newer.lock", "other.lock"))
     no_lock.write_text("no: lock\n")
-    newer.write_text(lock.read_text().replace('"dataprep_lock": 1', '"dataprep_lock": 2'))
+    newer.write_text(lock.read_text().replace('"dataprep_lock": 2', '"dataprep_lock": 3'))
     other.write_text(lock.read_text().replace(f'"dataset": "{NAME}"', '"dataset": "sagas"'))
     for arguments, words in [
         (["run", NAME, "--lock", str(other)], f"the lock is of sagas, not of {NAME}"),
@@ -231,7 +231,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(
         (["run", NAME, NAME, "--lock", str(lock)], 2, "applies to one dataset"),
         (["run", NAME, "--split", "train", "--locked"], 2, "leave out --split"),
         (["verify", "--lock", str(no_lock)], 1, "not a lock of a dataset"),
-        (["verify", "--lock", str(newer)], 1, "a lock of schema 2, this version reads 1"),
+        (["verify", "--lock", str(newer)], 1, "a lock of schema 3, this version reads 2"),
         (["verify", "--lock", str(lock), "--select", "nothing"], 2, "chooses no artifact"),
         (["verify", "--select", "nothing"], 2, "needs --lock"),
         (["diff", str(lock), str(no_lock)], 2, "not a lock of a dataset"),

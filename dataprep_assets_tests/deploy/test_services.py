@@ -16,7 +16,7 @@ import pytest
 from dagster._daemon.controller import all_daemons_healthy
 
 from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.overview_page import DATASETS
+from dataprep_assets.orchestration.overview import DATASETS
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

@@ -45,7 +45,7 @@ REMEDIES = (
         "equals_shards totals_match meta_matches source_boundaries alignment sampler_dry_run ids_in_vocabulary "
         "equals_packed_rows equals_cohort_shards equals_stream lengths_counted shard_lengths_counted num_bytes_counted "
         "names_complete only_the_last_is_shorter rows_valid jsonl_equals_rows features_match counts_match format_valid "
-        "sample_ids_recompute lines_are_records card_matches_receipts croissant_valid provenance_complete "
+        "sample_ids_recompute lines_are_records card_matches_receipts provenance_complete "
         "entry_lists_every_shard names_the_latest_run virtual_files",
         "The files are not what their receipt, or what they were made of, says. "
         + _AGAIN

@@ -13,8 +13,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.execution.pool import ENGINE
 from dataprep_assets.execution.ray_pool import RayPool
 from dataprep_assets.execution.tasks import Task
-from dataprep_assets.graph.lock import lock_dataset
-from dataprep_assets.graph.lock_file import lock_bytes
+from dataprep_assets.graph.lock import lock_bytes, lock_dataset
 from dataprep_assets.graph.order import in_order
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.graph.building import build_all

@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 
 from dataprep_assets.cli import project
-from dataprep_assets.graph.lock import lock_dataset
-from dataprep_assets.graph.lock_file import lock_bytes
+from dataprep_assets.graph.lock import lock_bytes, lock_dataset
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.graph.building import build_all
 

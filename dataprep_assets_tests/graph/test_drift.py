@@ -15,14 +15,15 @@ from dataprep_assets.graph.drift import (
     drift_of_recipes,
     undeclared,
 )
-from dataprep_assets.graph.lock import Lock, lock_dataset
-from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
+from dataprep_assets.graph.lock import Lock, lock_bytes, lock_dataset, lock_of_receipts, parse_lock
+from dataprep_assets.graph.lock_difference import difference
 from dataprep_assets.graph.order import in_order
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.verify import verify, verify_store
+from dataprep_assets.integrity.verify import receipts_below, verify, verify_store
 from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.graph.building import build_all
@@ -278,9 +279,32 @@ def test_another_dataset_is_too_much_in_the_folder_of_this_one_alone(
 
 def test_a_copy_of_another_build_is_not_the_locked_one(corpus: ChangedCorpus, lock: Lock) -> None:
     corpus.run(olmo_sequence_length=64)
-    ((name, reason),) = copy_of(corpus.root, lock).items()
-    assert name == "olmo_bins"
-    assert "the lock says" in reason
+    assert copy_of(corpus.root, lock) == {"olmo_bins": "olmo_sequence_length was 512, is 64 now"}
+
+
+def test_a_view_that_is_declared_no_more_is_obsolete_to_diff_and_verify(corpus: ChangedCorpus, tmp_path: Path) -> None:
+    def built(*views: str) -> Lock:
+        declared = corpus.declared(views=[*views])
+        specs = corpus.specs(views=[*views])
+        specs = [*specs, corpus_card(declared, specs)]
+        build_all(specs, corpus.store)
+        return lock_dataset(specs, corpus.store)
+
+    def is_told(lock: Lock) -> tuple[Sequence[str], Sequence[str], dict[str, str]]:
+        found = lock_of_receipts(receipts_below(corpus.root), "root")
+        differs, verdicts = difference(lock, found, ("lock", "root")), verify(corpus.root, strays=True)
+        obsolete = [one.name for one in drift_of_copy(lock, verdicts) if one.is_obsolete]
+        assert copy_of(corpus.root, lock).keys() == {*differs.added, *differs.removed, *differs.changed}
+        return obsolete, differs.obsolete, copy_of(corpus.root, lock)
+
+    both, one = built("nanogpt", "olmo"), built("nanogpt")
+    obsolete = ["datatrove_bins", "megatron_bins", "olmo_bins"]
+    assert is_told(one) == (obsolete, obsolete, {}), "as a lock of what is declared now has it"
+    # a lock from before it was taken out of the declaration names it, and it is as it was
+    assert is_told(both)[2].keys() == {"data_card"}
+    # a newer artifact is no obsolete one, although the card does not name it yet
+    corpus.run(views=["nanogpt", "megatron"], dtype="uint32")
+    assert "megatron_bins" in is_told(one)[2]
 
 
 @pytest.mark.slow

@@ -2,16 +2,14 @@
 
 import shutil
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
-from dataprep_assets.graph.lock import Counts, Lock, lock_dataset
-from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
-from dataprep_assets.graph.lock_of_copy import lock_of_receipts
+from dataprep_assets.graph.lock import Counts, lock_bytes, lock_dataset, lock_of_receipts, parse_lock
+from dataprep_assets.graph.lock_difference import difference
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import receipts_below
 from dataprep_assets.pipelines.blend.card import blend_card
@@ -34,7 +32,8 @@ def test_a_lock_has_every_artifact_with_its_content_and_its_source_files_with_th
     lock = lock_dataset(corpus.specs(), corpus.store)
     receipts = dict(receipts_below(corpus.root))
     assert {name: one.content for name, one in lock.artifacts.items()} == {n: r.content for n, r in receipts.items()}
-    assert lock.tokenizers == [load_bundle(corpus.declared().tokenizer).digest]
+    tokenizer = lock.artifacts["token_bins/val-00000"].sources["tokenizer"]
+    assert tokenizer == load_bundle(corpus.declared().tokenizer).digest
     manifest = lock.artifacts["manifest"]
     assert manifest.settings["shards"] == {"count": 3, "target_bytes": None}
     assert manifest.sources.keys() == {"listing"}
@@ -42,7 +41,7 @@ def test_a_lock_has_every_artifact_with_its_content_and_its_source_files_with_th
     assert certificate["installed"].keys() == {"fastokens", "tokenizers", "unicode"}
     tables = {"normalization": "Unicode 9.0", "letters": "Unicode 16.0"}
     assert certificate["reference"] == lock.artifacts["token_bins/train-00000"].settings["reference"] == tables
-    lines = {line.name: line for one in lock.artifacts.values() for line in one.files}
+    lines = {name: line for one in lock.artifacts.values() for name, line in one.files.items()}
     assert len(lines) == lock.files == 9
     total = sum((line.counts for line in lines.values()), Counts())
     ledgers = [r.ledger for r in receipts.values() if r.artifact == "token_bins" and r.ledger]
@@ -78,7 +77,7 @@ def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage:
         assert list(drift_of_contents(specs, store, locks[0])) == [], name
     assert lock_bytes(locks[0]) == lock_bytes(locks[1])
     assert str(tmp_path) not in lock_bytes(locks[0]).decode()
-    placed = {name.partition("/")[0] for name, one in locks[0].artifacts.items() if one.is_placed}
+    placed = {name.partition("/")[0] for name, one in locks[0].artifacts.items() if one.content is None}
     assert placed == {"blend_plan", "blend_preview", "runs", "data_card"} | (
         {"rl_manifest"} if stage == "rl" else set()
     )
@@ -112,7 +111,13 @@ def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus, monkeyp
     assert lock.is_hidden
     assert "example_train" not in lock_bytes(lock).decode()
     assert lock.artifacts.keys() == names
-    assert "tokenizer" in lock.artifacts["token_bins/val-00000"].sources
+    bins = lock.artifacts["token_bins/val-00000"]
+    assert "tokenizer" in bins.sources
+    every = [bins.counts, *(file.counts for one in lock.artifacts.values() for file in one.files.values())]
+    numbers = [number for counts in every if counts is not None for number in vars(counts).values()]
+    assert numbers
+    assert all(number in (0, 1, 11) or str(number)[1:].strip("0") == "" for number in numbers)
+    assert difference(lock, lock_of_receipts(receipts_below(corpus.root), "root"), ("lock", "root")).is_none
 
 
 def test_what_is_out_of_date_or_missing_cannot_be_locked(corpus: ChangedCorpus) -> None:
@@ -129,12 +134,5 @@ def test_what_is_out_of_date_or_missing_cannot_be_locked(corpus: ChangedCorpus) 
 
 def test_the_lock_of_receipts_alone_is_that_of_the_declared_dataset(corpus: ChangedCorpus) -> None:
     found = lock_of_receipts(receipts_below(corpus.root), "root")
-    assert found.left_over == []
-    assert lock_bytes(found.lock) == lock_bytes(lock_dataset(corpus.specs(), corpus.store))
-
-
-def test_a_commit_that_a_source_is_pinned_to_is_in_the_lock(corpus: ChangedCorpus) -> None:
-    receipts = list(dict(receipts_below(corpus.root)).values())
-    assert Lock.of_receipts("sample_corpus", receipts).commits == {}
-    pinned = [replace(r, facts={**r.facts, "commit": "c" * 40}) if r.artifact == "manifest" else r for r in receipts]
-    assert Lock.of_receipts("sample_corpus", pinned).commits == {"manifest": "c" * 40}
+    assert found.obsolete == frozenset()
+    assert lock_bytes(found) == lock_bytes(lock_dataset(corpus.specs(), corpus.store))

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError, DataprepError, FormatError, IntegrityError, SourceError
-from dataprep_assets.graph.lock import Lock, Locked
-from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
+from dataprep_assets.graph.lock import Lock, Locked, lock_bytes, parse_lock
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.handle import ArtifactHandle
-from dataprep_assets.integrity.receipt import FileRecord, Receipt, parse_receipt, read_receipt
+from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt, parse_receipt, read_receipt
 from dataprep_assets.planning.manifest import MANIFEST, SourceFile, build_manifest, read_manifest, write_manifest
 from dataprep_assets.serving.release import Release
 from dataprep_assets.sources.hub_cache import HubFile, checked, is_inside
@@ -94,7 +93,7 @@ def test_no_manifest_lists_a_file_outside_of_its_source(tmp_path: Path, name: st
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_lock_and_no_hub_names_such_a_file(name: str) -> None:
-    lock = Lock(dataset="d", commits={}, artifacts={"NAME": Locked(key="1", content="2", bytes=1, version=1)})
+    lock = Lock(dataset="d", artifacts={"NAME": Locked(key="1", content=Content("2"), bytes=1)})
     data = lock_bytes(lock)
     assert parse_lock(data, "dataset.lock") == lock
     with pytest.raises(FormatError, match="a damaged lock"):

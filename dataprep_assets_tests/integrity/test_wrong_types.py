@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import DataprepError, FormatError
-from dataprep_assets.graph.lock import lock_dataset
-from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
+from dataprep_assets.graph.lock import lock_bytes, lock_dataset, parse_lock
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.standing import failures, results, unproven
 from dataprep_assets.graph.status import stale

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dataprep_assets.orchestration.failure_sensor import LONGEST_TICK_SECONDS
+from dataprep_assets.orchestration.failure_sensor import LONGEST_TRY_SECONDS
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets_tests.fakes.listeners import MailServer, Webhook, mail_server, webhook
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -52,10 +52,15 @@ def build_run(board: NoticeBoard, *, failed: bool = True, dataset: str = "notice
 
 
 def from_now_on(board: NoticeBoard) -> str:
-    """The sensor's cursor after its first tick, which tells nothing of the past."""
+    """The sensor's cursor after its first tick, which reports nothing of the past."""
     first = board.tick(SENSOR)
-    assert first.skip_message == "failures are reported from now on"
+    assert not first.dagster_run_reactions
     return str(first.cursor)
+
+
+def reported(tick: Any) -> list[str]:
+    """The errors of a tick's reports; an empty one for each that was delivered."""
+    return ["" if one.error is None else one.error.message.strip() for one in tick.dagster_run_reactions]
 
 
 def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +71,7 @@ def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook, monkeypatch:
         (board.declaration.folder / "n-1.txt").unlink()
         failed = board.run(board.specs[0], partitions=("n-0", "n-2"))
         tick = board.tick(SENSOR, cursor)
-        assert tick.skip_message == f"run {failed.run_id[:8]}: reported by webhook"
+        assert reported(tick) == [""]
         (message,) = hook.got
         words = "1 of 3 notices failed; the others are finished and kept. n-1: n-1.txt: is not there"
         assert message == {
@@ -82,7 +87,7 @@ def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook, monkeypatch:
             "will_retry": False,
             "link": f"https://dagster.example.org/team/runs/{failed.run_id}",
         }
-        assert board.tick(SENSOR, tick.cursor).skip_message == "no run failed since"
+        assert reported(board.tick(SENSOR, tick.cursor)) == []
         assert len(hook.got) == 1
 
 
@@ -111,7 +116,7 @@ def test_of_a_sensitive_dataset_nothing_is_quoted(tmp_path: Path, hook: Webhook)
         (message,) = hook.got
         assert message["error"] is None
         assert message["text"].endswith("failed in notices")
-        assert canary not in json.dumps([message, tick.skip_message, tick.cursor])
+        assert canary not in json.dumps([message, reported(tick), tick.cursor])
 
 
 def test_the_link_is_a_path_without_an_address_and_a_wrong_address_is_told(
@@ -122,9 +127,9 @@ def test_the_link_is_a_path_without_an_address_and_a_wrong_address_is_told(
         run = build_run(board)
         monkeypatch.setenv("DATAPREP_UI_URL", "dagster.example.org")
         told = board.tick(SENSOR, cursor)
-        assert "DATAPREP_UI_URL: 'dagster.example.org' is no address of a page" in told.skip_message
+        assert "DATAPREP_UI_URL: 'dagster.example.org' is no address of a page" in reported(told)[0]
         monkeypatch.delenv("DATAPREP_UI_URL")
-        board.tick(SENSOR, told.cursor)
+        board.tick(SENSOR, cursor)
         (message,) = hook.got
         assert message["link"] == f"/runs/{run.run_id}"
 
@@ -133,47 +138,38 @@ def test_a_run_of_another_dataset_is_not_told(tmp_path: Path, hook: Webhook) -> 
     with board_of(tmp_path, {"webhook": hook.url}) as board:
         cursor = from_now_on(board)
         build_run(board, dataset="others")
-        assert board.tick(SENSOR, cursor).skip_message == "no run failed since"
+        assert reported(board.tick(SENSOR, cursor)) == []
         assert hook.got == []
 
 
-def test_a_webhook_that_fails_is_tried_again_and_told_in_the_tick(tmp_path: Path, hook: Webhook) -> None:
+def test_a_webhook_that_fails_is_an_error_of_the_tick(tmp_path: Path, hook: Webhook) -> None:
     with board_of(tmp_path, {"webhook": hook.url}) as board:
         cursor = from_now_on(board)
         run = build_run(board)
         hook.status = 500
-        refused = board.tick(SENSOR, cursor)
-        assert refused.skip_message == f"run {run.run_id[:8]}: 127.0.0.1 answered 500; it will be reported again"
-        hook.status = 204
-        assert board.tick(SENSOR, refused.cursor).skip_message == f"run {run.run_id[:8]}: reported by webhook"
-        assert len(hook.got) == 1
+        (refused,) = reported(board.tick(SENSOR, cursor))
+        assert f"run {run.run_id[:8]}: not reported by webhook: 127.0.0.1 answered 500" in refused
 
 
-def test_what_could_not_be_told_for_an_hour_is_given_up(tmp_path: Path) -> None:
+def test_a_webhook_that_is_not_there_is_an_error_of_the_tick(tmp_path: Path) -> None:
     with board_of(tmp_path, {"webhook": f"http://127.0.0.1:{free_port()}/secret-path"}) as board:
         cursor = from_now_on(board)
-        run = build_run(board)
-        refused = board.tick(SENSOR, cursor)
-        assert refused.skip_message == f"run {run.run_id[:8]}: 127.0.0.1 cannot be reached; it will be reported again"
-        remembered = json.loads(refused.cursor)
-        remembered["waiting"] = {name: since - 3600 for name, since in remembered["waiting"].items()}
-        given_up = board.tick(SENSOR, json.dumps(remembered))
-        assert given_up.skip_message.endswith("cannot be reached; given up after an hour")
-        assert json.loads(given_up.cursor)["waiting"] == {}
+        build_run(board)
+        (refused,) = reported(board.tick(SENSOR, cursor))
+        assert "127.0.0.1 cannot be reached" in refused
+        assert "secret-path" not in refused
 
 
 @pytest.mark.slow
 def test_a_webhook_that_hangs_holds_nobody_up(tmp_path: Path, hook: Webhook) -> None:
     with board_of(tmp_path, {"webhook": hook.url}) as board:
         cursor = from_now_on(board)
-        for _ in range(4):
-            build_run(board)
+        build_run(board)
         hook.slow = 60
         began = time.monotonic()
-        tick = board.tick(SENSOR, cursor)
-        assert time.monotonic() - began < LONGEST_TICK_SECONDS + 40  # waiting for it would take four minutes
-        assert "127.0.0.1 did not answer within 5 s; it will be reported again" in tick.skip_message
-        assert tick.skip_message.endswith("4 wait for the next tick")
+        (refused,) = reported(board.tick(SENSOR, cursor))
+        assert time.monotonic() - began < LONGEST_TRY_SECONDS + 30
+        assert "not reported by webhook" in refused
 
 
 def test_a_mail_is_sent(tmp_path: Path, post_office: MailServer) -> None:
@@ -188,41 +184,53 @@ def test_a_mail_is_sent(tmp_path: Path, post_office: MailServer) -> None:
         cursor = from_now_on(board)
         board.say("n-1", "")
         failed = board.run(board.specs[0], partitions=("n-0", "n-2"))
-        assert board.tick(SENSOR, cursor).skip_message == f"run {failed.run_id[:8]}: reported by mail"
+        assert reported(board.tick(SENSOR, cursor)) == [""]
         (mail,) = post_office.mails
         assert "To: a@example.org, b@example.org" in mail
         assert f"Subject: notices: run {failed.run_id[:8]} failed" in mail
         assert "notices/notices: has_words: 1 of 3 notices fails, first n-1: 0 words" in mail
         assert f"Run: /runs/{failed.run_id}" in mail
         post_office.refuse = "550 no such mailbox"
-        refused = board.tick(SENSOR, cursor).skip_message
-        assert "did not take the mail: SMTPRecipientsRefused" in refused
+        (refused,) = reported(board.tick(SENSOR, cursor))
+        assert "did not take the mail (SMTPRecipientsRefused)" in refused
 
 
-def test_an_error_that_nobody_foresaw_is_told_by_its_class_and_repeats_no_other_report(
+def test_an_unforeseen_error_is_told_by_its_class_and_stops_no_other_report(
     tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NOTICES_USER", "ada")
-    monkeypatch.setenv("NOTICES_PASSWORD", "Müller-1!")
-    email = {"host": "127.0.0.1", "from": "data@example.org", "to": ["a@example.org"]}
-    login = {"user": {"env": "NOTICES_USER"}, "password": {"env": "NOTICES_PASSWORD"}}
-
-    def send(*_: object) -> None:
-        "Müller-1!".encode("ascii")  # as smtplib's login does
-
     def unforeseen(*_: object) -> None:
         raise KeyError("Müller-1!")
 
-    monkeypatch.setattr("dataprep_assets.orchestration.telling._send", send)
-    with board_of(tmp_path, {"webhook": hook.url, "email": {**email, **login}}) as board:
+    monkeypatch.setattr("dataprep_assets.orchestration.failure_sensor._mail", unforeseen)
+    email = {"host": "127.0.0.1", "from": "data@example.org", "to": ["a@example.org"]}
+    with board_of(tmp_path, {"webhook": hook.url, "email": email}) as board:
         cursor = from_now_on(board)
-        run = build_run(board)
-        refused = board.tick(SENSOR, cursor)
-        assert "SMTP cannot send; it will be reported again" in refused.skip_message
-        monkeypatch.setattr("dataprep_assets.orchestration.failure_sensor.mail", unforeseen)
-        second = board.tick(SENSOR, refused.cursor)
-        assert second.skip_message == f"run {run.run_id[:8]}: KeyError; it will be reported again"
+        build_run(board)
+        (refused,) = reported(board.tick(SENSOR, cursor))
+        assert "not reported by mail: KeyError" in refused
+        assert "Müller" not in refused
         assert len(hook.got) == 1
+
+
+def test_a_password_that_smtp_cannot_send_is_not_repeated(
+    tmp_path: Path, post_office: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTICES_USER", "ada")
+    monkeypatch.setenv("NOTICES_PASSWORD", "Müller-1!")
+
+    def login(*_: object) -> None:
+        "Müller-1!".encode("ascii")  # as smtplib's login does
+
+    monkeypatch.setattr("smtplib.SMTP.starttls", lambda *_, **__: None)
+    monkeypatch.setattr("smtplib.SMTP.login", login)
+    secrets = {"user": {"env": "NOTICES_USER"}, "password": {"env": "NOTICES_PASSWORD"}}
+    email = {"host": "127.0.0.1", "port": post_office.port, "from": "data@example.org", "to": ["a@example.org"]}
+    with board_of(tmp_path, {"email": email | secrets}) as board:
+        cursor = from_now_on(board)
+        build_run(board)
+        (refused,) = reported(board.tick(SENSOR, cursor))
+        assert "did not take the mail (UnicodeEncodeError)" in refused
+        assert "Müller" not in refused
 
 
 def test_a_name_that_is_no_unicode_is_told(tmp_path: Path, hook: Webhook, post_office: MailServer) -> None:
@@ -233,8 +241,7 @@ def test_a_name_that_is_no_unicode_is_told(tmp_path: Path, hook: Webhook, post_o
         job = board.definitions.get_repository_def().get_job("build_notices")
         run = board.instance.create_run_for_job(job, tags={DATASET: "notices"})
         board.instance.report_run_failed(run, "caf\udce9.txt cannot be read")
-        said = board.tick(SENSOR, cursor).skip_message
-        assert (said.count("reported by webhook"), said.count("reported by mail")) == (1, 1)
+        assert reported(board.tick(SENSOR, cursor)) == [""]
         assert "caf\udce9.txt" in hook.got[0]["error"]
         assert "caf\\udce9.txt" in post_office.mails[-1].replace("=\n", "")
 
@@ -245,11 +252,11 @@ def test_a_secret_address_comes_from_the_environment_and_is_never_said(
     with board_of(tmp_path, {"webhook": {"env": "NOTICES_HOOK"}}) as board:
         cursor = from_now_on(board)
         build_run(board)
-        unset = board.tick(SENSOR, cursor)
-        assert "the environment variable NOTICES_HOOK is not set where the sensors are evaluated" in unset.skip_message
+        (unset,) = reported(board.tick(SENSOR, cursor))
+        assert "the environment variable NOTICES_HOOK is not set where the sensors are evaluated" in unset
         monkeypatch.setenv("NOTICES_HOOK", f"http://127.0.0.1:{free_port()}/T0KEN")
-        refused = board.tick(SENSOR, unset.cursor)
-        assert "the webhook of NOTICES_HOOK cannot be reached" in refused.skip_message
-        assert "T0KEN" not in refused.skip_message
+        (refused,) = reported(board.tick(SENSOR, cursor))
+        assert "the webhook of NOTICES_HOOK cannot be reached" in refused
+        assert "T0KEN" not in refused
         monkeypatch.setenv("NOTICES_HOOK", hook.url)
-        assert "reported by webhook" in board.tick(SENSOR, refused.cursor).skip_message
+        assert reported(board.tick(SENSOR, cursor)) == [""]

@@ -294,7 +294,6 @@ FAULTS: dict[str, tuple[str, Fault]] = {
         lambda m: edit_json(m.directory("rl_manifest") / "manifest.json", lambda v: v.update(run_hash="0")),
     ),
     "data_card.card_matches_receipts": ("rl", card_changed(lambda card: card.update(description="others"))),
-    "data_card.croissant_valid": ("sft", card_changed(lambda card: card["distribution"][0].pop("sha256"))),
 }
 
 

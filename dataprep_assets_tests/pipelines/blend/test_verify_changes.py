@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dataprep_assets.graph.drift import drift_of_copy
-from dataprep_assets.graph.lock_of_copy import lock_of_receipts
+from dataprep_assets.graph.lock import lock_of_receipts
 from dataprep_assets.integrity.verify import receipts_below, verify
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     blend_json,
@@ -22,9 +22,9 @@ def test_the_run_of_an_earlier_plan_is_not_damaged(tmp_path: Path) -> None:
     assert not any(one.defects or one.changed_inputs for one in verify(root))
     weighed["datasets"][1]["weight"] = 2.0
     runs.add(finished(pretraining(sources, num_shards=2, blend=weighed), root)[1].partition)
-    (former,) = lock_of_receipts(receipts_below(root), "root").left_over
+    (former,) = lock_of_receipts(receipts_below(root), "root").obsolete
     assert former in {f"runs/{run}" for run in runs}
-    lock = lock_of_receipts(receipts_below(root), "root").lock
+    lock = lock_of_receipts(receipts_below(root), "root")
     assert [one.name for one in drift_of_copy(lock, verify(root, strays=True)) if not one.is_obsolete] == []
     assert not any(one.defects or one.changed_inputs for one in verify(root))
     # shards of both runs are rebuilt, for another one

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.card import DATA_CARD
-from dataprep_assets.graph.card_page import PAGE
+from dataprep_assets.graph.card import DATA_CARD, PAGE
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus

@@ -10,8 +10,7 @@ import pytest
 
 from dataprep_assets import components
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.lock import lock_dataset
-from dataprep_assets.graph.lock_file import lock_bytes
+from dataprep_assets.graph.lock import lock_bytes, lock_dataset
 from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration

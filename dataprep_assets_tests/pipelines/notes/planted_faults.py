@@ -346,7 +346,6 @@ def of_card(dataset: str) -> dict[tuple[str, str], Fault]:
 
     return {
         (f"{dataset}/data_card", "card_matches_receipts"): edited(lambda card: card.update(description="others")),
-        (f"{dataset}/data_card", "croissant_valid"): edited(lambda card: card["distribution"].clear()),
     }
 
 

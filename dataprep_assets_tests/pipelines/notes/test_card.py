@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 from dataprep_assets.formats import croissant
-from dataprep_assets.graph.card import DATA_CARD
-from dataprep_assets.graph.card_page import PAGE
+from dataprep_assets.graph.card import DATA_CARD, PAGE
 from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
@@ -46,7 +45,6 @@ def test_a_sensitive_card_holds_counts_that_are_not_small_and_no_month_file_pati
     for name, text in made.items():
         for secret in (MONTH, "clinic-", "word1", "tfrecord-0", str(tmp_path), receipts[0].inputs["cohort"], *digests):
             assert secret not in text, (name, secret)
-    assert list(croissant.defects(made[croissant.NAME].encode())) == []
     assert [node["@type"] for node in json.loads(made[croissant.NAME])["distribution"]] == ["cr:FileSet"]
 
 
