@@ -136,6 +136,26 @@ def test_of_a_corpus_by_file_rule_duplicate_and_split_and_what_a_run_changed(pro
     assert re.fullmatch(r"  train: 40 → 30 documents, \d+ → \d+ tokens", changed[at + 1])
 
 
+@pytest.mark.parametrize("part", [(), ("--split", "train")])
+def test_of_what_is_finished_when_a_run_fails(project: Project, part: Sequence[str]) -> None:
+    name = f"halfway_{len(part)}"
+    files = {
+        "train/a.jsonl": [*texts(*(f"page {i}" for i in range(20))), {"words": 1}],
+        "train/b.jsonl": [*texts("one page"), *({"words": i} for i in range(30))],
+    }
+    project.declare("TokenizedCorpus", name, **corpus(project, name, files, shards={"count": 2}))
+    ran = project.command("run", name, *part)
+    assert ran.returncode == 1, ran.stdout
+    told = block(ran.stdout)
+    assert told[0].startswith("lost: 1 of 21 rows dropped")
+    assert any("missing_text" in line and "train/a.jsonl 1" in line for line in told)
+    shown = json.loads(project.command("show", name, "--json").stdout)
+    assert only(shown["losses"], reason="missing_text")["files"] == {"train/a.jsonl": 1}
+    outcomes = {(one["artifact"], one["check"]): one["outcome"] for one in shown["checks"]}
+    assert "passed" in outcomes.values()
+    assert outcomes["combined_bins_train", "meta_matches"] == "not_run"
+
+
 def test_of_a_release_its_retracted_documents_and_its_tail(project: Project) -> None:
     rows = [{"text": f"entry {i} of the log, kept for its words", "key": f"k{i}"} for i in range(30)]
     document = {"separator": "<|endoftext|>", "id_field": "key"}
