@@ -22,6 +22,7 @@ from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
 from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets.stream.token_stream import SourcePart
 
 _PACKED = "|".join(map(re.escape, COMPRESSION))
 _DATA = re.compile(rf"\.(parquet|(jsonl|json|ndjson)({_PACKED})?)$", re.IGNORECASE)
@@ -267,6 +268,12 @@ def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceP
             f"{', '.join(COMPRESSION)}; others only where the path ends with theirs, as *.csv does)"
         )
     return found
+
+
+def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
+    """A file of a dataset as it is now, to look at its rows, without a digest."""
+    limit = blend.bad_records.max_record_bytes
+    return SourcePart.of(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
 
 
 def discovered(

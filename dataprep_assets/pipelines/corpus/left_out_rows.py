@@ -21,6 +21,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, has_manifest, load_manifest
 from dataprep_assets.pipelines.corpus.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
+from dataprep_assets.pipelines.corpus.source_parts import present_part
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest
 from dataprep_assets.sources.access import Listing
@@ -111,8 +112,7 @@ class LeftOutRows:
             return None
         access = open_source(corpus.source)
         access.fetch([entry])
-        limit = corpus.bad_records.max_record_bytes
-        part = SourcePart.of(entry, access.path(entry), "", max_record_bytes=limit, reading=corpus.reading)
+        part = present_part(corpus, entry, access.path(entry))
         fields = RecordFields(corpus.text_field, self._ids.id_field)
         try:
             if (block := part.record_at(row, fields)) is None:

@@ -20,20 +20,22 @@ from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError,
 from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.corpus.benchmark_coverage import benchmark_remarks
+from dataprep_assets.pipelines.corpus.corpus_sample import texts_of
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source_parts import present_part
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.globs import glob_pattern
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, included, natural_key
 from dataprep_assets.sentences import safe, safe_number_of, sentence
 from dataprep_assets.sources.contents import no_table
-from dataprep_assets.sources.csv_rows import CsvRows
+from dataprep_assets.sources.csv_rows import merged_rows
 from dataprep_assets.sources.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
 from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.rendered_text import rendered_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
-from dataprep_assets.stream.token_stream import SourcePart, refusal_of
+from dataprep_assets.stream.token_stream import refusal_of
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -266,19 +268,11 @@ def _field_remarks(
 
 
 def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """A remark on a record of a CSV that may be several, if nobody has said whether values are quoted."""
+    """A remark on a record that may be several; none once it is declared whether values are quoted."""
     source = open_source(corpus.source)
-    for entry in entries if corpus.csv_quotes is None else ():
-        reader = SourcePart.of(entry, source.path(entry), "", reading=corpus.reading).read_rows()
-        with suppress(DataprepError, OSError):  # told of the file above
-            first_bad((len(block.rows), block.bad) for block in reader)
-        if isinstance(reader, CsvRows) and reader.merged is not None:
-            row, byte = reader.merged
-            name = "a file" if corpus.sensitive else entry.relpath
-            told = sentence(
-                f"csv_quotes: {name}: row {safe(row)}, byte {safe(byte)}: its lines all look like rows. Set `false` if "
-                "a quote is a character there, `true` if not"
-            )
+    for entry in entries:
+        reader = present_part(corpus, entry, source.path(entry)).read_rows()
+        if told := merged_rows(reader, "a file" if corpus.sensitive else entry.relpath):
             yield Remark(keys=("csv_quotes",), sentence=told, hint=True)
             return
 
@@ -287,8 +281,7 @@ class _JudgedFile:
     """What the first rows of a file show: `damage` if it cannot be read, `refusal` if a run would refuse its rows."""
 
     def __init__(self, corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> None:
-        limit = corpus.bad_records.max_record_bytes
-        part = SourcePart.of(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
+        part = present_part(corpus, entry, path)
         if corpus.sensitive:
             part = replace(part, label="a file")
         self.damage, self.refusal = "", ""
@@ -355,8 +348,6 @@ def _split_remarks(
 
 
 def _texts(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[str]:
-    source, limit = open_source(corpus.source), corpus.bad_records.max_record_bytes
+    source = open_source(corpus.source)
     for entry in entries:
-        part = SourcePart.of(entry, source.path(entry), "", max_record_bytes=limit, reading=corpus.reading)
-        for block in part.read_records(RecordFields(corpus.text_field)):
-            yield from block.texts
+        yield from texts_of(corpus, entry, source.path(entry))
