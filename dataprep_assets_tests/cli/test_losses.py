@@ -395,6 +395,19 @@ def test_a_rule_that_drops_nearly_all_is_warned_of_unless_a_budget_is_declared(p
     assert "sources_kept" not in project.run("sheets")
 
 
+def test_a_rule_that_drops_nearly_all_of_a_language_is_warned_of(project: Project) -> None:
+    # words are counted by white space: such a rule drops what is written without
+    chinese = texts(*(f"春天的港口有第{i}艘船，船长在码头上等待潮水。" for i in range(30)))
+    english = texts(*(f"In spring the captain of ship {i} waits for the tide." for i in range(170)))
+    declared = corpus(project, "ports", {"train/a.jsonl": [*english, *chinese]}, tag=["gopher", "language"], views=[])
+    declared |= {"keep": {"enough": "words >= 5"}}
+    project.declare("TokenizedCorpus", "ports", **declared)
+    told = project.run("ports")
+    assert re.search("warning: .*sources_kept: of the language zh the rule enough drops 30 of 30 documents", told)
+    project.declare("TokenizedCorpus", "ports", **declared, budget={"per_rule": {"enough": 0.2}})
+    assert "sources_kept" not in project.run("ports")
+
+
 def test_a_dataset_of_which_a_template_refuses_all_rows_says_so_by_file(project: Project) -> None:
     sources = project.folder / "sources"
     refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
