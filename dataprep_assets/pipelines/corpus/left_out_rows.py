@@ -7,6 +7,7 @@ whatever split or glob leaves its file out: a removal request has to hold for wh
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from glob import escape
 
 import numpy as np
 
@@ -149,7 +150,7 @@ class LeftOutRows:
         try:
             (entry,) = build_manifest(
                 listed,
-                include=["**"],
+                include=[escape(file)],
                 splits={"": ["**"]},
                 commit=self._listing.commit,
                 url_prefix=self._listing.url_prefix,

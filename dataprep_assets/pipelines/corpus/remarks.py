@@ -4,6 +4,7 @@ Only cheap checks are made: of a local tokenizer, the key of its ids, the listin
 of a split of a few kilobytes, which may be too short for a view.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +20,7 @@ from dataprep_assets.documents.table import column_of, value_at
 from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError
 from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.remark import Remark
+from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.corpus.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.corpus_sample import texts_of
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
@@ -26,8 +28,16 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source_parts import present_part
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.globs import glob_pattern
-from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, included, natural_key
+from dataprep_assets.planning.manifest import (
+    ManifestEntry,
+    build_manifest,
+    files_of_no_split,
+    hidden_files,
+    included,
+    natural_key,
+)
 from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.contents import no_table
 from dataprep_assets.sources.csv_rows import merged_rows
 from dataprep_assets.sources.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
@@ -42,6 +52,8 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 _SHOWN = 3
 _MOST_LOOKED_AT = 1000
 """How many Parquet files are opened: on a network file system each takes a while."""
+_MOST_COMPARED = 256 << 20
+"""Bytes of files of equal sizes that are compared: reading more would hold up each run."""
 _BYTES_A_TOKEN = 8
 """More than a token has on average: only a split with fewer bytes for each token of a sample is read here."""
 
@@ -119,18 +131,18 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
             f"include: {safe_number_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
         )
         yield Remark(keys=("include",), sentence=told, hint=True)
+    if hidden := hidden_files(files, include=corpus.include, splits=corpus.splits):
+        shown = "" if corpus.sensitive else f", for example {', '.join(hidden[:_SHOWN])}"
+        told = sentence(
+            f"include: {safe_number_of(len(hidden), 'file')} left out{shown}: names begin with `_` or `.`. Name them "
+            "in `include` if they are data"
+        )
+        yield Remark(keys=("include",), sentence=told, hint=True)
     yield from _idle_remarks(corpus, [file.relpath for file in files])
     yield from _linked_remarks(corpus, entries)
-    wanted = [glob_pattern(glob) for glob in corpus.include]
-    claimed = [glob_pattern(glob) for globs in corpus.splits.values() for glob in globs]
-    left = [
-        file.relpath
-        for file in files
-        if any(glob.fullmatch(file.relpath) for glob in wanted)
-        and not any(glob.fullmatch(file.relpath) for glob in claimed)
-    ]
+    left = files_of_no_split(files, include=corpus.include, splits=corpus.splits)
     if left:
-        names = [] if corpus.sensitive else sorted(left, key=natural_key)[:_SHOWN]
+        names = [] if corpus.sensitive else left[:_SHOWN]
         yield Remark(
             keys=("splits",),
             sentence=sentence(
@@ -185,21 +197,38 @@ def _idle_remarks(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[R
 
 
 def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """A remark on files that the source has under two names, by a link."""
+    """Remarks on files that the source has under two names, by a link or as a copy."""
     source, names = open_source(corpus.source), dict[tuple[int, int], str]()
     twice: list[tuple[str, str]] = []
+    once: list[ManifestEntry] = []
     with suppress(OSError, SourceError):  # told of the file below
         for entry in entries[:_MOST_LOOKED_AT]:
             found = source.path(entry).stat()
             first = names.setdefault((found.st_dev, found.st_ino), entry.relpath)
             if first != entry.relpath:
                 twice.append((entry.relpath, first))
-    if twice:
-        shown = "" if corpus.sensitive else f", for example {twice[0][0]} is {twice[0][1]}"
-        told = sentence(
-            f"include: {safe_number_of(len(twice), 'file')} read twice by links{shown}. Leave one name of each out"
-        )
-        yield Remark(keys=("include",), sentence=told, hint=True)
+            else:
+                once.append(entry)
+    for pairs, why in ((twice, "read twice by links"), (_copies(source, once), "with the bytes of another")):
+        if pairs:
+            shown = "" if corpus.sensitive else f", for example {pairs[0][0]} is {pairs[0][1]}"
+            told = sentence(f"include: {safe_number_of(len(pairs), 'file')} {why}{shown}. Leave one name of each out")
+            yield Remark(keys=("include",), sentence=told, hint=True)
+
+
+def _copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list[tuple[str, str]]:
+    """Files with the bytes of an earlier one, each with that one; only so many bytes of equal sizes are read."""
+    sizes = Counter(entry.size_bytes for entry in entries)
+    found, digests, left = list[tuple[str, str]](), dict[tuple[int, str], str](), _MOST_COMPARED
+    for entry in entries:
+        if sizes[entry.size_bytes] < 2 or not 0 < entry.size_bytes <= left:
+            continue
+        left -= entry.size_bytes
+        with suppress(OSError):  # told of the file below
+            first = digests.setdefault((entry.size_bytes, sha256_file(source.path(entry))), entry.relpath)
+            if first != entry.relpath:
+                found.append((entry.relpath, first))
+    return found
 
 
 def _field_remarks(
