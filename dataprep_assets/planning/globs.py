@@ -8,7 +8,8 @@ from unicodedata import normalize
 from dataprep_assets.errors import ConfigError
 
 _MAGIC = re.compile(r"([*?[])")
-_HIDDEN = re.compile(r"(?:^|/)(?:\.|_[^/=]*(?:/|$))")
+# `.` and `..` are no names: what is wrong with a path that has them is told
+_HIDDEN = re.compile(r"(?:^|/)(?:\.(?!\.?(?:/|$))|_[^/=]*(?:/|$))")
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:

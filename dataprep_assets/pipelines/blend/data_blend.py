@@ -59,7 +59,7 @@ class _Noted(Declared):
         return {**kept, "notes": {**given, **noted} if isinstance(given, dict) else given}
 
 
-class BlendDataset(_Noted, Attributed, ReadingDeclaration):
+class BlendDataset(ReadingDeclaration, _Noted, Attributed):
     """One dataset of a blend."""
 
     name: str = Field(pattern=PARTITION, description="Its name in partitions, tables and files.")

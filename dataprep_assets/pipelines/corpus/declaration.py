@@ -89,7 +89,7 @@ class ShardPlanDeclaration(Declared):
         return ShardSizing(target_bytes=self.target_bytes, count=self.count)
 
 
-class CorpusDeclaration(MadeByEngine, ReadingDeclaration):
+class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     """One tokenized corpus, from source to trainer-ready bins."""
 
     source: Source = Field(description="Where the documents come from.")
