@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 _CUTOFF, _SURE = 0.6, 0.85
-"""Least similarity of names that are taken for each other: of those beside each other (difflib's own), and of others."""
+"""Least similarity of names that are taken for each other: of those beside each other (difflib's), and of others."""
 
 
 def nearest(name: str, known: Sequence[str], *, cutoff: float = _CUTOFF) -> str | None:
